@@ -293,6 +293,7 @@ async fn an_event_wakes_who_waits_for_it() {
     assert!(none.events.is_empty());
 }
 
+// promise: 8.3
 #[tokio::test]
 async fn metrics_are_text() {
     let daemon = daemon().await;
@@ -303,6 +304,7 @@ async fn metrics_are_text() {
     assert_eq!(stats.ports.len(), 3);
 }
 
+// promise: 8.2
 #[tokio::test]
 async fn every_error_is_a_problem_document() {
     let daemon = daemon().await;
@@ -362,6 +364,7 @@ async fn every_error_is_a_problem_document() {
     );
 }
 
+// promise: 8.2
 #[tokio::test]
 async fn a_body_beyond_the_limit_is_refused_unread() {
     let daemon = daemon().await;
@@ -400,6 +403,7 @@ async fn who_cannot_be_reached_is_told_apart() {
     thread.join().expect("no panic");
 }
 
+// promise: 16.1
 #[tokio::test]
 async fn a_function_is_run_or_refused() {
     let daemon = daemon().await;

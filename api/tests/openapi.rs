@@ -1,5 +1,6 @@
 //! The committed OpenAPI document is what the code says.
 
+// promise: 8.1
 #[test]
 fn the_committed_document_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/nfluid.json");

@@ -71,6 +71,7 @@ mod tests {
         assert_eq!(chosen("all").len(), all().len());
     }
 
+    // promise: 13.1
     #[test]
     fn no_two_experiments_share_a_name_or_an_alias() {
         let mut names = BTreeSet::from(["all", "list", "packages", "report"]);

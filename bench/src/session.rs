@@ -147,6 +147,7 @@ mod tests {
         }
     }
 
+    // promise: 13.6
     #[test]
     fn what_fails_or_cannot_run_does_not_stop_the_others() {
         let folder = tempfile::tempdir().unwrap();
@@ -170,6 +171,7 @@ mod tests {
         assert!(error.is::<CannotRun>(), "{error}");
     }
 
+    // promise: 13.18
     #[test]
     fn all_missing_packages_are_named_at_once_before_anything_runs() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* How a call over a TX ring begins and ends, whoever makes it. */
+/* Begin and end of a call over a TX ring, by a sender or an I/O thread. */
 #ifndef SWITCH_CALL_H
 #define SWITCH_CALL_H
 
@@ -8,11 +8,11 @@
 #define EBUSY_ 16
 #define ENETDOWN_ 100
 
-/* Beside the kinds that an instance may ask for: an I/O thread's, which does as the port's instance
+/* The kind of an I/O thread's call, beside the kinds of an instance: the call does as the port's instance
  * says in its ring. */
 #define CALL_SERVE 0x100
 
-/* Takes the port for the call and reads how far to go. 0, or the error of the call. */
+/* Takes the port for the call and reads how far to go. Returns 0, or the error of the call. */
 static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 {
 	struct nfl_port *port;
@@ -25,7 +25,7 @@ static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 	if (__sync_val_compare_and_swap(&port->busy, 0, 1))
 		return EBUSY_;
 	port->tx_calls++;
-	/* Once more: who took the port down before `busy` was set does not wait for this call. */
+	/* The check is repeated: a daemon that took the port down before `busy` was set does not wait for this call. */
 	if (!sender_find(&s, me)) {
 		barrier();
 		WRITE_ONCE(port->busy, 0);
@@ -56,8 +56,8 @@ static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 }
 
 /*
- * Gives the port back, also where it went down meanwhile: a sender that is not told how far the call has come would fill
- * again what is done with, and the next call would take its head for nonsense.
+ * Gives the port back, also if the port went down meanwhile: a sender that does not learn how far the call has come would
+ * fill slots again that are done with, and the next call would take its head for nonsense.
  */
 static __always_inline void call_end(struct call *c)
 {
@@ -75,7 +75,7 @@ static __always_inline void call_end(struct call *c)
 	WRITE_ONCE(port->busy, 0);
 }
 
-/* Wakes the sleeping peer of a link by its kernel bell, once per sleep, as for any sender that is not
+/* Wakes the sleeping peer of a link by its kernel doorbell, once per sleep, as for any sender that is not
  * trusted to ring. Of a peer with several queues, the first. A function of its own: where loops are calls,
  * its caller has no stack left for it. */
 __noinline int ring_peer(__u32 me)
@@ -89,11 +89,11 @@ __noinline int ring_peer(__u32 me)
 	way = port_way(s.port);
 	if (way_kind(way) != NFL_DEST_LINK || !target_find(&peer, way_dest(way)))
 		return 0;
-	ring_kernel_bell(peer.port, way_dest(way), READ_ONCE(peer.ring->rx_sleep));
+	ring_kernel_doorbell(peer.port, way_dest(way), READ_ONCE(peer.ring->rx_sleep));
 	return 0;
 }
 
-/* The same for who owns the port: it sleeps until frames arrive, or until an I/O thread has consumed its own. */
+/* Wakes the owner of the port, which sleeps until frames arrive, or until an I/O thread has consumed its frames. */
 __noinline int ring_owner(__u32 me)
 {
 	struct target owner;
@@ -104,7 +104,7 @@ __noinline int ring_owner(__u32 me)
 	epoch = READ_ONCE(owner.ring->rx_sleep);
 	if (!epoch)
 		epoch = READ_ONCE(owner.ring->tx_sleep);
-	ring_kernel_bell(owner.port, me, epoch);
+	ring_kernel_doorbell(owner.port, me, epoch);
 	return 0;
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Copies of frames for an operator who looks at a port. */
+/* Copies of frames for an operator that captures at a port. */
 #ifndef SWITCH_CAPTURE_H
 #define SWITCH_CAPTURE_H
 
 #include "frame.h"
 #include "switch_maps.h"
 
-/* `slot` is the receiver's, who may write it at any time: what it holds now is read once, into a record that nobody else writes. Where
- * the frame went, how long it is and when that was is the switch's word. */
+/* The receiver may write `slot` at any time: its content is read once, into a record that only the switch writes. The frame's
+ * destination, length and time are the switch's words. */
 static __always_inline void capture(__u32 from_to, const void *slot, __u32 len)
 {
 	struct nfl_captured tail = {
@@ -18,7 +18,7 @@ static __always_inline void capture(__u32 from_to, const void *slot, __u32 len)
 	};
 	struct bpf_dynptr record;
 
-	/* Without room the record is none: nothing is written, but it has to be handed in. */
+	/* Without room the record is empty: nothing is written, but the record has to be submitted. */
 	bpf_ringbuf_reserve_dynptr(&nfl_captures, NFL_SLOT_SIZE, 0, &record);
 	bpf_dynptr_write(&record, 0, (void *)slot, NFL_FRAME_MAX, 0);
 	bpf_dynptr_write(&record, NFL_FRAME_MAX, &tail, sizeof(tail), 0);

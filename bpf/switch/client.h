@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
  * Rules behind which each client has an instance of its own, made when its first frame comes (docs/adr/0014). The frame of
- * a client that has none waits for the daemon, in a place of bounded size; a frame for such a client has no way.
+ * a client without an instance waits for the daemon, in a buffer of bounded size; a frame for such a client has no route.
  */
 #ifndef SWITCH_CLIENT_H
 #define SWITCH_CLIENT_H
@@ -9,7 +9,7 @@
 #include "frame.h"
 #include "switch_maps.h"
 
-/* What classify() may say instead of a port. */
+/* Results of classify() other than a port. */
 #define CLIENT_WAITS (NFL_PORTS_MAX + 1)
 #define CLIENT_REFUSED (NFL_PORTS_MAX + 2)
 

@@ -30,7 +30,7 @@ static __always_inline bool target_find(struct target *t, __u32 id)
 	return t->ring && bpf_map_lookup_elem(&nfl_pools, &key);
 }
 
-/* The same for a port that may be down: who has begun there brings it to an end. */
+/* Finds a port that may be down: a sender that has begun there brings its run to an end. */
 static __always_inline bool target_exists(struct target *t, __u32 id)
 {
 	__u32 key = id;
@@ -53,8 +53,8 @@ struct cursor {
 	__u32 position; /* in the ring */
 };
 
-/* Moves to another block, whose number may be an NF's word. False, and the old block stays: the
- * pool has no such block. */
+/* Moves to another block, whose number may be an NF's word. False: the pool has no such block, and the
+ * old block stays. */
 static __always_inline bool cursor_block(struct cursor *c, struct nfl_port *port, __u32 block)
 {
 	__u32 key = port->pool;
@@ -82,7 +82,7 @@ static __always_inline void *cursor_slot(struct cursor *c, struct nfl_port *port
 	return c->base + (slot % NFL_BLOCK_SLOTS) * NFL_SLOT_SIZE;
 }
 
-/* The same without a walk. */
+/* Returns the buffer without a walk. */
 static __always_inline void *slot_buffer(struct nfl_port *port, __u32 slot)
 {
 	struct cursor c;
@@ -156,14 +156,14 @@ static __always_inline __u32 rx_named(struct target *t, __u32 position)
 	return rx_word(t, position) >> 16;
 }
 
-/* Of any port. */
+/* The slot for an RX position of any port. */
 static __always_inline __u32 rx_room(struct target *t, __u32 position)
 {
 	return t->port->group ? rx_named(t, position) : rx_slot(t, position);
 }
 
 /* The length of a frame, or 0, with the slot that belongs to its position from now on: members of a
- * group are told, others know. */
+ * group read the slot here, others know it. */
 static __always_inline __u32 in_slot(__u32 slot, __u32 len)
 {
 	return slot << 16 | len;
@@ -180,7 +180,7 @@ static __always_inline void publish(struct target *t, __u32 position, __u32 len)
 /*
  * Counts what was delivered, and finds out whether the receiver sleeps. The locked addition orders
  * the publication before the look at rx_sleep; the receiver orders its store to rx_sleep before its
- * last look at the ring. One of the two sees the other: no wake-up is lost.
+ * last look at the ring. So the sender sees the sleep, or the receiver sees the frame: no wake-up is lost.
  */
 static __always_inline __u32 delivered(struct target *t, __u64 frames, __u64 bytes)
 {
@@ -190,22 +190,22 @@ static __always_inline __u32 delivered(struct target *t, __u64 frames, __u64 byt
 }
 
 /*
- * Rings the kernel bell, once per sleep. The epoch is noted after the ring: a second sender that
+ * Rings the kernel doorbell, once per sleep. The epoch is noted after the ring: a second sender that
  * sees the note can rely on the ring. A full ring buffer is an unanswered ring.
  */
-static __always_inline void ring_kernel_bell(struct nfl_port *port, __u32 id, __u32 epoch)
+static __always_inline void ring_kernel_doorbell(struct nfl_port *port, __u32 id, __u32 epoch)
 {
 	__u64 record = 0;
-	void *bell;
+	void *doorbell;
 
 	if (!epoch || READ_ONCE(port->rung) == epoch)
 		return;
-	bell = bpf_map_lookup_elem(&nfl_bells, &id);
-	if (!bell)
+	doorbell = bpf_map_lookup_elem(&nfl_bells, &id);
+	if (!doorbell)
 		return;
-	bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(doorbell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);
 	WRITE_ONCE(port->rung, epoch);
-	__sync_fetch_and_add(&port->bells, 1);
+	__sync_fetch_and_add(&port->doorbells, 1);
 }
 
 static __always_inline void count_drop(struct nfl_port *port, enum nfl_drop reason, __u64 frames)

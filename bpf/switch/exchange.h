@@ -3,9 +3,9 @@
  * Delivery without a copy, among instances that share a pool: the receiver gets the slot in which the
  * frame lies, the sender the free slot that the receiver had for it.
  *
- * Both slot numbers are the instances' words. The table of owners is not: what somebody sends or is
- * given room in must be its own there, so an exchange never gives a slot to two, and each keeps as many
- * as it was given, whatever is written into the rings.
+ * Both slot numbers are the instances' words. The table of owners is trusted: the slot that a member sends,
+ * or receives into, must be its own in the table. So an exchange never gives a slot to two members, and each
+ * member keeps as many slots as it was given, whatever is written into the rings.
  */
 #ifndef SWITCH_EXCHANGE_H
 #define SWITCH_EXCHANGE_H
@@ -27,7 +27,7 @@ static __always_inline __u32 *owner_of(struct nfl_owners *owners, __u32 slot)
 	return &owners->owner[slot & (NFL_GROUP_SLOTS - 1)];
 }
 
-/* Takes `slot` from its owner, who is about to send it. False: it is not `from`'s. */
+/* Takes `slot` from its owner, which is about to send it. False: the slot is not `from`'s. */
 static __always_inline bool owner_part(struct nfl_owners *owners, __u32 slot, struct nfl_port *from)
 {
 	__u32 me = from->pool + 1;

@@ -38,8 +38,8 @@ static __noinline __u32 fdb_find(__u32 sw, __u64 address)
 	return id;
 }
 
-/* Takes an entry over from who owned it, also in the count of addresses. False: the port has as many as it may
- * have. Of several that do so at once, one does. */
+/* Takes an entry over from its owner, also in the count of addresses. False: the port has as many addresses as
+ * it may have. Of several calls that do so at once, one succeeds. */
 static __always_inline bool fdb_move(struct nfl_fdb_entry *entry, __u64 was, __u64 owner,
 				     struct nfl_port *port)
 {
@@ -62,8 +62,8 @@ static __always_inline bool fdb_move(struct nfl_fdb_entry *entry, __u64 was, __u
 
 /*
  * Learns that `address` is behind port `me`, on its switch. Returns false if the address is pinned to
- * another port: nobody moves a tenant's address. A full table or limit refuses the entry, counted: its
- * frames are flooded instead, and cannot push out the addresses that are known.
+ * another port: no port can take a tenant's address. A full table or limit refuses the entry, and counts the
+ * refusal: frames to that address are flooded instead, and cannot push out the addresses that are known.
  */
 static __noinline bool fdb_learn(struct nfl_port *port, __u32 me, __u64 address)
 {
@@ -79,7 +79,7 @@ static __noinline bool fdb_learn(struct nfl_port *port, __u32 me, __u64 address)
 
 	if (address & MAC_GROUP) /* not a valid source, and never a valid entry */
 		return false;
-	if (way_kind(way) != NFL_DEST_SWITCH) /* not any more */
+	if (way_kind(way) != NFL_DEST_SWITCH) /* the port has left the switch */
 		return true;
 	entry = bpf_map_lookup_elem(&nfl_fdb, &key);
 	if (entry) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Which of the ports behind one takes a frame: the same for both directions of a flow. Behind a port are its queues, or the
- * members of a spread (docs/adr/0022-scale-out.md).
+ * Choice of the port, of several behind a port, that takes a frame: the same for both directions of a flow. Behind a port
+ * are its queues, or the members of a spread (docs/adr/0022-scale-out.md).
  */
 #ifndef SWITCH_FLOW_H
 #define SWITCH_FLOW_H
@@ -14,8 +14,8 @@
 #define IPV4_OFFSET 0xff1f /* fragment offset, in network order */
 #define FLOW_ICMP 1
 #define FLOW_ICMPV6 58
-/* An ICMPv6 error behind two tags, as far as the addresses of what it quotes. A slot always has these,
- * whatever the frame's length. */
+/* An ICMPv6 error behind two tags, as far as the addresses of the quoted packet. A slot always has these
+ * bytes, whatever the frame's length. */
 #define FLOW_BYTES 112
 
 /* The start of a frame. */
@@ -28,7 +28,7 @@ static __always_inline __u32 flow_mix(__u64 sum)
 	return (sum * 0x9e3779b97f4a7c15ULL) >> 32;
 }
 
-/* Sums do not mind which address is the source and which the destination. */
+/* A sum is the same with source and destination exchanged. */
 static __always_inline __u64 ipv4_sum(const void *ip)
 {
 	return load32(ip + 12) + load32(ip + 16);
@@ -51,8 +51,8 @@ static __always_inline bool icmp_quotes(__u64 type)
 	       1u << type & (1 << 3 | 1 << 4 | 1 << 5 | 1 << 11 | 1 << 12);
 }
 
-/* An ICMP error goes where the flow goes that it quotes, whoever sends it. One with IP options goes by its own
- * addresses. */
+/* An ICMP error goes where the quoted flow goes, whichever host sends the error. An error with IP options goes by
+ * its own addresses. */
 static __always_inline __u64 flow_ipv4(const void *ip)
 {
 	if (load8(ip) == 0x45 && load8(ip + 9) == FLOW_ICMP && !(load16(ip + 6) & IPV4_OFFSET) &&
@@ -109,7 +109,7 @@ static __always_inline struct nfl_spread *spread_find(__u32 queues)
 	return bpf_map_lookup_elem(&nfl_spreads, &key);
 }
 
-/* The member whose the flows of this hash are. */
+/* Returns the member that takes the flows of this hash. */
 __noinline __u32 spread_port(__u32 queues, __u32 hash)
 {
 	struct nfl_spread *spread = spread_find(queues);
@@ -128,9 +128,9 @@ static __always_inline __u32 flow_port(const void *head, __u32 first, __u32 queu
 }
 
 /*
- * An arrival from an interface looks into a table: whoever changes that waits until those are through that may have seen it
- * as it was. A port's own calls need not be counted, it is busy meanwhile. Returns what spread_leave() is to be told,
- * never 0.
+ * Notes that an arrival from an interface looks into a table: the daemon, which changes the table, waits until all arrivals
+ * are through that may have seen the former table. A port's own calls need not be counted, since the port is busy
+ * meanwhile. Returns the argument for spread_leave(), never 0.
  */
 static __noinline __u32 spread_enter(__u32 queues)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The first 16 bytes of a frame, read once: what was checked is what is delivered. */
+/* The first 16 bytes of a frame, read once: the checked bytes are the delivered bytes. */
 #ifndef SWITCH_FRAME_H
 #define SWITCH_FRAME_H
 
@@ -103,7 +103,7 @@ static __always_inline bool length_ok(__u64 len)
 }
 
 /*
- * The same about the register that a helper gets next. The compiler would make one comparison of
+ * Repeats the bound for the register that a helper gets next. The compiler would make one comparison of
  * the two, on a difference, from which verifiers before 6.11 learn nothing about the length.
  */
 #define length_proven(len)                                                                         \

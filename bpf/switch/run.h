@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the loops of one hyperio call work on. */
+/* The state of the loops of a hyperio call. */
 #ifndef SWITCH_RUN_H
 #define SWITCH_RUN_H
 
-#include "attend.h"
+#include "actions.h"
+#include "coalesce.h"
 #include "deliver.h"
 #include "exchange.h"
 #include "fdb.h"
 #include "flow.h"
 #include "loop.h"
-#include "ripe.h"
 
-/* The sender: its trusted state and what it shares. */
+/* The sender: its trusted state and its shared ring. */
 struct sender {
 	struct nfl_port *port;
 	struct nfl_ring *ring; /* the sender's words: read each once */
@@ -35,7 +35,7 @@ static __always_inline bool sender_find(struct sender *s, __u32 me)
 	return true;
 }
 
-/* The same in the middle of a call: who has gone down since goes on to the end of the run. */
+/* Finds the sender in the middle of a call: a sender that has gone down since goes on to the end of the run. */
 static __always_inline bool sender_exists(struct sender *s, __u32 me)
 {
 	struct target t;
@@ -52,7 +52,7 @@ static __always_inline __u64 tx_descriptor(struct sender *s, __u32 position)
 	return READ_ONCE(s->ring->tx[position & s->port->mask & (NFL_RING_MAX - 1)]);
 }
 
-/* Tells the sender which slot came back for the one that it sent. */
+/* Reports to the sender which slot came back for the slot that it sent. */
 static __always_inline void tx_return(struct sender *s, __u32 position, __u32 slot)
 {
 	WRITE_ONCE(s->ring->tx[position & s->port->mask & (NFL_RING_MAX - 1)], (__u64)slot << 32);
@@ -76,7 +76,7 @@ static __always_inline bool source_ok(struct sender *s, const struct header *h)
 	return true;
 }
 
-/* Counts frames that enter and end here. */
+/* Counts frames that enter and are dropped here. */
 static __always_inline void drop_frames(struct sender *s, enum nfl_drop reason, __u32 frames)
 {
 	count_drop(s->port, reason, frames);
@@ -98,7 +98,7 @@ struct run {
 	struct cursor tx;
 	union {
 		struct cursor rx;
-		struct { /* of an exchange, which looks at no slot of the receiver's */
+		struct { /* of an exchange, which reads no slot of the receiver's */
 			struct nfl_owners *owners; /* of the group's slots */
 			__u32 first_slot; /* of the run's first frame, which is published last */
 			__u32 rx_position;
@@ -116,8 +116,8 @@ struct run {
 /* No FDB address has bits 60..63. */
 #define RUN_LINK (~0ULL)
 /*
- * A run whose first frame is not yet published, because some of its frames may need something: see
- * attend_run(). Bits 0..31: the first's descriptor, see in_slot(); 32..38: frames that are no holes;
+ * A run whose first frame is not yet published, because some of its frames may need an action: see
+ * finish_run(). Bits 0..31: the first's descriptor, see in_slot(); 32..38: frames that are no holes;
  * 40..57: their bytes.
  */
 #define RUN_OPEN (1ULL << 63)
@@ -139,19 +139,19 @@ static __always_inline __u32 open_bytes(__u64 open)
 
 /* No run is that long. */
 #define RUN_FLOOD (1u << 16)
-/* What a look-up may say instead of a port. */
+/* Results of a look-up other than a port. */
 #define ROUTE_FLOOD NFL_PORTS_MAX
 #define ROUTE_DROPPED (NFL_PORTS_MAX + 1)
 
-/* A run that has been copied, in whose slots few frames need more: see attend.h. */
-struct attendance {
+/* A copied run, of which few frames need an action: see actions.h. */
+struct open_run {
 	struct target to;
 	__u32 from_to; /* as in struct run */
 	__u32 position; /* in the RX ring, of the frame at hand */
 	__u32 start; /* of the run */
 	__u32 end;
 	__u32 first; /* descriptor of its first frame, not yet published; see in_slot() */
-	__u32 what; /* that all frames need: ATTEND_CAPTURE or nothing */
+	__u32 what; /* that all frames need: ACTION_CAPTURE or nothing */
 	__u32 probability; /* of a signal, as in nfl_port.signal */
 	__u64 random; /* its upper half decides */
 	__u32 frames; /* dropped */
@@ -175,8 +175,8 @@ struct admission {
 };
 
 /*
- * The sender's frame in `slot`, checked, and its header, where it goes into a switch. NULL: it is
- * refused, and counted. copy_one spells this out, for speed.
+ * Returns the sender's frame in `slot`, checked, and its header, where the frame goes into a switch. NULL: the
+ * frame is refused, and counted. copy_one spells this out, for speed.
  */
 static __always_inline void *frame_checked(struct sender *s, struct cursor *tx, __u64 address,
 					   __u32 slot, __u64 len, struct header *h)
@@ -205,7 +205,7 @@ refused:
 }
 
 /* In an exchange: the RX position at hand has `slot` from now on, with a frame of `len` bytes or
- * none. Nonzero: it was the run's last. */
+ * none. Returns nonzero if the frame was the run's last. */
 static __always_inline long exchanged(struct run *r, __u32 slot, __u32 len)
 {
 	if (r->left == r->count) {
@@ -220,7 +220,7 @@ static __always_inline long exchanged(struct run *r, __u32 slot, __u32 len)
 	return !r->left;
 }
 
-/* The start of a run: frames from `position` on that have the same way. */
+/* The start of a run: frames from `position` on that have the same destination. */
 struct head {
 	struct sender from;
 	struct target to;
@@ -230,7 +230,7 @@ struct head {
 	struct cursor tx; /* after the last frame of the run */
 	__u64 address; /* FDB address that the frames share, or RUN_LINK */
 	__u32 first; /* port to which the frames are sent, which may be one of several that share its flows */
-	__u32 queues; /* what it says of those */
+	__u32 queues; /* `queues` of that port */
 	struct reservation slots;
 };
 
@@ -245,7 +245,7 @@ struct flood {
 	__u32 copies; /* made, or dropped with a reason */
 };
 
-/* One copy of it. */
+/* A copy of the flooded frame. */
 struct copy {
 	struct sender from;
 	struct target to;

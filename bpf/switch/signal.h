@@ -3,8 +3,8 @@
  * Congestion signals (docs/adr/0010): a frame on its way into a ring is marked or dropped with the
  * probability that the daemon keeps in the receiver's port, or refused at the entry of a chain.
  *
- * What is marked is the receiver's copy. A word that the daemon has not renewed is ignored, and taken
- * away by the first who finds it: without a daemon nothing is marked.
+ * The mark is in the receiver's copy. A word that the daemon has not renewed is ignored, and the first
+ * sender that finds it takes it away: without a daemon nothing is marked.
  */
 #ifndef SWITCH_SIGNAL_H
 #define SWITCH_SIGNAL_H
@@ -21,7 +21,7 @@ static __always_inline void store16(void *p, __u16 value)
 	*(volatile __u16 *)p = value;
 }
 
-/* Is the port's word still to be followed? The clock costs as much as two small frames, so it is read
+/* Returns true if the port's word is still to be followed. The clock costs as much as two small frames, so it is read
  * once per jiffy. */
 static __always_inline bool signal_counts(struct nfl_port *to, __u64 word)
 {
@@ -38,8 +38,8 @@ static __always_inline bool signal_counts(struct nfl_port *to, __u64 word)
 	return true;
 }
 
-/* Are frames to the port refused? Once per run; what follows relies on the word's being taken away
- * when its time is over. */
+/* Returns true if frames to the port are refused. Called once per run; later code relies on this function to
+ * take the word away when its time is over. */
 static __always_inline bool signal_refuses(struct nfl_port *to)
 {
 	__u64 word = READ_ONCE(to->signal);
@@ -52,7 +52,7 @@ static __always_inline bool signal_refuses(struct nfl_port *to)
 	return false;
 }
 
-/* Does the coin say that this frame to the port carries a signal? */
+/* Returns true, by chance, if this frame to the port is to carry a signal. */
 static __always_inline bool signal_chosen(struct nfl_port *to)
 {
 	__u32 probability = READ_ONCE(to->signal);
@@ -61,7 +61,7 @@ static __always_inline bool signal_chosen(struct nfl_port *to)
 }
 
 /* The CE mark and the header checksum that belongs to it (RFC 1624, equation 3), in a packet of `len`
- * bytes. False: it is none that can be marked. */
+ * bytes. False: the packet cannot be marked. */
 static __always_inline bool mark_ipv4(void *ip, __u32 len)
 {
 	__u32 word = load16(ip), header = (word & 0xf) * 4,
@@ -108,8 +108,8 @@ static __always_inline bool mark_frame(void *frame, __u32 len)
 	return type == ETHERTYPE_IPV6 && len >= at + IPV6_HEADER && mark_ipv6(frame + at);
 }
 
-/* Gives the signal to a frame that is about to enter the port's ring. False: it cannot be marked, and is
- * to be dropped; that is counted. One that is marked already needs no more. */
+/* Gives the signal to a frame that is about to enter the port's ring. False: the frame cannot be marked, and is
+ * to be dropped; the drop is counted. A frame that is marked already needs no more. */
 static __always_inline bool signal_frame(struct nfl_port *to, void *frame, __u32 len)
 {
 	if (mark_frame(frame, len)) {

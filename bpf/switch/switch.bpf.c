@@ -51,7 +51,7 @@
 			goto refuse;                                                               \
 		if (ctx->optname == NFL_CALL_NOP)                                                  \
 			goto done;                                                                 \
-		if (ctx->optname == NFL_CALL_BELL) {                                               \
+		if (ctx->optname == NFL_CALL_DOORBELL) {                                           \
 			ring_peer(*id);                                                            \
 			goto done;                                                                 \
 		}                                                                                  \

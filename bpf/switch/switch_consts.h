@@ -75,7 +75,7 @@
 /* Source addresses seen on this port enter the FDB. */
 #define NFL_PORT_LEARN (1u << 2)
 /* The switch itself wakes the receiver, even where a link's sender could. */
-#define NFL_PORT_KERNEL_BELL (1u << 3)
+#define NFL_PORT_KERNEL_DOORBELL (1u << 3)
 /* An uplink: frames that no rule takes go to the host's own stack instead of being dropped. */
 #define NFL_PORT_PASS (1u << 4)
 /* Copies of the frames that the port sends or receives go to the daemon. */

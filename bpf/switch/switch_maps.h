@@ -64,7 +64,7 @@ struct nfl_owners_map {
 	__uint(value_size, sizeof(struct nfl_owners));
 };
 
-/* Key: group. Writers: the switch (exchanges), the daemon (who joins and leaves). */
+/* Key: group. Writers: the switch (exchanges), the daemon (members that join and leave). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, NFL_GROUPS_MAX);
@@ -72,9 +72,9 @@ struct {
 	__array(values, struct nfl_owners_map);
 } nfl_owners SEC(".maps");
 
-/* The kernel bell of each port that has one: the only doorbell that no sender must be trusted to
+/* The kernel doorbell of each port that has one: the only doorbell that no sender must be trusted to
  * ring. 4 KiB is the smallest ring buffer; its content does not matter. */
-struct nfl_bell_map {
+struct nfl_doorbell_map {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 };
@@ -83,7 +83,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, NFL_PORTS_MAX);
 	__type(key, __u32);
-	__array(values, struct nfl_bell_map);
+	__array(values, struct nfl_doorbell_map);
 } nfl_bells SEC(".maps");
 
 /* The timer of each port whose receiver is woken for several frames at once. Writer: the switch. */
@@ -144,7 +144,7 @@ struct {
 	__array(values, struct nfl_rule_map);
 } nfl_rules SEC(".maps");
 
-/* Whose the frames are that come in on a receive queue, because the NIC has classified them: port + 1; 0: the rules
+/* The port that gets the frames of a receive queue, because the NIC has classified them: port + 1; 0: the rules
  * decide. */
 struct nfl_queue_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -153,7 +153,7 @@ struct nfl_queue_map {
 	__type(value, __u32);
 };
 
-/* Key: uplink's port; absent: no queue is anybody's own. Writers: the uplink's process; the daemon, which takes the
+/* Key: uplink's port; absent: no queue belongs to a port. Writers: the uplink's process; the daemon, which takes the
  * queues back before a port that frames are steered to can become another's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -170,7 +170,7 @@ struct {
 	__type(value, struct nfl_client_ports);
 } nfl_clients SEC(".maps");
 
-/* Frames of clients that have none, in the order in which they came: struct nfl_arrival. Reader: daemon. When it is full,
+/* Frames of clients that have no instance, in the order in which they came: struct nfl_arrival. Reader: daemon. When it is full,
  * such frames are dropped; those of other clients do not pass through here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

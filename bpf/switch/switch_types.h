@@ -6,7 +6,7 @@
 #include "../include/nfluid_abi.h"
 #include "switch_consts.h"
 
-/* Where the frames that a port sends go: nfl_port.way, see way.h. */
+/* Destination of the frames that a port sends: nfl_port.way, see way.h. */
 enum nfl_dest {
 	NFL_DEST_NONE = 0,
 	NFL_DEST_LINK = 1, /* dest: port */
@@ -32,7 +32,8 @@ enum nfl_drop {
 	NFL_DROP_UPLINK = 11, /* [receiver] the interface refused it; counted by the daemon */
 	NFL_DROP_RECLAIMED =
 		12, /* [receiver] in the ring of an instance that ended; by the daemon */
-	NFL_DROP_CONGESTION = 13, /* [receiver] a congestion signal to who cannot read a mark */
+	NFL_DROP_CONGESTION =
+		13, /* [receiver] a congestion signal on a frame that cannot be marked */
 	NFL_DROP_REFUSED =
 		14, /* [receiver] the entry of a chain, further on in which a ring is full */
 	NFL_DROP_CLIENT =
@@ -55,7 +56,7 @@ struct nfl_port {
 	__u32 wake_frames; /* that a sleeping receiver is woken for; up to 1: each */
 	__u32 wake_after_us; /* the first of them, when it is woken for fewer */
 	__u32 group; /* of instances that share the pool; 0: none */
-	__u64 signal; /* NFL_SIGNAL_*: what becomes of frames to the port, and until when; 0: nothing */
+	__u64 signal; /* NFL_SIGNAL_*: treatment of frames to the port, and until when; 0: none */
 	/* as a sender: written under `busy`, or atomically by an uplink's XDP program */
 	__u32 busy;
 	__u32 tx_pos;
@@ -75,9 +76,9 @@ struct nfl_port {
 	__u64 rx_reserved; /* position after the last slot reserved */
 	__u64 rx_frames;
 	__u64 rx_bytes;
-	__u32 rung; /* last sleep epoch for which the kernel bell was rung */
+	__u32 rung; /* last sleep epoch for which the kernel doorbell was rung */
 	__u32 timed; /* last sleep epoch for which the timer was started */
-	__u64 bells;
+	__u64 doorbells;
 	__u64 passed; /* of an uplink, as a sender: frames left to the host's own stack */
 	__u64 marked; /* frames that carried a congestion signal into the ring */
 	__u64 signal_checked; /* jiffy in which the time of `signal` was looked at last */
@@ -87,17 +88,17 @@ struct nfl_port {
 _Static_assert(sizeof(struct nfl_port) == 320, "mirrored by lib/switch");
 
 /*
- * Whose each slot of a group's pool is: the instance's pool number + 1, 0: nobody's. No instance can
- * write it. An exchange swaps two entries, so each instance owns as many slots as it was given.
+ * The owner of each slot of a group's pool: the instance's pool number + 1, 0: none. No instance can write the
+ * table. An exchange swaps two entries, so each instance owns as many slots as it was given.
  */
 struct nfl_owners {
 	__u32 owner[NFL_GROUP_SLOTS];
 };
 
-/* Whose the flows are that go to a port behind which are several instances. */
+/* The members that take the flows of a port behind which there are several instances. */
 struct nfl_spread {
 	__u32 front; /* the port; 0: the table is free. Only the daemon looks at it */
-	__u32 turn; /* its lowest bit says which of the two counts arrivals */
+	__u32 turn; /* its lowest bit names the one of the two that counts arrivals */
 	__u32 inside
 		[2]; /* arrivals that are looking into the table; two, so that they end one day */
 	__u16 port[NFL_BUCKETS];
@@ -105,25 +106,25 @@ struct nfl_spread {
 
 _Static_assert(sizeof(struct nfl_spread) == 528, "mirrored by lib/switch");
 
-/* Rings for frames that too few others have joined. */
+/* Rings for frames that wait for more frames in vain. */
 struct nfl_timer {
 	struct bpf_timer timer;
 };
 
-/* What an I/O thread asks for: a run over the TX rings of `count` ports, or a ring for the first of them. */
+/* Request of an I/O thread: a run over the TX rings of `count` ports, or a ring for the first of them. */
 struct nfl_serve {
 	__u32 count; /* or enum nfl_serve_ring */
 	__u32 port[NFL_SERVE_PORTS];
 };
 
-/* Whom to wake by the kernel bell, because the own one takes no more. */
+/* The sleeper to wake by the kernel doorbell, because its pipe takes no more. */
 enum nfl_serve_ring {
 	NFL_SERVE_RING_PEER = 0x100, /* the peer of the port's link, which waits for frames */
-	NFL_SERVE_RING_OWNER = 0x101, /* the port's owner, whatever it sleeps for */
-	NFL_SERVE_PREPARE_TIMER = 0x102, /* nobody: the port's timer is made */
+	NFL_SERVE_RING_OWNER = 0x101, /* the port's owner, whatever event it sleeps for */
+	NFL_SERVE_PREPARE_TIMER = 0x102, /* no sleeper: the port's timer is made */
 };
 
-/* What is known of a frame, and so: of its flow. Key of nfl_flows. */
+/* The fields of a frame that identify its flow. Key of nfl_flows. */
 struct nfl_flow {
 	__u64 src[2]; /* IPv4: in the first four bytes */
 	__u64 dst[2];

@@ -4,19 +4,19 @@
  * slot of the port that takes it. Included once per loop form (loop.h), like transmit.h.
  *
  * The uplink's port is the sender. Several CPUs may run this at once, so every word of the port is
- * written atomically here. What entered (tx_frames) is what was delivered or dropped with a reason;
- * what was left to the host's own stack is counted apart (passed).
+ * written atomically here. Entered frames (tx_frames) are frames that were delivered or dropped with a reason;
+ * frames left to the host's own stack have a counter of their own (passed).
  */
 
 #ifndef SWITCH_UPLINK_H
 #define SWITCH_UPLINK_H
 
-#include "attend.h"
+#include "actions.h"
 #include "client.h"
+#include "coalesce.h"
 #include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
-#include "ripe.h"
 
 /* The port whose receive side this is: set for each interface before its program is loaded. The
  * index of the interface would not do: every network namespace counts from 1. */
@@ -28,7 +28,7 @@ struct arrival {
 	struct reservation slots;
 };
 
-/* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, for the stack's sake. */
+/* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, to save stack. */
 static __noinline __u32 arrival_port(struct xdp_md *ctx, __u32 first, __u32 queues)
 {
 	__u64 words[FLOW_BYTES / 8 + 1] = {};
@@ -65,7 +65,7 @@ static __always_inline int drop_arrival(struct nfl_port *port, enum nfl_drop rea
 	return XDP_DROP;
 }
 
-/* May a frame with this source come in here? Learns it. */
+/* Returns true if a frame with this source may come in here, and learns the source. */
 static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me,
 					      const struct header *h)
 {
@@ -110,7 +110,7 @@ static __always_inline long FORM(reserve_arrival)(struct arrival *a)
 }
 LOOP_BODY(reserve_arrival, arrival)
 
-/* Which of the ports behind port `id` takes the frame. */
+/* Returns the port, of the ports behind port `id`, that takes the frame. */
 static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to,
 						       __u32 *id)
 {
@@ -166,9 +166,10 @@ static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, _
 			   1);
 		return 0;
 	}
-	len = attended(port, a.to.port, me | id << 16, room, len);
+	len = apply_actions(port, a.to.port, me | id << 16, room, len);
 	publish(&a.to, a.slots.first, in_slot(room, len));
-	ring_kernel_bell(a.to.port, id, ripe(a.to.port, id, delivered(&a.to, len > 0, len)));
+	ring_kernel_doorbell(a.to.port, id,
+			     coalesced_epoch(a.to.port, id, delivered(&a.to, len > 0, len)));
 	return 0;
 down:
 	count_drop(port, NFL_DROP_PORT_DOWN, 1);

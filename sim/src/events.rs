@@ -39,7 +39,7 @@ impl<E> Events<E> {
         self.heap.len()
     }
 
-    /// Whether nothing is going to happen.
+    /// Returns true if no event is left.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }

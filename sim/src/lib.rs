@@ -8,7 +8,7 @@
 //! - [`optimum`]: what should come of it, by equations.
 //! - [`experiments`], [`report`]: those of the literature, and more, and what they hand in.
 //!
-//! It has no clock and does no I/O: the same plan gives the same outcome, bit by bit.
+//! The simulator has no clock and does no I/O: the same plan gives the same outcome, bit by bit.
 
 pub mod events;
 pub mod experiments;

@@ -1,4 +1,4 @@
-//! What should come of it, by equations (docs/simulation.md derives them).
+//! Expected results, by equations (docs/simulation.md derives them).
 
 /// How far a share of a core is from half of it, in percent of that half.
 pub fn distance_from_half_percent(share_percent: f64) -> f64 {
@@ -16,8 +16,8 @@ pub fn line_total(n: usize) -> f64 {
     n as f64 + 1.0
 }
 
-/// The same for senders with linked increases (LIA), which leave a part on the worse path: the fixed point of
-/// x = ((1 - x) / (1 + x))^2 / n is what they have on the line.
+/// The total for senders with linked increases (LIA), which leave a part on the worse path: the fixed point of x =
+/// ((1 - x) / (1 + x))^2 / n is their rate on the line.
 pub fn line_total_lia(n: usize) -> f64 {
     let excess = |x: f64| ((1.0 - x) / (1.0 + x)).powi(2) / n as f64 - x;
     let on_line = root(excess);

@@ -1,8 +1,8 @@
-//! What comes of a simulation.
+//! Outcome of a simulation.
 
 use crate::network::station::Counts;
 
-/// What was counted from the end of the warm-up on.
+/// Counts from the end of the warm-up on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// For how long, nanoseconds.
@@ -15,7 +15,7 @@ pub struct Outcome {
     pub delays: Vec<Delay>,
     /// From the very beginning.
     pub books: Books,
-    /// Also from the very beginning; empty unless the plan asks for it.
+    /// Moments, also from the very beginning; empty unless the plan asks for them.
     pub trace: Vec<Moment>,
 }
 
@@ -56,7 +56,7 @@ const BUCKET_NS: u64 = 50_000;
 const BUCKETS_MAX: usize = 20_000;
 
 impl Delay {
-    /// It is `ns` now.
+    /// Sets the time to `ns`.
     pub(crate) fn note(&mut self, ns: u64) {
         let bucket = usize::try_from(ns / BUCKET_NS).map_or(BUCKETS_MAX, |b| b.min(BUCKETS_MAX));
         if self.buckets.len() <= bucket {
@@ -94,7 +94,7 @@ pub struct Moment {
 }
 
 impl Outcome {
-    /// What was added since `before`; books stay as they are.
+    /// Returns the counts since `before`; books stay as they are.
     pub(crate) fn since(mut self, before: &Outcome) -> Outcome {
         self.measured_ns -= before.measured_ns;
         for (own, old) in self

@@ -1,4 +1,4 @@
-//! What is to be simulated: stations, connections with their routes, for how long, from which seed.
+//! Plan of a simulation: stations, connections with their routes, duration, seed.
 
 use crate::network::{Class, Marking, Service};
 use crate::tcp::Control;
@@ -20,7 +20,7 @@ const SLOTS_MAX: usize = 1 << 20;
 const COST_NS_MAX: u64 = SECOND_NS;
 const DELAY_NS_MAX: u64 = 10 * SECOND_NS;
 
-/// One simulation.
+/// A simulation.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Cores and links.
@@ -43,7 +43,7 @@ pub struct Plan {
 /// A station to be made.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Its packets, by cost.
+    /// The classes of its packets, by cost.
     pub classes: Vec<Class>,
     /// Slots of each ring.
     pub slots: usize,
@@ -60,9 +60,9 @@ pub struct Node {
 pub struct Connection {
     /// Congestion avoidance.
     pub control: Control,
-    /// Whether its packets can be marked.
+    /// True if the packets can be marked.
     pub ecn: bool,
-    /// One per subflow.
+    /// The routes, one per subflow.
     pub routes: Vec<Route>,
     /// When it begins, nanoseconds.
     pub start_ns: u64,
@@ -84,7 +84,7 @@ pub struct Route {
 pub struct Hop {
     /// Which.
     pub station: usize,
-    /// What the packets are there.
+    /// The class of the packets there.
     pub class: usize,
     /// Time on the way to it, nanoseconds.
     pub delay_ns: u64,
@@ -110,10 +110,10 @@ pub enum PlanError {
     Nowhere {
         /// The station.
         station: usize,
-        /// Its class.
+        /// The class.
         class: usize,
     },
-    /// It would take too long.
+    /// The simulation would take too long.
     #[error(
         "this would be up to {packets} packets, more than {max}: simulate a shorter time, fewer seeds, or packets of a higher cost"
     )]
@@ -141,7 +141,7 @@ fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), Plan
     }
 }
 
-/// Whether so many packets can be simulated in bearable time.
+/// Returns an error if so many packets cannot be simulated in bearable time.
 pub(crate) fn enough(packets: u64, max: u64) -> Result<(), PlanError> {
     if packets > max {
         return Err(PlanError::TooMuch { packets, max });
@@ -155,7 +155,7 @@ impl Plan {
         self.warm_up_ns.saturating_add(self.measured_ns)
     }
 
-    /// Whether it can be carried out, in bounded time and memory.
+    /// Checks that the plan can be carried out, in bounded time and memory.
     ///
     /// # Errors
     /// The first thing that is wrong.

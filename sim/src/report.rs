@@ -1,4 +1,4 @@
-//! What an experiment is asked for, and what it hands in.
+//! Parameters of an experiment, and its results.
 
 use crate::outcome::Outcome;
 use crate::plan::{Plan, PlanError, enough};
@@ -12,13 +12,13 @@ use nfluid_figures::terminal::table_text;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// This program's name.
+/// The name of this program.
 pub const PROGRAM: &str = "nfluid-sim";
 
 /// Packets that all simulations of an experiment may have: some hours.
 const PACKETS_MAX: u64 = 20_000_000_000;
 
-/// What every experiment can be asked for.
+/// Parameters that every experiment has.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
     /// Fewer seeds, shorter simulations, fewer cases.
@@ -48,7 +48,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What differs from the defaults, as it is written on the command line.
+    /// The settings that differ from the defaults, in the form of the command line.
     fn words(&self) -> String {
         let mut words = String::new();
         let mut add = |name: &str, value: Option<u64>| {
@@ -77,7 +77,7 @@ impl Settings {
     }
 }
 
-/// What one experiment hands in.
+/// The results of an experiment.
 #[derive(Debug)]
 pub struct Report {
     record: Record,
@@ -105,7 +105,7 @@ impl Report {
         }
     }
 
-    /// What is asked for.
+    /// Returns the requested settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -167,7 +167,7 @@ impl Report {
     }
 }
 
-/// What `work` returns for 0 to `jobs` - 1, in that order; nothing of it depends on which thread did what.
+/// Returns the results of `work` for 0 to `jobs` - 1, in that order; no result depends on which thread did the work.
 fn in_parallel<T: Send>(jobs: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);

@@ -46,7 +46,7 @@ struct Flow {
     sent: u64,
     /// When the last packet left.
     departed_ns: u64,
-    /// Whether an [`Event::Deadline`] is on its way.
+    /// True if an [`Event::Deadline`] is on its way.
     is_watched: bool,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Simulation<'a> {
         self.watch(index);
     }
 
-    /// One event per flow watches its deadline, however often that is moved.
+    /// An event per flow watches its deadline, however often the deadline is moved.
     fn watch(&mut self, index: usize) {
         let now_ns = self.events.now_ns();
         let flow = &mut self.flows[index];
@@ -321,7 +321,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// What has come of it so far.
+    /// Returns the outcome so far.
     fn outcome(&self) -> Outcome {
         let delivered = |flows: &Range<usize>| {
             let flows = self.flows[flows.clone()].iter();

@@ -23,6 +23,7 @@ fn short(experiment: &str, more: &[&str], folder: &Path) -> Output {
     sim(&arguments, folder)
 }
 
+// promise: 14.1
 #[test]
 fn the_same_seed_prints_and_writes_the_same_bytes() {
     let folders = [(), ()].map(|()| tempfile::tempdir().unwrap());
@@ -45,6 +46,7 @@ fn the_same_seed_prints_and_writes_the_same_bytes() {
     );
 }
 
+// promise: 14.1
 #[test]
 fn figures_on_the_terminal_are_those_of_the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,6 +76,7 @@ fn figures_on_the_terminal_are_those_of_the_file() {
     assert!(folder.path().join("sim.two_flows.svg").exists());
 }
 
+// promise: 14.1
 #[test]
 fn every_experiment_of_the_list_runs() {
     let folder = tempfile::tempdir().unwrap();
@@ -105,6 +108,7 @@ fn completions_name_the_experiments() {
     }
 }
 
+// promise: 14.3
 #[test]
 fn absurd_numbers_are_refused_with_the_bounds() {
     let folder = tempfile::tempdir().unwrap();
@@ -126,6 +130,7 @@ fn absurd_numbers_are_refused_with_the_bounds() {
     }
 }
 
+// promise: 14.3
 #[test]
 fn too_much_is_refused_before_it_begins() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,6 +157,7 @@ fn results_that_cannot_be_written_are_an_error_that_names_the_place() {
     );
 }
 
+// promise: 14.4
 #[test]
 fn signals_by_cost_reach_the_optimum_where_others_do_not() {
     let folder = tempfile::tempdir().unwrap();

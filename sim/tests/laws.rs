@@ -1,4 +1,4 @@
-//! Whether the simulator obeys the laws that TCP and queues obey.
+//! Tests that the simulator obeys the laws that TCP and queues obey.
 
 #![allow(clippy::unwrap_used)]
 
@@ -71,6 +71,7 @@ fn one_flow_fills_a_core() {
     }
 }
 
+// promise: 14.2
 #[test]
 fn equal_flows_share_alike() {
     for control in [Control::Reno, Control::Cubic] {
@@ -121,6 +122,7 @@ fn window_at(probability: f64, rounds: u64, seed: u64) -> f64 {
     acknowledged as f64 / rounds as f64
 }
 
+// promise: 14.2
 #[test]
 fn reno_obeys_the_inverse_square_root_law() {
     // Mathis et al., CCR 1997: W = sqrt(3/2) / sqrt(p) for periodic signals; 1.31 / sqrt(p) for random ones.
@@ -134,6 +136,7 @@ fn reno_obeys_the_inverse_square_root_law() {
     }
 }
 
+// promise: 14.2
 #[test]
 fn reno_saws_between_half_and_full() {
     let mut plan = plan(vec![core(100)], vec![sender(Control::Reno, 0)]);
@@ -179,6 +182,7 @@ fn a_sender_that_stops_leaves_the_core_to_the_other() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
+    // promise: 14.2
     #[test]
     fn every_packet_is_somewhere(
         seed in any::<u64>(),
@@ -206,6 +210,7 @@ proptest! {
         }
     }
 
+    // promise: 14.3
     #[test]
     fn absurd_plans_are_refused_and_never_hang(
         cost_ns in prop_oneof![Just(0), Just(1), any::<u64>()],
@@ -226,7 +231,7 @@ proptest! {
         let mut plan = plan(vec![node], vec![connection]);
         (plan.warm_up_ns, plan.measured_ns) = (0, measured_ns);
         (plan.jitter_ns, plan.trace_ns) = (jitter_ns, trace_ns);
-        // What is accepted is short enough to be run here, or is not run at all.
+        // An accepted plan is short enough to be run here, or is not run at all.
         if plan.validate().is_ok() && measured_ns < 10_000_000 {
             prop_assert!(run(&plan).is_ok());
         }

@@ -13,7 +13,7 @@ fn choose(short: u64, long: u64) -> u64 {
     }
 }
 
-/// One seed, by `NFLUID_SEED`, or as many as there should be.
+/// Returns a single seed, by `NFLUID_SEED`, or as many as requested.
 fn seeds(count: u64) -> std::ops::Range<u64> {
     let seed = std::env::var("NFLUID_SEED")
         .ok()
@@ -23,6 +23,7 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
 
 /// Catches: each of the mutations, see below; and whatever else makes the books not balance, a receiver wait for ever, a
 /// frame cross between switches or overtake another one of its flow, a slot have two owners.
+// promise: 1.40
 #[test]
 fn no_interleaving_breaks_the_switchs_promises() {
     let begun = Instant::now();
@@ -42,6 +43,7 @@ fn no_interleaving_breaks_the_switchs_promises() {
     );
 }
 
+// promise: 1.40
 #[test]
 fn a_seed_decides_a_run() {
     let [one, other] = [(); 2].map(|()| storm(7, None));
@@ -69,41 +71,49 @@ fn is_found_from(mutation: Mutation, first: u64) {
     );
 }
 
+// promise: 1.41
 #[test]
 fn a_run_that_returns_without_publishing_is_found() {
     is_found(Mutation::CopyRunReturns);
 }
 
+// promise: 1.41
 #[test]
 fn a_way_in_two_words_is_found() {
     is_found(Mutation::WayInTwoWords);
 }
 
+// promise: 1.41
 #[test]
 fn an_address_that_stays_behind_is_found_where_nobody_looks_at_membership() {
     is_found(Mutation::NoMembershipCheck);
 }
 
+// promise: 1.41
 #[test]
 fn an_address_without_a_generation_is_found() {
     is_found(Mutation::EntryWithoutGeneration);
 }
 
+// promise: 1.41
 #[test]
 fn a_reclaim_that_does_not_wait_is_found() {
     is_found(Mutation::ReclaimDoesNotWait);
 }
 
+// promise: 1.41
 #[test]
 fn a_number_that_is_reused_at_once_is_found() {
     is_found(Mutation::NumberReusedAtOnce);
 }
 
+// promise: 1.41
 #[test]
 fn a_gap_that_is_filled_at_once_is_found() {
     is_found(Mutation::GapFilledAtOnce);
 }
 
+// promise: 1.41
 #[test]
 fn a_flood_that_counts_nothing_is_found() {
     is_found(Mutation::FloodCountsNothing);
@@ -129,11 +139,13 @@ fn a_call_that_is_seen_late_is_found() {
     is_found_from(Mutation::CallSeenLate, 690);
 }
 
+// promise: 1.41
 #[test]
 fn a_call_that_does_not_say_how_far_it_came_is_found() {
     is_found(Mutation::TailNotWritten);
 }
 
+// promise: 1.41
 #[test]
 fn a_port_that_leaves_its_switch_halfway_is_found() {
     is_found(Mutation::LeftHalfway);

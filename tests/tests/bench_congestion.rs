@@ -4,6 +4,7 @@ use nfluid_tests::harness::experiments::{bench, effort, text, values};
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::skip::is_root;
 
+// promise: 13.11
 #[test]
 fn what_signals_cost_is_measured_by_batch() {
     if !is_root("what_signals_cost_is_measured_by_batch") {
@@ -17,6 +18,7 @@ fn what_signals_cost_is_measured_by_batch() {
     }
 }
 
+// promise: 13.12
 #[test]
 fn what_signals_gain_is_told_beside_what_there_is_without_them() {
     if !is_root("what_signals_gain_is_told_beside_what_there_is_without_them") {
@@ -43,6 +45,7 @@ fn what_signals_gain_is_told_beside_what_there_is_without_them() {
     assert_eq!(off, [0.0], "nobody asked for marks: {output}");
 }
 
+// promise: 13.12
 #[test]
 fn two_subflows_are_measured_or_the_kernel_lacks_them() {
     if !is_root("two_subflows_are_measured_or_the_kernel_lacks_them") {
@@ -63,6 +66,7 @@ fn two_subflows_are_measured_or_the_kernel_lacks_them() {
     }
 }
 
+// promise: 13.12
 #[test]
 fn refusal_spares_the_work_on_frames_that_die() {
     if !is_root("refusal_spares_the_work_on_frames_that_die") {
@@ -86,6 +90,7 @@ fn refusal_spares_the_work_on_frames_that_die() {
     );
 }
 
+// promise: 13.11
 #[test]
 fn what_idle_instances_cost_the_congestion_thread_is_measured() {
     if !is_root("what_idle_instances_cost_the_congestion_thread_is_measured") {

@@ -3,6 +3,7 @@
 use nfluid_tests::harness::experiments::{bench, effort, text, values};
 use nfluid_tests::harness::skip::is_root;
 
+// promise: 13.2
 #[test]
 fn memif_is_compared_with_or_named_with_its_package() {
     if !is_root("memif_is_compared_with_or_named_with_its_package") {
@@ -21,6 +22,7 @@ fn memif_is_compared_with_or_named_with_its_package() {
     }
 }
 
+// promise: 13.2
 #[test]
 fn peers_are_measured_or_left_out_by_name() {
     if !is_root("peers_are_measured_or_left_out_by_name") {
@@ -63,6 +65,7 @@ fn senders_and_uplinks_send_out_of_an_interface() {
     }
 }
 
+// promise: 13.4
 #[test]
 fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
     if !is_root("tcp_through_the_demos_chain_is_compared_with_the_kernels") {

@@ -3,6 +3,7 @@
 use nfluid_tests::harness::experiments::{bench, effort, text, values};
 use nfluid_tests::harness::skip::is_root;
 
+// promise: 5.17
 #[test]
 fn new_instances_forward_and_are_compared_with_processes() {
     if !is_root("new_instances_forward_and_are_compared_with_processes") {
@@ -41,6 +42,7 @@ fn new_instances_forward_and_are_compared_with_processes() {
     }
 }
 
+// promise: 13.16
 #[test]
 fn others_start_beside_none_and_many_instances() {
     if !is_root("others_start_beside_none_and_many_instances") {
@@ -121,6 +123,7 @@ fn members_come_and_go_under_traffic() {
     hands_in("scaleout", &figures);
 }
 
+// promise: 13.5
 #[test]
 fn what_a_restart_costs_is_counted_in_packets() {
     if !is_root("what_a_restart_costs_is_counted_in_packets") {
@@ -185,6 +188,7 @@ fn first_datagrams_of_new_clients_are_answered() {
     }
 }
 
+// promise: 13.15
 #[test]
 fn programs_are_run_by_the_daemon_and_by_others() {
     if !is_root("programs_are_run_by_the_daemon_and_by_others") {

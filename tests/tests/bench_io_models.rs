@@ -4,6 +4,7 @@ use nfluid_tests::harness::experiments::{bench, effort, text, values};
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::skip::is_root;
 
+// promise: 13.7
 #[test]
 fn an_io_thread_takes_longer_than_a_hyperio_call() {
     if !is_root("an_io_thread_takes_longer_than_a_hyperio_call") {
@@ -22,6 +23,7 @@ fn an_io_thread_takes_longer_than_a_hyperio_call() {
     );
 }
 
+// promise: 13.7
 #[test]
 fn the_switch_sees_the_batch_that_an_inline_sender_asks_for() {
     if !is_root("the_switch_sees_the_batch_that_an_inline_sender_asks_for") {
@@ -38,6 +40,7 @@ fn the_switch_sees_the_batch_that_an_inline_sender_asks_for() {
     }
 }
 
+// promise: 13.7
 #[test]
 fn assignments_and_shares_are_measured_in_every_model() {
     if !is_root("assignments_and_shares_are_measured_in_every_model") {
@@ -60,6 +63,7 @@ fn assignments_and_shares_are_measured_in_every_model() {
     }
 }
 
+// promise: 13.10
 #[test]
 fn a_change_of_shares_is_followed() {
     if !is_root("a_change_of_shares_is_followed") {

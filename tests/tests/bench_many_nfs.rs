@@ -3,6 +3,7 @@
 use nfluid_tests::harness::experiments::{bench, effort, text, values};
 use nfluid_tests::harness::skip::is_root;
 
+// promise: 13.8
 #[test]
 fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
     if !is_root("a_wire_leads_straight_into_nfs_or_by_a_switch") {
@@ -27,6 +28,7 @@ fn a_wire_leads_straight_into_nfs_or_by_a_switch() {
     assert_eq!(values(&output, "_vs_switch").len(), 6, "{output}");
 }
 
+// promise: 13.8
 #[test]
 fn a_nic_that_cannot_steer_flows_is_refused_with_the_alternative() {
     if !is_root("a_nic_that_cannot_steer_flows_is_refused_with_the_alternative") {
@@ -39,6 +41,7 @@ fn a_nic_that_cannot_steer_flows_is_refused_with_the_alternative() {
     assert!(errors.contains("by XDP"), "{errors}");
 }
 
+// promise: 13.9
 #[test]
 fn a_trust_group_is_compared_with_memory_of_its_own() {
     if !is_root("a_trust_group_is_compared_with_memory_of_its_own") {

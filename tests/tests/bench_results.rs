@@ -8,6 +8,7 @@ use nfluid_tests::harness::skip::is_root;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Command, Stdio};
 
+// promise: 13.1
 #[test]
 fn the_list_names_each_experiment() {
     let list = text(&bench(&["list"]));
@@ -83,6 +84,7 @@ fn the_list_names_each_experiment() {
     }
 }
 
+// promise: 13.1
 #[test]
 fn an_experiment_is_found_by_name_and_by_id() {
     let packages = |name: &str| text(&bench(&["packages", name]));
@@ -100,6 +102,7 @@ fn an_unknown_experiment_is_an_error() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no experiment 'nonsense'"));
 }
 
+// promise: 13.6
 #[test]
 fn results_are_joined_into_one_page() {
     if !is_root("results_are_joined_into_one_page") {
@@ -128,6 +131,7 @@ fn results_are_joined_into_one_page() {
     assert!(String::from_utf8_lossy(&damaged.stderr).contains("damaged.json"));
 }
 
+// promise: 13.1
 #[test]
 fn figures_on_the_terminal_are_those_of_the_file() {
     if !is_root("figures_on_the_terminal_are_those_of_the_file") {
@@ -160,6 +164,7 @@ fn figures_on_the_terminal_are_those_of_the_file() {
     assert!(json["environment"]["kernel"].is_string());
 }
 
+// promise: 13.3
 #[test]
 fn an_interrupted_experiment_leaves_nothing_behind() {
     if !is_root("an_interrupted_experiment_leaves_nothing_behind") {

@@ -25,6 +25,7 @@ fn a_packet_of_a_known_flow_costs_the_firewalls_fast_path_the_same_whatever_its_
     );
 }
 
+// promise: 13.17
 #[test]
 fn a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one() {
     if !is_root("a_packet_of_a_known_connection_costs_the_balancer_less_than_the_first_one") {

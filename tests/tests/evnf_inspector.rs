@@ -104,6 +104,7 @@ fn left_by(inspector: &Inspector, exit: Exit) -> u64 {
     found.expect("it is one").1.packets
 }
 
+// promise: 15.22
 #[test]
 fn each_application_gets_what_passed_whichever_way_it_took() {
     let test = "each_application_gets_what_passed_whichever_way_it_took";
@@ -139,6 +140,7 @@ fn each_application_gets_what_passed_whichever_way_it_took() {
     }
 }
 
+// promise: 15.22
 #[test]
 fn a_full_table_elephants_and_second_looks_lose_no_packet() {
     let test = "a_full_table_elephants_and_second_looks_lose_no_packet";
@@ -203,6 +205,7 @@ fn a_full_table_elephants_and_second_looks_lose_no_packet() {
     assert!(counted.again.0 > 0, "{counted:?}");
 }
 
+// promise: 15.28
 #[test]
 fn a_successor_knows_what_is_in_the_table_and_counts_on() {
     let test = "a_successor_knows_what_is_in_the_table_and_counts_on";
@@ -247,6 +250,7 @@ fn a_successor_knows_what_is_in_the_table_and_counts_on() {
     assert_eq!(accounts(&inspector).sum(), sum(&frames));
 }
 
+// promise: 15.25
 #[test]
 fn an_application_that_is_not_wanted_is_dropped_once_it_is_known() {
     let test = "an_application_that_is_not_wanted_is_dropped_once_it_is_known";
@@ -288,6 +292,7 @@ fn an_application_that_is_not_wanted_is_dropped_once_it_is_known() {
     }
 }
 
+// promise: 15.24
 #[test]
 fn a_flow_is_sent_where_the_kernel_would_send_it() {
     if !is_root("a_flow_is_sent_where_the_kernel_would_send_it") {

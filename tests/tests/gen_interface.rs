@@ -197,6 +197,7 @@ fn tagged_ipv6_and_tcp_frames_arrive_too() {
     assert_eq!(received.received.bytes, sent.sent.bytes - 4 * 1000);
 }
 
+// promise: 12.2
 #[test]
 fn the_loss_reported_is_the_loss_counted_by_the_kernel() {
     let test = "the_loss_reported_is_the_loss_counted_by_the_kernel";
@@ -267,6 +268,7 @@ fn probes_come_back_or_are_counted_as_lost() {
     assert!(lost >= 50, "{lost} lost");
 }
 
+// promise: 12.3
 #[test]
 fn a_replayed_capture_arrives_byte_for_byte() {
     let test = "a_replayed_capture_arrives_byte_for_byte";

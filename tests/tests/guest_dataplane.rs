@@ -7,6 +7,7 @@ use nfluid_ring::port::WhenFull;
 use nfluid_switch::DropReason;
 use switch_fixture::{BROADCAST, bridge, for_each_form, frame, received, send};
 
+// promise: 1.1
 #[test]
 fn a_link_delivers_every_length_unchanged_and_in_order() {
     for_each_form("link", |scratch| {
@@ -38,6 +39,7 @@ fn a_link_delivers_every_length_unchanged_and_in_order() {
     });
 }
 
+// promise: 1.2
 #[test]
 fn a_full_link_drops_and_counts_or_keeps_as_asked() {
     for_each_form("full", |scratch| {
@@ -65,6 +67,7 @@ fn a_full_link_drops_and_counts_or_keeps_as_asked() {
     });
 }
 
+// promise: 1.3
 #[test]
 fn a_switch_finds_pinned_addresses_and_floods_the_rest() {
     for_each_form("flood", |scratch| {
@@ -83,6 +86,7 @@ fn a_switch_finds_pinned_addresses_and_floods_the_rest() {
     });
 }
 
+// promise: 1.4
 #[test]
 fn foreign_sources_and_reserved_destinations_are_dropped_and_counted() {
     for_each_form("foreign", |scratch| {
@@ -106,6 +110,7 @@ fn foreign_sources_and_reserved_destinations_are_dropped_and_counted() {
     });
 }
 
+// promise: 1.5
 #[test]
 fn bad_lengths_and_slots_are_dropped_and_counted() {
     for_each_form("bad", |scratch| {
@@ -134,6 +139,7 @@ fn bad_lengths_and_slots_are_dropped_and_counted() {
     });
 }
 
+// promise: 1.6
 #[test]
 fn a_port_that_is_down_or_not_connected_loses_nothing_uncounted() {
     for_each_form("down", |scratch| {

@@ -11,14 +11,14 @@ const GUARD: &str = "  g: { tier: xdp, nf: guard, interface: client, netns: EDGE
     config: { limits: { destination: { packets: 1000000 } } } }\n";
 const FIREWALL: &str =
     "  fw: { tier: xdp, nf: efw, interface: client, netns: EDGE, order: 20, beside: libxdp }\n";
-/// What is said where the dispatcher cannot be used, and by which Debian kernels with Debian 12's libxdp.
+/// The reasons where the dispatcher cannot be used, by Debian kernel with Debian 12's libxdp.
 const REASONS: [&str; 2] = ["libxdp 1.5.5 or later", "BPF_PROG_TYPE_EXT"];
 
 fn document(instances: &[&str]) -> String {
     format!("version: 1\ninstances:\n{}", instances.concat())
 }
 
-/// Another tool, where the interface is. Not 'ip netns exec', which hides what is mounted below /sys.
+/// Runs another tool, where the interface is. Not 'ip netns exec', which hides mounts below /sys.
 fn tool(platform: &Platform, line: &str) -> Outcome {
     run(&format!(
         "nsenter --net=/run/netns/{} {line}",
@@ -33,7 +33,7 @@ fn dispatcher(platform: &Platform) -> Option<u64> {
     links[0]["xdp"]["prog"]["id"].as_u64()
 }
 
-/// What the daemon tells of an instance.
+/// Returns the daemon's description of an instance.
 fn described(platform: &Platform, name: &str) -> Value {
     let answer = platform.page("/v1/instances");
     let all: Value = serde_json::from_str(&answer).expect("it speaks JSON");
@@ -73,6 +73,7 @@ fn nothing_is_left(platform: &Platform) {
     assert_eq!(rows.count(), 0);
 }
 
+// promise: 15.69
 #[test]
 fn a_row_is_in_libxdps_dispatcher_beside_programs_of_other_tools() {
     let test = "a_row_is_in_libxdps_dispatcher_beside_programs_of_other_tools";
@@ -113,7 +114,7 @@ fn a_row_is_in_libxdps_dispatcher_beside_programs_of_other_tools() {
         "{first}"
     );
 
-    // Another tool's comes behind it; neither cares for the other.
+    // Another tool's program comes behind the instance's; the two do not affect each other.
     let loaded = tool(&platform, "xdp-filter load -m native client");
     assert!(loaded.succeeded(), "{loaded:?}");
     do_all_meet(&platform, &["g"], "another came");

@@ -72,6 +72,7 @@ fn of(packets: u64, len: usize) -> Counts {
     }
 }
 
+// promise: 15.23, 15.61
 #[test]
 fn packets_of_flows_in_the_table_are_counted_there_and_others_are_copied() {
     if !is_root("packets_of_flows_in_the_table_are_counted_there_and_others_are_copied") {
@@ -145,6 +146,7 @@ fn counts_and_copies(hook: Hook) {
     assert_eq!(counted(&inspector, Exit::Copied).packets, 4);
 }
 
+// promise: 15.23, 15.61
 #[test]
 fn flows_are_dropped_and_marked_by_their_entry() {
     if !is_root("flows_are_dropped_and_marked_by_their_entry") {
@@ -180,6 +182,7 @@ fn drops_and_marks(hook: Hook) {
     assert_eq!(inspector.tables().counted(3).unwrap().packets, 4);
 }
 
+// promise: 15.23
 #[test]
 fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
     if !is_root("what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit") {
@@ -202,7 +205,7 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
         assert_eq!(after.packets, before.packets + 1, "{exit:?}");
         assert_eq!(after.bytes, before.bytes + packet.len() as u64);
     }
-    // Nobody reads the copies.
+    // No process reads the copies.
     let packet = bytes(udp(ENDS[0]), 100);
     for _ in 0..100 {
         assert_eq!(pass(&mut chain, &packet).0, Action::Pass);

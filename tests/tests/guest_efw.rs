@@ -1,5 +1,5 @@
-//! eFW's fast path on each kernel: it is taken, and decides packet by packet as its stages say. What it makes of whole rule sets of
-//! nftables: `oracle_efw`.
+//! eFW's fast path on each kernel: the kernel takes the program, which decides packet by packet as its stages say.
+//! `oracle_efw` tests whole rule sets of nftables.
 
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::firewall::{
@@ -27,7 +27,7 @@ fn rule(pattern: Pattern, verdict: Verdict) -> Rule {
     }
 }
 
-/// 10.0.0.1 may do anything, 10.0.0.2 may be asked about, 2001:db8::1 nothing; nobody else may send UDP to port 53.
+/// 10.0.0.1 may do anything, 10.0.0.2 may be asked about, 2001:db8::1 nothing; no other host may send UDP to port 53.
 fn stage() -> Stage {
     let from = |address| Pattern {
         src: of_host(address),
@@ -68,6 +68,7 @@ fn bytes(frame: Frame<'_>) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
+// promise: 15.2, 15.61
 #[test]
 fn each_packet_leaves_by_the_exit_that_is_its_own() {
     if !is_root("each_packet_leaves_by_the_exit_that_is_its_own") {
@@ -160,6 +161,7 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
 }
 
 /// As packets of a run have come in by no interface, the host has made them.
+// promise: 15.63
 #[test]
 fn on_the_way_out_groups_and_last_hops_are_decided_too() {
     if !is_root("on_the_way_out_groups_and_last_hops_are_decided_too") {
@@ -201,6 +203,7 @@ fn counted(firewall: &Firewall, exit: Exit) -> Counts {
     exits.iter().find(|(own, _)| *own == exit).unwrap().1
 }
 
+// promise: 15.1
 #[test]
 fn a_stage_that_cannot_tell_is_not_overruled_by_those_behind_it() {
     if !is_root("a_stage_that_cannot_tell_is_not_overruled_by_those_behind_it") {

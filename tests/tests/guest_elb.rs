@@ -25,7 +25,7 @@ const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
 
 struct Fixture {
     balancer: Balancer,
-    /// It, at the hook.
+    /// The balancer, at the hook.
     chain: Chain,
     namespaces: Namespaces,
 }
@@ -103,7 +103,7 @@ impl Fixture {
         found.unwrap_or_else(|| panic!("what {client} sent became {packet:02x?}"))
     }
 
-    /// The same of several.
+    /// Returns the servers of several clients.
     fn servers_of(&mut self, clients: &[String]) -> Vec<&'static str> {
         clients
             .iter()
@@ -141,7 +141,7 @@ fn arriving(from: &str, to: &str, side: usize) -> Vec<u8> {
     bytes(segment(from, to).macs(HOSTS[side], OWN[side]))
 }
 
-/// The same as it goes out to a side.
+/// Returns the packet as it goes out to a side.
 fn leaving(from: &str, to: &str, side: usize) -> Vec<u8> {
     bytes(segment(from, to).macs(OWN[side], HOSTS[side]).ttl(63))
 }
@@ -156,6 +156,7 @@ fn bytes(frame: Frame<'_>) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
+// promise: 15.5
 #[test]
 fn a_connection_is_translated_both_ways_and_stays_where_it_is() {
     if !is_root("a_connection_is_translated_both_ways_and_stays_where_it_is") {
@@ -201,7 +202,7 @@ fn stays_where_it_is(hook: Hook) {
     for port in 3000..3050 {
         assert_ne!(fixture.server_of(&format!("10.0.0.3:{port}")), SERVERS[0]);
     }
-    // One that is down loses its connections, the others keep theirs.
+    // A server that is down loses its connections, the others keep theirs.
     fixture
         .balancer
         .set_server(0, server(SERVERS[0], State::Down))
@@ -218,6 +219,7 @@ fn stays_where_it_is(hook: Hook) {
     assert_eq!(fixture.count(Exit::Returned), 200);
 }
 
+// promise: 15.5
 #[test]
 fn a_direct_server_gets_the_packet_as_it_is() {
     if !is_root("a_direct_server_gets_the_packet_as_it_is") {
@@ -232,6 +234,7 @@ fn a_direct_server_gets_the_packet_as_it_is() {
     }
 }
 
+// promise: 15.6, 15.61
 #[test]
 fn what_is_not_sent_on_leaves_by_a_name() {
     if !is_root("what_is_not_sent_on_leaves_by_a_name") {
@@ -294,6 +297,7 @@ fn leaves_by_a_name(hook: Hook) {
     assert_eq!(fixture.count(Exit::NoServer), 1);
 }
 
+// promise: 15.6
 #[test]
 fn a_connection_that_does_not_begin_with_its_first_packet_is_counted() {
     if !is_root("a_connection_that_does_not_begin_with_its_first_packet_is_counted") {
@@ -345,6 +349,7 @@ fn over_ipv6(name: &str, hook: Hook) -> Fixture {
     fixture
 }
 
+// promise: 15.61
 #[test]
 fn datagrams_over_ipv6_are_translated_both_ways() {
     if !is_root("datagrams_over_ipv6_are_translated_both_ways") {
@@ -378,6 +383,7 @@ fn datagrams_over_ipv6_are_translated_both_ways() {
     }
 }
 
+// promise: 15.61
 #[test]
 fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
     if !is_root("what_is_going_to_be_cut_is_as_long_as_its_segments") {
@@ -415,6 +421,7 @@ fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
     assert!(xdp.test_run_segments(&came, 1460).is_err(), "not there");
 }
 
+// promise: 15.6
 #[test]
 fn what_cannot_be_is_refused_by_name() {
     if !is_root("what_cannot_be_is_refused_by_name") {

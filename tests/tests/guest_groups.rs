@@ -1,6 +1,6 @@
-//! Trust groups: instances that share a pool exchange slots instead of copying. Every frame arrives as it was sent, each
-//! member keeps as many slots as it has, whatever it writes into its rings and however it ends, and nobody outside the
-//! group is touched.
+//! Trust groups: instances that share a pool exchange slots instead of copying. Every frame arrives as it was sent,
+//! each member keeps as many slots as it has, whatever it writes into its rings and however it ends, and no instance
+//! outside the group is affected.
 
 mod switch_fixture;
 
@@ -23,7 +23,7 @@ const RING: u32 = 64;
 /// Slots of a member with one port, and with two.
 const ONE: u32 = 2 * RING;
 const TWO: u32 = 4 * RING;
-/// Tells a copy of this program that it is a member that forwards.
+/// The variable by which a copy of this program is a member that forwards.
 const ROLE: &str = "NFLUID_TEST_MEMBER";
 
 /// Forwards what waits, as much as there is room for; in batches that are small where a processor is slow.
@@ -39,7 +39,8 @@ fn forward(engine: &mut Engine, ports: &mut [Port]) -> usize {
     }
 }
 
-/// As many slots as it was given, each at one place: of the positions that nobody holds, all different and its own.
+/// Asserts that the member has as many slots as it was given, each at one place: the unheld positions have slots that
+/// are all different and its own.
 fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: u32) {
     let own: BTreeSet<u32> = group
         .slots_of(instance.memory.pool_id)
@@ -57,13 +58,13 @@ fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: u32)
     }
 }
 
-/// What entered is delivered or dropped, and counted once.
+/// Asserts that each entered frame is delivered or dropped, and counted once.
 fn assert_books_balance(scratch: &Scratch, instances: &[&ScratchInstance]) {
     let ids = instances
         .iter()
         .flat_map(|instance| (0..instance.memory.ports.len()).map(|port| instance.id(port)));
     let all = scratch.switch.counters_of(ids);
-    // Those were delivered before.
+    // Reclaimed frames were delivered before.
     let dropped = all.dropped_total() - all.dropped(DropReason::Reclaimed);
     assert_eq!(all.tx_frames, all.rx_frames + dropped);
 }
@@ -106,6 +107,7 @@ impl Row {
     }
 }
 
+// promise: 1.24
 #[test]
 fn frames_of_every_length_pass_three_members_unchanged() {
     for_each_form("lengths", |scratch| {
@@ -130,6 +132,7 @@ fn frames_of_every_length_pass_three_members_unchanged() {
     });
 }
 
+// promise: 1.24
 #[test]
 fn an_io_thread_exchanges_as_the_sender_itself_does() {
     for_each_form("group io", |scratch| {
@@ -181,6 +184,7 @@ fn an_io_thread_exchanges_as_the_sender_itself_does() {
     });
 }
 
+// promise: 1.25
 #[test]
 fn a_million_frames_and_a_full_receiver_leave_everybody_its_slots() {
     for_each_form("million", |scratch| {
@@ -283,6 +287,7 @@ fn odd_frames(scratch: &mut Scratch, switch: u32, group: Option<&Arc<Group>>) ->
     counters
 }
 
+// promise: 1.24
 #[test]
 fn an_exchange_counts_and_drops_as_a_copy_does() {
     for_each_form("group counters", |scratch| {
@@ -294,6 +299,7 @@ fn an_exchange_counts_and_drops_as_a_copy_does() {
     });
 }
 
+// promise: 1.24
 #[test]
 fn floods_and_outsiders_reach_members_and_others_alike() {
     for_each_form("mixed", |scratch| {
@@ -356,12 +362,13 @@ impl Random {
 /// All bytes of an instance's pool.
 fn pool_bytes(port: &Port) -> Vec<u8> {
     let (start, len) = port.pool().as_raw_parts();
-    // SAFETY: the mapping has that length and lives as long as the port; nobody writes to it here.
+    // SAFETY: the mapping has that length and lives as long as the port; no process writes to it here.
     unsafe { std::slice::from_raw_parts(start, len) }.to_vec()
 }
 
 /// Slot numbers of every kind: another member's, beyond the pool, beyond the table, its own. Catches: an exchange that takes
 /// what the sender names without a look at its owner.
+// promise: 1.26
 #[test]
 fn a_hostile_member_spoils_its_group_at_most() {
     for_each_form("hostile member", |scratch| {
@@ -425,7 +432,7 @@ fn a_hostile_member_spoils_its_group_at_most() {
         let after = pool_bytes(&outside.ports[0]);
         let written = ONE as usize * SLOT_SIZE;
         assert!(before.len() == written && after.len() == written);
-        // What the outsider has received: nothing. Its RX slots come first.
+        // The outsider has received nothing. Its RX slots come first.
         let rx = RING as usize * SLOT_SIZE;
         assert!(after[..rx] == before[..rx], "an outsider's memory");
         for member in [&*evil, &*peer, &*other] {
@@ -480,6 +487,7 @@ fn a_receiver_gives_no_slot_of_others_away() {
     });
 }
 
+// promise: 1.25
 #[test]
 fn members_that_leave_give_their_slots_to_those_that_join() {
     for_each_form("join", |scratch| {
@@ -526,6 +534,7 @@ fn member_process() {
     }
 }
 
+// promise: 1.25
 #[test]
 fn a_member_that_is_killed_and_started_again_finds_all_its_slots() {
     for_each_form("killed member", |scratch| {

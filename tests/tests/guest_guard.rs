@@ -21,7 +21,7 @@ const ENDS: [&str; 2] = ["203.0.113.1:80", "[2001:db8::1]:80"];
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 1, 1]);
 const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SEQUENCE: u32 = 0xffff_fff0;
-/// What a client offers: segments of 1400 bytes, selective acknowledgements, window scaling.
+/// The options of a client: segments of 1400 bytes, selective acknowledgements, window scaling.
 const OPTIONS: [u8; 12] = [2, 4, 5, 120, 4, 2, 3, 3, 7, 1, 1, 0];
 
 fn at(text: &str) -> SocketAddr {
@@ -41,7 +41,7 @@ fn udp(from: &str, to: &str) -> Vec<u8> {
     bytes(Frame::udp(at(from), at(to)))
 }
 
-/// The same in a frame for several hosts.
+/// Returns the packet in a frame for several hosts.
 fn to_group(mut packet: Vec<u8>) -> Vec<u8> {
     packet[0] |= 1;
     packet
@@ -62,7 +62,7 @@ fn syn(from: &str, to: &str) -> Vec<u8> {
     tcp(from, to, TcpFlags::SYN, (SEQUENCE, 0), &OPTIONS)
 }
 
-/// One packet in a second.
+/// A packet in a second.
 const RARE: Limit = Limit {
     packets: 1,
     burst: 1,
@@ -169,6 +169,7 @@ fn cookie_of(answer: &[u8], end: &str, client: &str) -> u32 {
     tcp.seq()
 }
 
+// promise: 15.30
 #[test]
 fn a_syn_is_answered_by_a_cookie_and_only_who_acknowledges_it_passes() {
     if !is_root("a_syn_is_answered_by_a_cookie_and_only_who_acknowledges_it_passes") {
@@ -217,6 +218,7 @@ fn a_syn_is_answered_by_a_cookie_and_only_who_acknowledges_it_passes() {
     }
 }
 
+// promise: 15.31
 #[test]
 fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
     if !is_root("what_is_malformed_or_cannot_be_read_leaves_by_its_name") {
@@ -282,7 +284,7 @@ fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
     for (packet, exit) in table {
         assert_eq!(exit_of(&mut guard, &packet), exit, "{packet:02x?}");
     }
-    // It says that it has more options than it has.
+    // The header claims more options than it has.
     let too_long = changed(34 + 12, 0xf0);
     assert_eq!(exit_beyond_share(&mut guard, &too_long), Exit::NoCookie);
     // A last hop is one as well: cookies cannot be gone round.
@@ -290,6 +292,7 @@ fn what_is_malformed_or_cannot_be_read_leaves_by_its_name() {
     assert_eq!(exit_beyond_share(&mut guard, &last_hop), Exit::Answered);
 }
 
+// promise: 15.31
 #[test]
 fn no_source_destination_or_crowd_gets_more_than_its_limit() {
     if !is_root("no_source_destination_or_crowd_gets_more_than_its_limit") {
@@ -365,7 +368,7 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
         assert_eq!(count(&guard, dropped), 1000 - passed);
     }
 
-    // Others are not held to it; those with the same prefix are.
+    // Other sources are not held to the limit; sources with the same prefix are.
     let settings = Settings {
         prefixes: (24, 64),
         ..source
@@ -395,6 +398,7 @@ fn no_source_destination_or_crowd_gets_more_than_its_limit() {
     assert_eq!(exit_of(&mut guard, &elsewhere), Exit::Passed);
 }
 
+// promise: 15.31
 #[test]
 fn who_has_acknowledged_a_cookie_is_no_stranger() {
     if !is_root("who_has_acknowledged_a_cookie_is_no_stranger") {
@@ -420,6 +424,7 @@ fn who_has_acknowledged_a_cookie_is_no_stranger() {
     assert!(count(&guard, Exit::Unknown) > 1000);
 }
 
+// promise: 15.31
 #[test]
 fn a_table_without_a_place_drops_by_a_counted_name_and_places_become_free() {
     if !is_root("a_table_without_a_place_drops_by_a_counted_name_and_places_become_free") {
@@ -450,6 +455,7 @@ fn a_table_without_a_place_drops_by_a_counted_name_and_places_become_free() {
     }
 }
 
+// promise: 15.30
 #[test]
 fn connections_that_were_there_before_go_on() {
     if !is_root("connections_that_were_there_before_go_on") {
@@ -481,6 +487,7 @@ fn connections_that_were_there_before_go_on() {
     .expect("what it has found");
 }
 
+// promise: 15.32
 #[test]
 fn in_a_chain_floods_end_at_the_guard() {
     if !is_root("in_a_chain_floods_end_at_the_guard") {
@@ -526,6 +533,7 @@ fn in_a_chain_floods_end_at_the_guard() {
     assert_eq!(met.expect("it is one").1.packets, went_on);
 }
 
+// promise: 15.33
 #[test]
 fn other_limits_are_another_program_on_the_same_tables() {
     if !is_root("other_limits_are_another_program_on_the_same_tables") {

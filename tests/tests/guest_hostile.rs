@@ -1,10 +1,10 @@
-//! A hostile NF harms itself: nothing outside its own reach changes, nobody else loses a frame, and
-//! the books balance whatever it does.
+//! A hostile NF harms itself: nothing outside its own reach changes, no other instance loses a frame, and the books
+//! balance whatever the NF does.
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::instance::Bells;
+use nfluid_switch::instance::Doorbells;
 use nfluid_switch::{Destination, PortCounters};
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use nfluid_tests::harness::skip;
@@ -114,6 +114,7 @@ fn start_sender(instance: &ScratchInstance, to: [u8; 6]) -> Child {
 }
 
 /// Catches: frames that a call has counted as entered, and neither as delivered nor as dropped when its process was killed.
+// promise: 1.7
 #[test]
 fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
     if !skip::is_root("books") {
@@ -129,7 +130,7 @@ fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
         .collect();
     let mut got = 0u64;
     for (round, child) in children.iter_mut().enumerate() {
-        // Something of each round arrives before its sender is killed.
+        // Some frames of each round arrive before their sender is killed.
         let goal = got + 20_000;
         while got < goal {
             let ended = child.try_wait().expect("it is our child");
@@ -150,6 +151,7 @@ fn the_books_balance_with_senders_that_are_killed_in_the_middle() {
     assert!(dropped > 0, "rings of 64 slots overflow");
 }
 
+// promise: 3.2
 #[test]
 fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
     if !skip::is_root("garbage") {
@@ -214,7 +216,7 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
             let _ = port.call_empty();
             port.discard_queued();
         }
-        // Whoever is not on its switch notices nothing.
+        // Instances that are not on its switch notice nothing.
         assert!(send(
             &mut good.ports[0],
             &frame(to.mac(0), from.mac(0), 60 + (round % 1000) as usize)
@@ -227,7 +229,7 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
             )),
             1
         );
-        // What arrives from it is what it may send: its own address, a length of a frame.
+        // Arriving frames are frames that it may send: its own address, a length of a frame.
         watched.ports[0].receive(64, |bytes| {
             assert_eq!(&bytes[6..12], hostile.mac(0));
             assert!((14..=2032).contains(&bytes.len()));
@@ -239,6 +241,7 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
     assert_eq!(scratch.switch.counters(canary.id(0)).rx_frames, 0);
 }
 
+// promise: 3.3
 #[test]
 fn threads_that_race_on_one_port_get_a_refusal_and_break_nothing() {
     if !skip::is_root("race") {
@@ -279,6 +282,7 @@ fn threads_that_race_on_one_port_get_a_refusal_and_break_nothing() {
     assert_eq!(entered, delivered + dropped);
 }
 
+// promise: 3.3
 #[test]
 fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
     if !skip::is_root("capability") {
@@ -288,7 +292,7 @@ fn a_socket_of_its_own_is_no_port_and_maps_end_where_they_end() {
     let instance = scratch.instance(1, 64, 64).expect("instance");
     let table = instance.memory.table(
         &[],
-        &Bells {
+        &Doorbells {
             own: -1,
             io: -1,
             peers: &[],
@@ -327,7 +331,7 @@ impl Place {
     }
 }
 
-/// Tells a thread to end, when dropped.
+/// Stops a thread when dropped.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -336,6 +340,7 @@ impl Drop for Done<'_> {
     }
 }
 
+// promise: 3.13
 #[test]
 fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
     if !skip::is_root("changing") {
@@ -396,6 +401,7 @@ fn a_frame_that_changes_during_the_call_is_delivered_as_it_was_checked() {
     assert_eq!(entered, delivered + dropped);
 }
 
+// promise: 3.13
 #[test]
 fn no_byte_beyond_a_frame_reaches_its_receiver() {
     if !skip::is_root("beyond") {

@@ -1,4 +1,4 @@
-//! The I/O models: whoever runs the switch, it does the same; and nobody sleeps over frames.
+//! The I/O models: the switch has the same result under each caller, and no party sleeps over frames.
 
 mod switch_fixture;
 
@@ -97,13 +97,14 @@ fn odd_frames(scratch: &mut Scratch, served: bool) -> Vec<PortCounters> {
     }
     let ids = [a.id(0), members.id(0), members.id(1), members.id(2)];
     let mut counters: Vec<_> = ids.map(|id| scratch.switch.counters(id)).into();
-    // Who calls, and how often, is what differs.
+    // Only the caller, and the number of calls, differ.
     counters
         .iter_mut()
         .for_each(|counters| counters.tx_calls = 0);
     counters
 }
 
+// promise: 1.21
 #[test]
 fn an_io_thread_forwards_floods_drops_and_counts_as_the_sender_itself_does() {
     for_each_form("io-odd", |scratch| {
@@ -114,6 +115,7 @@ fn an_io_thread_forwards_floods_drops_and_counts_as_the_sender_itself_does() {
     });
 }
 
+// promise: 1.22
 #[test]
 fn a_full_link_keeps_what_the_sender_asks_to_keep() {
     for_each_form("io-keep", |scratch| {
@@ -232,6 +234,7 @@ fn through_an_nf(
     }
 }
 
+// promise: 1.21
 #[test]
 fn an_nf_that_an_io_thread_serves_loses_nothing_and_reuses_no_slot_too_early() {
     for_each_form("io-nf", |scratch| {
@@ -250,6 +253,7 @@ fn an_nf_that_an_io_thread_serves_loses_nothing_and_reuses_no_slot_too_early() {
     });
 }
 
+// promise: 1.21
 #[test]
 fn the_io_model_changes_under_traffic_without_a_loss() {
     for_each_form("io-change", |scratch| {
@@ -268,6 +272,7 @@ fn the_io_model_changes_under_traffic_without_a_loss() {
     });
 }
 
+// promise: 1.21
 #[test]
 fn a_thread_that_ends_gives_its_ports_back() {
     for_each_form("io-end", |scratch| {
@@ -287,6 +292,7 @@ fn a_thread_that_ends_gives_its_ports_back() {
 }
 
 /// Traffic that goes round: all three threads sleep whenever they have nothing to do.
+// promise: 1.22
 #[test]
 fn nobody_sleeps_over_frames() {
     const COUNT: u64 = 40_000;
@@ -325,7 +331,7 @@ fn nobody_sleeps_over_frames() {
                 let back = ends.ports[1].receive(64, |_| ());
                 got += back as u64;
                 if kept {
-                    // Nobody rings when a full link has room again.
+                    // No doorbell is rung when a full link has room again.
                     std::thread::yield_now();
                 } else if back == 0 {
                     let wait = ends.doorbell.wait(&mut ends.ports, None, AGEING);
@@ -340,13 +346,13 @@ fn nobody_sleeps_over_frames() {
     });
 }
 
-/// What a hostile peer does to the bell of the instance at the other end of `port`'s link.
-fn fill_the_bell(port: &Port) {
-    let bell = port.entry().peer_bell_fd;
+/// Fills the doorbell of the instance at the other end of `port`'s link, as a hostile peer does.
+fn fill_the_doorbell(port: &Port) {
+    let doorbell = port.entry().peer_doorbell_fd;
     for bytes in [4096, 1] {
         let rings = vec![1_u8; bytes];
         // SAFETY: the port owns the descriptor and lives; the buffer lives during the call.
-        while unsafe { libc::write(bell, rings.as_ptr().cast(), bytes) } > 0 {}
+        while unsafe { libc::write(doorbell, rings.as_ptr().cast(), bytes) } > 0 {}
         let error = std::io::Error::last_os_error();
         assert_eq!(error.raw_os_error(), Some(libc::EAGAIN));
     }
@@ -358,22 +364,24 @@ fn wait_until_set(word: &AtomicU32) {
     }
 }
 
-/// The filled bell has been heard once, for nothing.
-fn hear_the_full_bell(own: &mut Attached) {
+/// The filled doorbell has been heard once, for nothing.
+fn hear_the_full_doorbell(own: &mut Attached) {
     let woken = own.doorbell.wait(&mut own.ports, None, AGEING);
     assert_eq!(woken.expect("wait"), Woken::Nothing);
     assert_eq!(own.doorbell.stats().spurious, 1);
 }
 
-/// Where nobody rings, each sleep that finds something was ended by its timeout. One that is rung for may
-/// be, where the ringer loses its CPU for that long between the frame and the ring.
+/// Asserts that sleeps were ended by rings. Without rings, each sleep that finds a frame was ended by its timeout. A
+/// sleep that is rung for may be ended so, where the ringer loses its CPU for that long between the frame and the
+/// ring.
 fn assert_rung(own: &Attached) {
     let stats = own.doorbell.stats();
     assert!(stats.unrung * 4 <= stats.wakes, "{stats:?}");
 }
 
+// promise: 1.23
 #[test]
-fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
+fn a_peer_that_fills_the_doorbell_of_a_receiver_does_not_silence_other_peers() {
     const COUNT: u64 = 20;
     for_each_form("io-silent", |scratch| {
         for served in [false, true] {
@@ -389,8 +397,8 @@ fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
             let watched = to.attach().expect("attach");
             let mut own = to.attach().expect("attach");
             let mut from = good.attach().expect("attach");
-            fill_the_bell(&hostile.attach().expect("attach").ports[0]);
-            hear_the_full_bell(&mut own);
+            fill_the_doorbell(&hostile.attach().expect("attach").ports[0]);
+            hear_the_full_doorbell(&mut own);
             std::thread::scope(|scope| {
                 let receiver = scope.spawn(|| {
                     for number in 0..COUNT {
@@ -422,14 +430,18 @@ fn a_peer_that_fills_the_bell_of_a_receiver_does_not_silence_other_peers() {
                 receiver.join().expect("receiver");
             });
             assert_rung(&own);
-            let bells = scratch.switch.counters(to.id(1)).bells;
-            assert!(bells > 0, "the switch rings where the pipe takes no more");
+            let doorbells = scratch.switch.counters(to.id(1)).doorbells;
+            assert!(
+                doorbells > 0,
+                "the switch rings where the pipe takes no more"
+            );
         }
     });
 }
 
+// promise: 1.23
 #[test]
-fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
+fn a_peer_that_fills_the_doorbell_of_a_sender_does_not_keep_it_waiting_for_room() {
     for_each_form("io-room", |scratch| {
         let mut a = scratch.instance(1, 64, 64).expect("instance");
         let mut b = scratch.instance(1, 64, 64).expect("instance");
@@ -438,8 +450,8 @@ fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
         serve(&thread, &a);
         let watched = a.attach().expect("attach");
         let (mut from, mut to) = (a.attach().expect("attach"), b.attach().expect("attach"));
-        fill_the_bell(&to.ports[0]);
-        hear_the_full_bell(&mut from);
+        fill_the_doorbell(&to.ports[0]);
+        hear_the_full_doorbell(&mut from);
         for _round in 0..20 {
             // The second half finds the peer's ring full, and stays.
             for first in [0, 64] {
@@ -471,7 +483,10 @@ fn a_peer_that_fills_the_bell_of_a_sender_does_not_keep_it_waiting_for_room() {
             assert_eq!(received(&mut to.ports[0]).len(), 64);
         }
         assert_rung(&from);
-        let bells = scratch.switch.counters(a.id(0)).bells;
-        assert!(bells > 0, "the switch rings where the pipe takes no more");
+        let doorbells = scratch.switch.counters(a.id(0)).doorbells;
+        assert!(
+            doorbells > 0,
+            "the switch rings where the pipe takes no more"
+        );
     });
 }

@@ -1,6 +1,8 @@
-//! Congestion signals: what can be marked on its way into a ring is marked, with a checksum that holds; what cannot is
-//! dropped and counted; nothing else is touched, and a word that nobody renews is not followed.
+//! Congestion signals: a frame that can be marked on its way into a ring is marked, with a checksum that holds; any
+//! other frame is dropped and counted; nothing else is touched, and a word that is not renewed is not followed.
 
+#[path = "guest_marking/paths.rs"]
+mod paths;
 mod switch_fixture;
 mod uplink_fixture;
 
@@ -150,7 +152,7 @@ impl Pair {
         [0, 1].map(|side: usize| scratch.switch.counters(self.instances[side].id(0)))
     }
 
-    /// What arrives of these frames, sent in one call.
+    /// Returns the frames that arrive of these frames, sent in one call.
     fn arrive(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
         pass(&mut self.ports, frames)
     }
@@ -222,6 +224,7 @@ fn without_ecn_field(dst: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
+// promise: 1.27
 #[test]
 fn what_can_be_marked_is_marked_and_its_checksum_holds() {
     in_time("marks", |scratch| {
@@ -253,6 +256,7 @@ fn what_can_be_marked_is_marked_and_its_checksum_holds() {
     });
 }
 
+// promise: 1.27
 #[test]
 fn a_wrong_checksum_stays_as_wrong_as_it_was() {
     in_time("wrong sum", |scratch| {
@@ -269,6 +273,7 @@ fn a_wrong_checksum_stays_as_wrong_as_it_was() {
     });
 }
 
+// promise: 1.27
 #[test]
 fn what_has_no_ecn_field_is_dropped_and_nothing_else_happens_to_it() {
     in_time("no field", |scratch| {
@@ -327,6 +332,7 @@ fn count_signals(scratch: &mut Scratch, probability: u32, ecn: u8) -> usize {
     ROUNDS * BATCH - arrived + marks
 }
 
+// promise: 1.28
 #[test]
 fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
     in_time("how often", |scratch| {
@@ -342,6 +348,7 @@ fn signals_come_as_often_as_they_should_and_the_rest_arrives_in_order() {
     });
 }
 
+// promise: 1.28
 #[test]
 fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
     in_time("stale", |scratch| {
@@ -371,6 +378,7 @@ fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn who_refuses_gets_nothing_and_it_is_counted() {
     in_time("refused", |scratch| {
@@ -392,6 +400,7 @@ fn who_refuses_gets_nothing_and_it_is_counted() {
     });
 }
 
+// promise: 1.29
 #[test]
 fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
     in_time("copies", |scratch| {
@@ -411,7 +420,7 @@ fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
             assert_eq!(two, [[0_u8; 0]; 0], "refused");
             assert_eq!([three, four], [[frame.clone()], [frame]], "not its copies");
         }
-        // The same slot once more, as it lies there, to who gets no signals.
+        // The same slot once more, with its present content, to a receiver that gets no signals.
         let mut frame = ipv4(members.mac(1), 2, 5, 0, 60);
         frame[6..12].copy_from_slice(&from);
         signals(scratch, members.id(1), ALWAYS);
@@ -437,107 +446,7 @@ fn a_copy_to_one_receiver_is_marked_and_no_other_and_not_the_senders_own() {
     });
 }
 
-/// Every frame of `frames` from `from` to `to`, whose word says always: marked, or dropped.
-fn assert_signals(scratch: &Scratch, ports: &mut [Port; 2], to: u32, frames: &[Vec<u8>]) {
-    signals(scratch, to, ALWAYS);
-    let before = scratch.switch.counters(to);
-    let want: Vec<_> = frames.iter().map(|frame| marked(frame)).collect();
-    assert_eq!(pass(ports, frames), want);
-    let blind: Vec<_> = (0..7).map(|_| ipv4([2; 6], 0, 5, 0, 300)).collect();
-    assert_eq!(pass(ports, &blind), [[0_u8; 0]; 0]);
-    refuses(scratch, to);
-    assert_eq!(pass(ports, frames), [[0_u8; 0]; 0]);
-    signals(scratch, to, 0);
-    assert_eq!(pass(ports, frames), frames);
-    let after = scratch.switch.counters(to);
-    let count = frames.len() as u64;
-    assert_eq!(after.marked - before.marked, count);
-    assert_eq!(after.rx_frames - before.rx_frames, 2 * count);
-    assert_eq!(
-        after.dropped(DropReason::Congestion),
-        before.dropped(DropReason::Congestion) + 7
-    );
-    assert_eq!(
-        after.dropped(DropReason::Refused),
-        before.dropped(DropReason::Refused) + count
-    );
-}
-
-fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: usize) {
-    let mut own = group.slots_of(instance.memory.pool_id);
-    own.sort_unstable();
-    own.dedup();
-    assert_eq!(own.len(), count);
-}
-
-#[test]
-fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
-    in_time("group", |scratch| {
-        let group: Arc<Group> = scratch.group(256).expect("a group");
-        let mut outside = scratch.instance(1, 64, 64).expect("instance");
-        let mut first = scratch.member(&group, 1, 64, 64).expect("member");
-        let mut second = scratch.member(&group, 1, 64, 64).expect("member");
-        let frames: Vec<_> = with_ecn_field([2; 6], 2).into_iter().take(50).collect();
-        scratch
-            .link((&mut first, 0), (&mut second, 0))
-            .expect("link");
-        let mut ports = [port_of(&first), port_of(&second)];
-        for _ in 0..5 {
-            assert_signals(scratch, &mut ports, second.id(0), &frames);
-        }
-        for member in [&first, &second] {
-            assert_keeps_its_slots(&group, member, 128);
-        }
-        scratch
-            .link((&mut outside, 0), (&mut second, 0))
-            .expect("link");
-        let [_, second_port] = ports;
-        let mut ports = [port_of(&outside), second_port];
-        for _ in 0..5 {
-            assert_signals(scratch, &mut ports, second.id(0), &frames);
-        }
-        assert_keeps_its_slots(&group, &second, 128);
-    });
-}
-
-#[test]
-fn an_io_thread_signals_as_the_sender_itself_does() {
-    in_time("io", |scratch| {
-        let pair = Pair::new(scratch, 256);
-        let serve = scratch.switch.serve().expect("it was loaded here");
-        let idle = Idle::Sleep { looks: 0 };
-        let thread = IoThread::start("io", serve, idle, Placement::Anywhere).expect("a thread");
-        for duty in duties(&pair.instances[0]).expect("descriptors") {
-            thread.add(duty).expect("the thread lives");
-        }
-        let Pair {
-            instances,
-            ports: [mut from, mut to],
-        } = pair;
-        let frames = with_ecn_field([2; 6], 1);
-        let id = instances[1].id(0);
-        signals(scratch, id, ALWAYS);
-        let mut arrived = Vec::new();
-        let count = frames.len();
-        for frame in &frames {
-            send(&mut from, frame);
-        }
-        send(&mut from, &ipv4([2; 6], 0, 5, 0, 60));
-        from.flush(WhenFull::Drop).expect("up");
-        // A frame is counted before its call publishes it, and those before it.
-        eventually("all have gone their way", || {
-            // It need not have come to them within the second that the word counts.
-            signals(scratch, id, ALWAYS);
-            arrived.extend(received(&mut to));
-            let dropped = scratch.switch.counters(id).dropped(DropReason::Congestion);
-            dropped > 0 && arrived.len() >= count
-        });
-        let want: Vec<_> = frames.iter().map(|frame| marked(frame)).collect();
-        assert_eq!(arrived, want);
-        assert_eq!(scratch.switch.counters(id).marked as usize, count);
-    });
-}
-
+// promise: 1.29
 #[test]
 fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
     in_time("captured", |scratch| {
@@ -557,184 +466,4 @@ fn a_capture_shows_what_arrives_and_not_what_was_dropped() {
             .expect("read");
         assert_eq!(captured, arrived);
     });
-}
-
-/// A receiver that writes nonsense into its ring while frames are marked in it harms itself at most.
-#[test]
-fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
-    in_time("scribbled", |scratch| {
-        let mut members = Members::of_switch(scratch, 0, 3);
-        signals(scratch, members.id(1), ALWAYS / 2);
-        let (from, bystander) = (members.mac(0), members.mac(2));
-        let to = members.ports.remove(1);
-        let stop = AtomicBool::new(false);
-        let mut sent = 0;
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut word = 1_u64;
-                while !stop.load(Ordering::Relaxed) {
-                    for desc in &to.raw_ring().rx[..64] {
-                        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                        desc.store(word >> 7, Ordering::Relaxed);
-                    }
-                    to.raw_ring()
-                        .receiver
-                        .rx_head
-                        .store((word >> 33) as u32, Ordering::Relaxed);
-                }
-            });
-            for round in 0..400 {
-                signals(scratch, members.id(1), ALWAYS / 2);
-                for number in 0..50 {
-                    let mut frame = ipv4([2, 0, 0, 0, 0, 2], 2 * (number & 1), 5, 0, 60 + round);
-                    frame[..6].copy_from_slice(&members.instances[1].mac(0));
-                    frame[6..12].copy_from_slice(&from);
-                    send(&mut members.ports[0], &frame);
-                    sent += 1;
-                }
-                let good = frame(bystander, from, 100, round as u8);
-                send(&mut members.ports[0], &good);
-                sent += 1;
-                members.ports[0].flush(WhenFull::Drop).expect("up");
-                assert_eq!(received(&mut members.ports[1]), [good]);
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-        let [from, to, other] =
-            [0, 1, 2].map(|i: usize| scratch.switch.counters(members.instances[i].id(0)));
-        assert_eq!((from.tx_frames, from.dropped_total()), (sent, 0));
-        assert_eq!(
-            (other.rx_frames, other.dropped_total(), other.marked),
-            (400, 0, 0)
-        );
-        // What it is said to have got may be less than it got, never more.
-        assert!(to.rx_frames + to.dropped(DropReason::RingFull) <= sent - 400);
-        assert!(to.rx_bytes <= from.tx_bytes);
-    });
-}
-
-#[test]
-fn each_queue_of_a_port_has_its_own_word() {
-    in_time("queues", |scratch| {
-        let first = scratch.port_ids(2);
-        let mut specs = Vec::new();
-        for queue in 0..2 {
-            let name = format!("q{queue}");
-            let mut spec = nfluid_switch::PortSpec::new(
-                first + u32::from(queue),
-                &name,
-                [2, 9, 9, 9, 9, 9],
-                64,
-            );
-            spec.queue = (queue, 2);
-            specs.push(spec);
-        }
-        let receiver = scratch.instance_with(&specs).expect("instance");
-        let sender = scratch.instance(1, 64, 64).expect("instance");
-        let link = Destination::Link(first);
-        scratch.switch.connect(sender.id(0), link).expect("connect");
-        let (mut from, mut to) = (port_of(&sender), receiver.attach().expect("attach").ports);
-        let mut seen = [0, 0];
-        for host in 0..50 {
-            let mut frame = ipv4([2; 6], 2, 5, 0, 60);
-            frame[33] = host;
-            Ipv4Packet::new_unchecked(&mut frame[14..]).fill_checksum();
-            signals(scratch, first + 1, ALWAYS);
-            send(&mut from, &frame);
-            assert_eq!(from.flush(WhenFull::Drop).expect("up"), 1);
-            for (queue, port) in to.iter_mut().enumerate() {
-                for arrived in received(port) {
-                    let want = if queue == 1 {
-                        marked(&frame)
-                    } else {
-                        frame.clone()
-                    };
-                    assert_eq!(arrived, want);
-                    seen[queue] += 1;
-                }
-            }
-        }
-        assert_eq!(seen[0] + seen[1], 50);
-        assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
-    });
-}
-
-#[test]
-fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
-    let Some(mut fixture) = Fixture::new("marking", &["up", "out"]) else {
-        return;
-    };
-    fixture.join(("up", "up0"), ("out", "out0"));
-    let spec = fixture.spec("up", "up0");
-    let _uplink = fixture.open(&spec).expect("an uplink");
-    let instance = fixture.scratch.instance(1, 256, 64).expect("an instance");
-    let (id, mut port) = (instance.id(0), port_of(&instance));
-    let link = Destination::Link(id);
-    fixture
-        .scratch
-        .switch
-        .connect(spec.port, link)
-        .expect("link");
-    let outside = fixture.raw("out", "out0");
-    let counters = || fixture.scratch.switch.counters(id);
-    let dst = [2, 1, 1, 1, 1, 1];
-    // Sends one, and waits until it is counted as what becomes of it.
-    let mut arrive = |signal: PortSignal, frame: &[u8], count: &dyn Fn(&PortCounters) -> u64| {
-        let before = count(&counters());
-        let set = || fixture.scratch.switch.set_signal(id, signal, LONG);
-        set().expect("set");
-        outside.send(frame);
-        eventually("the frame is counted", || {
-            set().expect("set");
-            count(&counters()) > before
-        });
-        let arrived = received(&mut port);
-        if !arrived.is_empty() {
-            return arrived;
-        }
-        // It is counted before it is delivered.
-        fixture
-            .scratch
-            .switch
-            .await_programs()
-            .expect("a grace period");
-        received(&mut port)
-    };
-    let signal = |probability, is_refused| PortSignal {
-        probability,
-        is_refused,
-    };
-    for ecn in 1..=3 {
-        // The kernel that sends wants a whole header behind tags, and no more than its MTU.
-        let frames = with_ecn_field(dst, ecn).into_iter();
-        for frame in frames.filter(|frame| (60..1500).contains(&frame.len())) {
-            let arrived = arrive(signal(ALWAYS, false), &frame, &|now| now.marked);
-            assert_eq!(arrived, [marked(&frame)]);
-            let arrived = arrive(signal(0, false), &frame, &|now| now.rx_frames);
-            assert_eq!(arrived, [frame]);
-        }
-    }
-    let blind = ipv4(dst, 0, 5, 0, 100);
-    let congestion = |now: &PortCounters| now.dropped(DropReason::Congestion);
-    let refused = |now: &PortCounters| now.dropped(DropReason::Refused);
-    assert_eq!(
-        arrive(signal(ALWAYS, false), &blind, &congestion),
-        [[0_u8; 0]; 0]
-    );
-    assert_eq!(arrive(signal(0, true), &blind, &refused), [[0_u8; 0]; 0]);
-    assert_eq!(
-        arrive(signal(0, false), &blind, &|now| now.rx_frames),
-        [blind]
-    );
-    fixture
-        .scratch
-        .switch
-        .await_programs()
-        .expect("a grace period");
-    let entered = fixture.scratch.switch.counters(spec.port);
-    let now = counters();
-    assert_eq!(
-        entered.tx_frames,
-        now.rx_frames + now.dropped_total() + entered.dropped_total()
-    );
 }

@@ -425,6 +425,7 @@ impl<'a> Both<'a> {
 
 /// Catches: any line of the program that counts, checks or delivers otherwise than the model, which then is to be changed
 /// like it, so that its interleavings are those of the real one.
+// promise: 1.41
 #[test]
 fn the_model_does_what_the_program_does() {
     for_each_form("model", |scratch| {

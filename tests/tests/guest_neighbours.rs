@@ -42,7 +42,7 @@ fn neighbour_process() {
     let Ok(role) = std::env::var(ROLE) else {
         return;
     };
-    // Whoever started this program has put it into its cgroup when it says so.
+    // The parent has put this program into its cgroup when it sends the byte.
     std::io::stdin().read_exact(&mut [0]).expect("a go");
     if role == "opens again" {
         open_for_ever();
@@ -111,13 +111,13 @@ fn receive_until_told(mut attached: Attached) {
 
 /// Rings its peer, and enters the switch with something and with nothing.
 fn ring_for_ever(port: &mut Port) {
-    let bell = port.entry().peer_bell_fd;
+    let doorbell = port.entry().peer_doorbell_fd;
     loop {
         send(port, 0);
         let _full = port.flush(WhenFull::Drop);
         let _nothing = port.call_empty();
         // SAFETY: the port owns the descriptor and lives; the byte lives during the call.
-        unsafe { libc::write(bell, [1_u8].as_ptr().cast(), 1) };
+        unsafe { libc::write(doorbell, [1_u8].as_ptr().cast(), 1) };
     }
 }
 
@@ -146,15 +146,15 @@ fn duplicated(table: &Table) -> Table {
     let head = &mut copy.head;
     let of_head = [
         &mut head.pool_fd,
-        &mut head.bell_fd,
-        &mut head.kernel_bell_fd,
-        &mut head.io_bell_fd,
+        &mut head.doorbell_fd,
+        &mut head.kernel_doorbell_fd,
+        &mut head.io_doorbell_fd,
     ];
     let of_ports = copy.ports.iter_mut().flat_map(|port| {
         [
             &mut port.socket_fd,
             &mut port.ring_fd,
-            &mut port.peer_bell_fd,
+            &mut port.peer_doorbell_fd,
         ]
     });
     for fd in of_head.into_iter().chain(of_ports).filter(|fd| **fd >= 0) {
@@ -172,8 +172,8 @@ fn fill_memory() {
     }
 }
 
-/// What `start` makes never was on another CPU: the kernel (6.18) weighs a group by the load that it last had on
-/// other CPUs too, and does not look again while a member that gives its turns away is never there at a tick.
+/// Starts a program that never was on another CPU: the kernel (6.18) weighs a group by the load that it last had on
+/// other CPUs too, and does not look again while a member that yields is never there at a tick.
 fn on_first_cpu<T>(start: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None).expect("this thread has CPUs");
     let mut first = CpuSet::new();
@@ -211,7 +211,7 @@ impl Player {
         }
     }
 
-    /// Its count, when it has ended well.
+    /// Returns the count, when the program has ended well.
     fn finish(mut self) -> u64 {
         self.stdin = None;
         let mut said = String::new();
@@ -299,6 +299,7 @@ fn killed_by_its_limit(first: Player, instance: &ScratchInstance, cgroup: &Cgrou
     }
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_spins_neighbours_keep_their_frames_and_their_half_of_a_cpu() {
     beside(
@@ -307,6 +308,7 @@ fn beside_one_that_spins_neighbours_keep_their_frames_and_their_half_of_a_cpu() 
     );
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_always_rings_neighbours_keep_their_frames_and_their_half_of_a_cpu() {
     beside(
@@ -315,6 +317,7 @@ fn beside_one_that_always_rings_neighbours_keep_their_frames_and_their_half_of_a
     );
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_opens_its_port_again_and_again_neighbours_keep_their_frames() {
     beside(
@@ -323,12 +326,14 @@ fn beside_one_that_opens_its_port_again_and_again_neighbours_keep_their_frames()
     );
 }
 
+// promise: 3.14
 #[test]
 fn beside_one_that_fills_its_memory_neighbours_keep_their_frames() {
     let test = "beside_one_that_fills_its_memory_neighbours_keep_their_frames";
     beside(test, "fills its memory");
 }
 
+// promise: 3.15
 #[test]
 fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
     if !is_root("a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times") {
@@ -337,14 +342,14 @@ fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
     let mut scratch = Scratch::new("spurious").expect("scratch platform");
     let (from, to) = linked(&mut scratch);
     let (mut peer, mut own) = (from.attach().expect("attach"), to.attach().expect("attach"));
-    let bell = peer.ports[0].entry().peer_bell_fd;
+    let doorbell = peer.ports[0].entry().peer_doorbell_fd;
     // Sixteen are heard, one is not, and from then on every other one.
     let others = (SPURIOUS_MAX..SPURIOUS_MAX + 5).flat_map(|heard| [heard; 2]);
     let heard: Vec<u32> = (1..SPURIOUS_MAX).chain(others).collect();
     let mut unheard = Vec::new();
     for (wait, heard) in (1..).zip(heard) {
         // SAFETY: the peer's port owns the descriptor and lives; the byte lives during the call.
-        let rung = unsafe { libc::write(bell, [1_u8].as_ptr().cast(), 1) };
+        let rung = unsafe { libc::write(doorbell, [1_u8].as_ptr().cast(), 1) };
         assert_eq!(rung, 1);
         let before = own.doorbell.stats().spurious;
         let began = Instant::now();
@@ -366,7 +371,7 @@ fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
         unheard.iter().min() < Some(&AGEING),
         "others who ring meanwhile would not be heard: {unheard:?}"
     );
-    // Who has rung for nothing is heard again with a frame.
+    // A peer that has rung for nothing is heard again with a frame.
     assert!(send(&mut peer.ports[0], 5));
     assert_eq!(peer.ports[0].flush(WhenFull::Drop).expect("flush"), 1);
     let woken = own
@@ -378,6 +383,7 @@ fn a_peer_that_rings_for_nothing_is_not_listened_to_after_sixteen_times() {
     assert_eq!(count, 1);
 }
 
+// promise: 3.15
 #[test]
 fn frames_of_a_peer_that_never_rings_are_found() {
     if !is_root("frames_of_a_peer_that_never_rings_are_found") {

@@ -49,7 +49,7 @@ fn frame(from: IpAddr, to: IpAddr, number: u32) -> Vec<u8> {
     ethernet(ether, &packet(from, to, 17, &payload))
 }
 
-/// What a router says of a packet of a flow to who has sent it.
+/// Returns a router's error about a packet of a flow, to the sender of the packet.
 fn error_about(router: IpAddr, from: IpAddr, to: IpAddr) -> Vec<u8> {
     let quoted = packet(from, to, 17, &[0; 8]);
     let (ether, protocol, kind) = if from.is_ipv4() {
@@ -143,6 +143,7 @@ impl Spread {
     }
 }
 
+// promise: 7.39
 #[test]
 fn each_flow_has_one_member_both_ways_also_its_errors_and_behind_tags() {
     for_each_form("spread", |scratch| {
@@ -180,7 +181,7 @@ fn each_flow_has_one_member_both_ways_also_its_errors_and_behind_tags() {
     });
 }
 
-/// Sends numbered frames of many flows until it is told to stop; returns how many of each.
+/// Sends numbered frames of many flows until `stop` is set; returns the number of frames of each.
 fn send_on(mut port: Port, stop: &AtomicBool) -> Vec<u32> {
     let mut sent = vec![0; BUCKETS];
     let mut flow = 0;
@@ -196,7 +197,7 @@ fn send_on(mut port: Port, stop: &AtomicBool) -> Vec<u32> {
             port.collect();
         }
     }
-    // What is kept was not sent.
+    // Kept frames were not sent.
     while port.queued() > 0 {
         port.flush(WhenFull::Keep).expect("up");
         port.collect();
@@ -215,6 +216,7 @@ fn take(port: &mut Port, most: usize, next: &mut [u32]) -> usize {
     })
 }
 
+// promise: 7.39
 #[test]
 fn a_flow_that_is_given_to_another_member_is_neither_lost_nor_overtaken() {
     for_each_form("spread-move", |scratch| {
@@ -257,6 +259,7 @@ fn a_flow_that_is_given_to_another_member_is_neither_lost_nor_overtaken() {
     });
 }
 
+// promise: 7.39
 #[test]
 fn what_comes_in_on_an_uplink_goes_where_what_an_instance_sends_goes() {
     let Some(mut fixture) = Fixture::new("spread", &["up", "out"]) else {

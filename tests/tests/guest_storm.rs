@@ -1,5 +1,5 @@
-//! Ports go down and up, move and go while others send to them as fast as they can: what is reserved is published, so that
-//! nobody waits for ever; what enters is delivered or counted; no frame leaves its switch.
+//! Ports go down and up, move and go while others send to them as fast as they can: each reserved slot is published,
+//! so that no party waits for ever; each entered frame is delivered or counted; no frame leaves its switch.
 
 mod switch_fixture;
 
@@ -22,7 +22,7 @@ enum Between {
     Switch,
     /// Members of a trust group, which exchange slots.
     Members,
-    /// Somebody outside of a group and a member of it.
+    /// An outsider of a group and a member of the group.
     OutsiderAndMember,
 }
 
@@ -89,6 +89,7 @@ fn assert_books_balance(switch: &Switch, ports: &[u32]) {
 
 /// Catches: copy_run, exchange_run or admit_frame that return without publishing what was reserved for them, when a port at
 /// either end has gone down meanwhile; flood_frame that then counts nothing.
+// promise: 1.6, 1.35
 #[test]
 fn a_ring_goes_on_whenever_the_ports_at_its_ends_go_down_and_up() {
     for_each_form("down-up", |scratch| {
@@ -233,6 +234,7 @@ const ADDRESSES: u8 = 64;
 /// Catches: an address that is learned into a switch that its port has just left, or that counts although its port is
 /// elsewhere by now; a frame that is delivered to a port of another switch; a port that is led into its next switch while
 /// frames of the last one are on their way to it.
+// promise: 1.17, 1.37
 #[test]
 fn no_frame_crosses_while_a_port_moves_between_switches() {
     for_each_form("moves", |scratch| {
@@ -244,7 +246,7 @@ fn no_frame_crosses_while_a_port_moves_between_switches() {
         let id = mover.id(0);
         let switch = &scratch.switch;
         switch.set_learning(id, true);
-        // One end of the port is for what it sends, one for what it gets.
+        // An end of the port is for its sent frames, the other for its received frames.
         let [mut tx, mut rx] = [(); 2].map(|()| mover.attach().expect("attach"));
         let [mut first, mut second] = locals.each_ref().map(|one| one.attach().expect("attach"));
         let addresses = || (0..ADDRESSES).map(|last| [2, 9, 0, 0, 0, last]);
@@ -268,7 +270,7 @@ fn no_frame_crosses_while_a_port_moves_between_switches() {
                     .connect(id, Destination::Switch(number))
                     .expect("connect");
                 let mut crossed = 0;
-                // What is in the ring now came before it was connected anew.
+                // Frames that are in the ring now came before the port was connected anew.
                 for is_new in [false, true] {
                     let mut frames = 0;
                     while frames < RING as usize {
@@ -298,6 +300,7 @@ fn no_frame_crosses_while_a_port_moves_between_switches() {
 
 /// Catches: gaps that are filled while a call is about to publish them; those that are not filled; a ring that is looked at
 /// once and taken for stuck.
+// promise: 1.33, 1.36
 #[test]
 fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
     for_each_form("stuck", |scratch| {
@@ -314,7 +317,7 @@ fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
         thread::scope(|scope| {
             let sending = scope.spawn(|| send_on(&mut sender.ports[0], &frames, &is_over));
             for _ in 0..soak::choose(20, 2000) {
-                // Whoever has reserved this is killed; in front of it and behind it others publish.
+                // The daemon that has reserved this is killed; in front of it and behind it others publish.
                 let reserved = switch.reserve(&inlet, 3, 0).count() as u64;
                 let mut healed = 0;
                 while healed < reserved {
@@ -334,12 +337,12 @@ fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
         });
         let all = switch.counters_of(ids);
         assert_eq!(all.dropped(DropReason::Reclaimed), lost);
-        // What was reserved here has not entered.
+        // Slots reserved here have not entered.
         assert_eq!(all.tx_frames + lost, all.rx_frames + all.dropped_total());
     });
 }
 
-/// A switch on which nobody is but who has just left another one.
+/// A switch whose only members have just left another switch.
 const ELSEWHERE: u32 = 9;
 
 /// Senders that always send, and who gets it.
@@ -362,7 +365,7 @@ impl Lane {
         Self::of(all, receiver, Destination::Switch(number))
     }
 
-    /// The same of members of a trust group, which exchange slots.
+    /// A lane of members of a trust group, which exchange slots.
     fn of_members(scratch: &mut Scratch, number: u32) -> Self {
         let group = scratch.group(16 * RING).expect("a group");
         let mut all: Vec<_> = (0..3)
@@ -498,7 +501,7 @@ fn seed() -> u64 {
 fn assert_all_books_balance(switch: &Switch, lanes: &mut [Lane]) {
     let ids: Vec<u32> = lanes.iter().flat_map(Lane::ids).collect();
     let all = switch.counters_of(ids);
-    // Those were delivered before.
+    // Reclaimed frames were delivered before.
     let dropped = all.dropped_total() - all.dropped(DropReason::Reclaimed);
     assert_eq!(all.tx_frames, all.rx_frames + dropped);
     let mut got = 0;
@@ -515,6 +518,7 @@ fn assert_all_books_balance(switch: &Switch, lanes: &mut [Lane]) {
 
 /// Catches: whatever leaves a ring stuck or a frame uncounted when a port changes at any moment; looks for stuck rings that
 /// take frames under way for lost.
+// promise: 1.7
 #[test]
 fn whatever_happens_to_ports_everybody_goes_on_and_the_books_balance() {
     const ROUND: usize = 20;
@@ -552,7 +556,7 @@ fn whatever_happens_to_ports_everybody_goes_on_and_the_books_balance() {
                 }
                 is_over.store(true, Relaxed);
             });
-            // Nobody sends: what was reserved is published, or will never be.
+            // No party sends: each reserved slot is published, or will never be.
             let ids: Vec<u32> = lanes.iter().flat_map(Lane::ids).collect();
             for _ in 0..3 {
                 let found = switch.heal(&mut gaps, ids.iter().copied());

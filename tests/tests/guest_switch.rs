@@ -1,6 +1,8 @@
 //! A switch keeps its tables: what it learns it forgets in time, counts and bounds; VLANs, switches and links do not
 //! mix; what is not forwarded is counted under its reason. Both loop forms behave alike.
 
+#[path = "guest_switch/deposits.rs"]
+mod deposits;
 mod switch_fixture;
 
 use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
@@ -21,6 +23,7 @@ const LONG: u32 = 1_000_000;
 /// Half of the steps after which a kernel gives up (`BPF_COMPLEXITY_LIMIT_INSNS`): another kernel takes other ways.
 const STEPS_MAX: u32 = 500_000;
 
+// promise: 1.34
 #[test]
 fn the_kernel_verifies_the_switch_in_half_of_the_steps_that_it_allows() {
     for_each_form("steps", |scratch| {
@@ -61,6 +64,7 @@ fn has_aged(scratch: &Scratch, mac: [u8; 6]) -> bool {
     entry.expect("nobody has swept it away").aged
 }
 
+// promise: 1.12
 #[test]
 fn learned_addresses_age_and_those_in_use_do_not() {
     for_each_form("ageing", |scratch| {
@@ -72,7 +76,7 @@ fn learned_addresses_age_and_those_in_use_do_not() {
         let says = |source| frame(macs[2], source, 60, 1);
         let to = |destination| frame(destination, macs[1], 60, 2);
         assert_eq!(members.switched(0, &says(used)), [2]);
-        // It has not aged if it has not aged afterwards.
+        // The address has not aged if it has not aged afterwards.
         let found = loop {
             assert_eq!(members.switched(0, &says(silent)), [2]);
             let reached = members.switched(1, &to(silent));
@@ -116,6 +120,7 @@ fn learned_addresses_age_and_those_in_use_do_not() {
     });
 }
 
+// promise: 1.13
 #[test]
 fn what_a_port_may_not_teach_is_flooded_and_counted_and_others_go_on() {
     for_each_form("limit", |scratch| {
@@ -145,6 +150,7 @@ fn what_a_port_may_not_teach_is_flooded_and_counted_and_others_go_on() {
     });
 }
 
+// promise: 1.13
 #[test]
 fn an_address_that_moves_counts_where_it_is() {
     for_each_form("moving", |scratch| {
@@ -176,6 +182,7 @@ fn an_address_that_moves_counts_where_it_is() {
     });
 }
 
+// promise: 1.13
 #[test]
 fn a_full_table_keeps_what_it_has_and_floods_the_rest() {
     for_each_form("full-fdb", |scratch| {
@@ -206,6 +213,7 @@ fn a_full_table_keeps_what_it_has_and_floods_the_rest() {
     });
 }
 
+// promise: 1.14
 #[test]
 fn tagged_frames_pass_a_switch_unchanged() {
     for_each_form("tagged", |scratch| {
@@ -225,7 +233,7 @@ fn tagged_frames_pass_a_switch_unchanged() {
                         "{protocol:x} {control:x} {len}: {reached:?}"
                     );
                 }
-                // Who has answered in a VLAN is known there.
+                // A host that has answered in a VLAN is known there.
                 let answer = tagged(&frame(from, to, 60, 1), protocol, control);
                 members.switched(1, &answer);
                 let known = tagged(&frame(to, from, 60, 2), protocol, control);
@@ -247,6 +255,7 @@ fn tagged_frames_pass_a_switch_unchanged() {
     });
 }
 
+// promise: 1.14
 #[test]
 fn an_address_in_two_vlans_is_two_addresses() {
     for_each_form("vlans", |scratch| {
@@ -281,7 +290,7 @@ fn an_address_in_two_vlans_is_two_addresses() {
         let untagged = frame(shared, asking, 60, 4);
         assert_eq!(members.switched(3, &untagged), [2]);
 
-        // It moves in one VLAN, and stays where it is in the other.
+        // The address moves in one VLAN, and stays where it is in the other.
         members.switched(2, &says(10));
         expect(&[(10, &[2]), (20, &[1]), (0, &[2])], &mut members);
         let vlans = entries(scratch).into_iter().filter(|e| e.mac == shared);
@@ -291,6 +300,7 @@ fn an_address_in_two_vlans_is_two_addresses() {
     });
 }
 
+// promise: 1.15
 #[test]
 fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     /// Copies that the flooded frames of one call may make.
@@ -300,7 +310,7 @@ fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     const RECEIVERS: usize = 17;
     for_each_form("flood-limit", |scratch| {
         let mut members = Members::default();
-        // The sender, somebody who hears everything, and others, whose rings are soon full.
+        // The sender, a member that hears all frames, and others, whose rings are soon full.
         members.join(scratch, 0, 1, FRAMES as u32);
         members.join(scratch, 0, 1, 2 * FRAMES as u32);
         members.join(scratch, 0, RECEIVERS - 1, 64);
@@ -342,6 +352,7 @@ fn what_a_call_floods_beyond_its_copies_is_dropped_and_counted() {
     });
 }
 
+// promise: 1.16
 #[test]
 fn reserved_addresses_and_no_others_are_dropped_and_counted() {
     for_each_form("reserved", |scratch| {
@@ -371,6 +382,7 @@ fn reserved_addresses_and_no_others_are_dropped_and_counted() {
     });
 }
 
+// promise: 1.16
 #[test]
 fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
     for_each_form("same-port", |scratch| {
@@ -389,7 +401,7 @@ fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
         for frame in &local {
             assert_eq!(members.switched(0, frame), [0usize; 0]);
         }
-        // In another VLAN nobody knows where it is.
+        // In another VLAN the address is unknown.
         let elsewhere = tag(between(stranger(1), stranger(3)));
         assert_eq!(members.switched(0, &elsewhere), [1, 2]);
         let counters = scratch.switch.counters(members.id(0));
@@ -398,6 +410,7 @@ fn what_is_behind_the_port_it_came_from_is_dropped_and_counted() {
     });
 }
 
+// promise: 1.17
 #[test]
 fn two_switches_and_a_link_do_not_mix() {
     for_each_form("apart", |scratch| {
@@ -412,7 +425,7 @@ fn two_switches_and_a_link_do_not_mix() {
             assert_eq!(members.switched(learner, &says), [listener]);
         }
         let macs: Vec<_> = (0..8).map(|member| members.mac(member)).collect();
-        // Whoever sends, whatever the destination: it stays on its own side.
+        // Every frame stays on its own side, whatever its sender and its destination.
         let sides: [(usize, &[usize]); 4] = [(1, &[0, 2]), (4, &[3, 5]), (6, &[7]), (7, &[6])];
         for (from, others) in sides {
             let switched = from < 6;
@@ -439,6 +452,7 @@ fn two_switches_and_a_link_do_not_mix() {
     });
 }
 
+// promise: 1.17
 #[test]
 fn a_port_that_changes_its_switch_takes_no_address_along() {
     for_each_form("leaving", |scratch| {
@@ -463,6 +477,7 @@ fn a_port_that_changes_its_switch_takes_no_address_along() {
     });
 }
 
+// promise: 1.18
 #[test]
 fn a_frame_that_changes_under_way_is_dropped_and_counted() {
     for_each_form("changing", |scratch| {
@@ -498,6 +513,7 @@ fn a_frame_that_changes_under_way_is_dropped_and_counted() {
     });
 }
 
+// promise: 7.5
 #[test]
 fn what_a_capture_says_of_a_frame_is_nowhere_where_its_receiver_could_change_it() {
     for_each_form("captures", |scratch| {
@@ -530,76 +546,6 @@ fn what_a_capture_says_of_a_frame_is_nowhere_where_its_receiver_could_change_it(
         // SAFETY: as above.
         let is_untouched = |word: &*mut u64| unsafe { word.read_volatile() } == OWN;
         assert!(own.iter().all(is_untouched));
-    });
-}
-
-/// Catches: a daemon that takes over and leaves what its predecessor had reserved as it is.
-#[test]
-fn what_a_daemon_has_reserved_and_never_published_holds_nobody_up_for_ever() {
-    for_each_form("gaps", |scratch| {
-        let mut members = Members::of_switch(scratch, 0, 2);
-        let macs = [members.mac(0), members.mac(1)];
-        let frames: Vec<Vec<u8>> = (0..4).map(|n| frame(macs[0], macs[1], 60, n)).collect();
-        let fill = |members: &Members| {
-            let instance = &members.instances[0];
-            let filled = scratch
-                .switch
-                .fill_gaps(&instance.memory, &instance.handover.maps);
-            filled.expect("its rings are there")
-        };
-        let instance = &members.instances[0];
-        let inlet = Inlet::of((&instance.memory, &instance.handover.maps), 0).expect("mapped");
-        let inlet = inlet.expect("of no group");
-        assert_eq!(scratch.switch.deposit_at(&inlet, &[&frames[0]], 0), 1);
-        // Here it is killed, and others send on.
-        assert_eq!(scratch.switch.reserve(&inlet, 3, 0).count(), 3);
-        send(&mut members.ports[1], &frames[1]);
-        members.ports[1].flush(WhenFull::Drop).expect("sent");
-        assert_eq!(received(&mut members.ports[0]), frames[..1]);
-        assert_eq!(received(&mut members.ports[0]), [[0u8; 0]; 0]);
-        assert_eq!(fill(&members), 3);
-        assert_eq!(received(&mut members.ports[0]), frames[1..2]);
-        assert_eq!(fill(&members), 0, "what is published or read is no gap");
-        // As good as new, for more frames than the ring holds.
-        for number in 0..200 {
-            let frame = &frames[number % 4];
-            send(&mut members.ports[1], frame);
-            members.ports[1].flush(WhenFull::Drop).expect("sent");
-            assert_eq!(received(&mut members.ports[0]), std::slice::from_ref(frame));
-        }
-        let counters = scratch.switch.counters(members.id(0));
-        assert_eq!(counters.dropped(DropReason::Reclaimed), 3);
-        assert_eq!(counters.dropped_total(), 3);
-    });
-}
-
-#[test]
-fn what_is_put_into_a_ring_leaves_room_for_those_who_send_there() {
-    for_each_form("deposit", |scratch| {
-        let mut members = Members::of_switch(scratch, 0, 2);
-        let macs = [members.mac(0), members.mac(1)];
-        let frames: Vec<Vec<u8>> = (0..80).map(|n| frame(macs[0], macs[1], 60, n)).collect();
-        let slices: Vec<&[u8]> = frames.iter().map(Vec::as_slice).collect();
-        let instance = &members.instances[0];
-        let inlet = Inlet::of((&instance.memory, &instance.handover.maps), 0).expect("mapped");
-        let inlet = inlet.expect("of no group");
-        assert_eq!((inlet.port(), inlet.slots()), (members.id(0), 64));
-        let switch = &scratch.switch;
-        assert_eq!(switch.deposit_at(&inlet, &slices, 32), 32);
-        assert_eq!(switch.deposit_at(&inlet, &slices[32..], 32), 0, "spared");
-        for _ in 0..32 {
-            send(&mut members.ports[1], &frames[79]);
-        }
-        members.ports[1].flush(WhenFull::Drop).expect("sent");
-        assert_eq!(switch.deposit_at(&inlet, &slices[32..], 0), 0, "full");
-        let found = received(&mut members.ports[0]);
-        assert_eq!(found[..32], frames[..32]);
-        assert!(found.len() == 64 && found[32..].iter().all(|it| *it == frames[79]));
-        let counters = switch.counters(members.id(0));
-        assert_eq!(counters.dropped(DropReason::RingFull), 0);
-        assert_eq!(counters.rx_frames, 64);
-        let short = [slices[0], &[0; 13]];
-        assert_eq!(switch.deposit_at(&inlet, &short, 0), 0, "one is no frame");
     });
 }
 

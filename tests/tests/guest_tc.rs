@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::Command;
 
 const OWN: [MacAddr; 2] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-/// Whom the firewalls stop.
+/// Addresses that the firewalls stop.
 const STOPPED: [&str; 2] = ["10.0.0.3", "10.0.0.4"];
 
 fn dropping(host: &str) -> Firewall {
@@ -62,7 +62,7 @@ fn send(sender: &mut InterfaceSender, from: &str) {
     sender.flush().unwrap();
 }
 
-/// Whether this kernel has links at tc: from Linux 6.6 on.
+/// Returns true if this kernel has links at tc: from Linux 6.6 on.
 fn has_links() -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
@@ -71,7 +71,7 @@ fn has_links() -> bool {
     version >= [Some(6), Some(6)]
 }
 
-/// What `tc` says of an interface.
+/// Returns the output of `tc` about an interface.
 fn tc(line: &str) -> String {
     let output = Command::new("tc").args(line.split(' ')).output();
     let output = output.expect("iproute2 is there");
@@ -84,6 +84,7 @@ fn number(interface: &str) -> i32 {
     name_to_index(socket, interface).unwrap().cast_signed()
 }
 
+// promise: 15.64
 #[test]
 fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
     if !is_root("a_filter_holds_a_program_and_leaves_what_is_of_others") {
@@ -153,6 +154,7 @@ fn a_filter_holds_a_program_and_leaves_what_is_of_others() {
     foreign.detach().expect("it is there");
 }
 
+// promise: 15.64
 #[test]
 fn a_filter_on_the_way_out_leaves_nothing_where_nothing_was() {
     if !is_root("a_filter_on_the_way_out_leaves_nothing_where_nothing_was") {
@@ -172,7 +174,7 @@ fn a_filter_on_the_way_out_leaves_nothing_where_nothing_was() {
     let hold = FilteredProgram::attach(&place, seat.clone(), program.as_fd()).expect("room");
     let shown = tc("filter show dev n0 egress");
     assert!(shown.contains("nfluid"), "{shown}");
-    // One the other way, which has not made clsact, is the last to leave.
+    // A filter of the other side, which has not made clsact, is the last to leave.
     let other = FilterSeat::prepare(&place, Side::Ingress, Some(&seat)).expect("it is there");
     let inward = firewall.member_at(Hook::Tc).unwrap().descriptor().unwrap();
     let other = FilteredProgram::attach(&place, other, inward.as_fd()).expect("room");

@@ -121,16 +121,19 @@ fn frames_cross(test: &str, mode: Mode, transmit: Transmit, mtu: usize) {
     uplink.close(&fixture.scratch.switch).expect("close");
 }
 
+// promise: 2.1
 #[test]
 fn frames_of_every_length_cross_natively() {
     frames_cross("native", Mode::Auto, Transmit::Auto, 1500);
 }
 
+// promise: 2.1
 #[test]
 fn frames_of_every_length_cross_generically() {
     frames_cross("generic", Mode::Generic, Transmit::Copy, 2018);
 }
 
+// promise: 2.1
 #[test]
 fn frames_of_every_length_cross_without_af_xdp() {
     frames_cross("packet", Mode::Native, Transmit::Packet, 1500);
@@ -250,16 +253,19 @@ fn tcp_runs_through(test: &str, mode: Mode) {
     assert_eq!(rows[1][column.expect("the kernel counts them")], "0");
 }
 
+// promise: 2.2
 #[test]
 fn tcp_of_a_kernel_stack_runs_through_natively() {
     tcp_runs_through("tcp", Mode::Native);
 }
 
+// promise: 2.2
 #[test]
 fn tcp_of_a_kernel_stack_runs_through_generically() {
     tcp_runs_through("tcpg", Mode::Generic);
 }
 
+// promise: 2.3
 #[test]
 fn datagrams_are_answered_one_by_one() {
     let Some((fixture, uplinks)) = joined("udp", Mode::Auto) else {
@@ -286,6 +292,7 @@ fn datagrams_are_answered_one_by_one() {
     drop(uplinks);
 }
 
+// promise: 2.5
 #[test]
 fn a_frame_longer_than_the_interface_takes_is_dropped_and_counted() {
     for (test, transmit) in [("long", Transmit::Auto), ("longp", Transmit::Packet)] {
@@ -332,6 +339,7 @@ fn a_frame_longer_than_the_interface_takes_is_dropped_and_counted() {
     }
 }
 
+// promise: 2.5
 #[test]
 fn frames_too_long_for_a_slot_are_dropped_and_counted() {
     let Some(mut fixture) = Fixture::new("jumbo", &["up", "out"]) else {
@@ -361,6 +369,7 @@ fn frames_too_long_for_a_slot_are_dropped_and_counted() {
     assert_eq!(counters.tx_frames, 3);
 }
 
+// promise: 2.6
 #[test]
 fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
     let Some(mut fixture) = Fixture::new("switch", &["up", "out"]) else {
@@ -393,7 +402,7 @@ fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
         entered += copies;
         let counted = || switch.counters(spec.port).tx_frames;
         eventually("it has come in", || counted() >= entered);
-        // It is counted before it is delivered.
+        // The frame is counted before it is delivered.
         switch.await_programs().expect("a grace period");
         assert_eq!(counted(), entered);
         let mut got = Vec::new();
@@ -438,6 +447,7 @@ fn an_uplink_learns_on_a_switch_and_floods_what_it_does_not_know() {
     assert_eq!(switch.counters(instances[2].id(0)).tx_frames, 1);
 }
 
+// promise: 2.4
 #[test]
 fn what_enters_is_delivered_or_dropped_with_a_reason_to_the_frame() {
     const FRAMES: u64 = 20_000;

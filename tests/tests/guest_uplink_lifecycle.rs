@@ -79,7 +79,7 @@ fn linked(fixture: &mut Fixture, spec: &UplinkSpec) -> (ScratchInstance, Port) {
     (instance, port)
 }
 
-/// One frame each way.
+/// Sends a frame each way.
 fn crosses(fixture: &Fixture, port: &mut Port, number: u32) {
     let outside = fixture.raw("out", "out0");
     let inward = frame(INSIDE, OUTSIDE, &[], 100, number);
@@ -100,6 +100,7 @@ fn crosses(fixture: &Fixture, port: &mut Port, number: u32) {
     assert_eq!(back, Some(outward));
 }
 
+// promise: 2.10
 #[test]
 fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     let Some(mut fixture) = Fixture::new("busy", &["up", "out"]) else {
@@ -126,7 +127,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     spec.netns = Some("/run/netns/nfl-there-is-none".into());
     assert!(refusal(&fixture, &spec).contains("no network namespace at /run/netns/nfl-there"));
     spec.netns = Some(fixture.path("up"));
-    // Another uplink has it.
+    // Another uplink has the interface.
     let mut first = fixture.spec("up", "up0");
     first.name = "the-first".to_owned();
     let before = settings(&fixture);
@@ -145,7 +146,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
         uplink.close(&fixture.scratch.switch).expect("close");
         assert_eq!(settings(&fixture), before);
     }
-    // Native XDP is not for every MTU, and the reason is told.
+    // Native XDP is not for every MTU, and the reason is reported.
     must(&format!("ip -n {up} link set up0 mtu 9000"));
     must(&format!("ip -n {out} link set out0 mtu 9000"));
     spec.mode = Mode::Native;
@@ -159,6 +160,7 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     assert!(path.receive_why.contains("MTU"), "{path:?}");
 }
 
+// promise: 2.11
 #[test]
 fn everything_is_as_before_after_close() {
     let Some(mut fixture) = Fixture::new("restore", &["up", "out"]) else {
@@ -189,6 +191,7 @@ fn everything_is_as_before_after_close() {
     }
 }
 
+// promise: 2.12
 #[test]
 fn an_interface_that_vanishes_is_found_again() {
     let Some(mut fixture) = Fixture::new("vanish", &["up", "out"]) else {
@@ -223,7 +226,7 @@ fn an_interface_that_vanishes_is_found_again() {
     must(&format!("ip -n {} link set up0 down", fixture.netns("up")));
     must(&format!("ip -n {} link set up0 up", fixture.netns("up")));
     crosses(&fixture, &mut port, 9);
-    // A program that somebody has removed by force comes back.
+    // A program that another process has removed by force comes back.
     must(&format!(
         "ip -n {} link set up0 xdp off",
         fixture.netns("up")
@@ -289,6 +292,7 @@ fn crash(fixture: &Fixture, folder: &Path) {
     }
 }
 
+// promise: 2.13
 #[test]
 fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     let Some(mut fixture) = Fixture::new("crash", &["up", "out"]) else {
@@ -300,11 +304,11 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     crash(&fixture, &folder.0);
     assert_ne!(settings(&fixture), before, "a crash leaves traces");
     assert_eq!(folder.count(), 1);
-    // Somebody else may not have the interface.
+    // Another uplink may not have the interface.
     let mut spec = fixture.spec("up", "up0");
     spec.state_dir = Some(folder.0.clone());
     assert!(refusal(&fixture, &spec).contains("has an XDP program already"));
-    // The same uplink takes over, and undoes in the end what its predecessor changed.
+    // The same uplink takes over, and undoes in the end the changes of its predecessor.
     spec.name = "crashed".to_owned();
     let uplink = fixture.open(&spec).expect("taken over");
     let (_instance, mut port) = linked(&mut fixture, &spec);
@@ -325,6 +329,7 @@ fn leftovers_of_a_crash_are_cleaned_or_taken_over() {
     assert!(nfluid_uplink::clean_leftovers(&folder.0, |_| false).is_empty());
 }
 
+// promise: 2.13
 #[test]
 fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
     let Some(mut fixture) = Fixture::new("leave", &["up", "out"]) else {
@@ -338,7 +343,7 @@ fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
     let first = fixture.open(&spec).expect("an uplink");
     let (_instance, mut port) = linked(&mut fixture, &spec);
     first.leave();
-    // Nobody is there, and frames still come in.
+    // No process is there, and frames still come in.
     let outside = fixture.raw("out", "out0");
     outside.send(&frame(INSIDE, OUTSIDE, &[], 60, 1));
     eventually("a frame comes in", || port.receive(64, |_| ()) == 1);
@@ -348,6 +353,7 @@ fn an_uplink_that_is_left_is_taken_over_by_its_successor() {
     assert_eq!(settings(&fixture), before);
 }
 
+// promise: 2.14
 #[test]
 fn a_tap_joins_a_kernel_stack_to_the_platform() {
     let Some(mut fixture) = Fixture::new("tap", &["left", "right"]) else {
@@ -400,7 +406,7 @@ fn a_tap_joins_a_kernel_stack_to_the_platform() {
         counters.tx_frames >= 100 && counters.fdb_used == 1,
         "{counters:?}"
     );
-    // Somebody removes the tap: it is made again.
+    // Another process removes the tap: the uplink makes it again.
     must(&format!("ip -n {} link del tap0", fixture.netns("right")));
     eventually("it is made again", || uplinks[1].status().returned == 1);
     address("right", 2);

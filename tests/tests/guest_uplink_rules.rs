@@ -1,6 +1,10 @@
 //! The promise: an uplink's rules send each frame to the port of the first rule that matches it,
 //! also right after a change, and what none takes is dropped and counted, or left to the host.
 
+#[path = "guest_uplink_rules/clients.rs"]
+mod clients;
+#[path = "guest_uplink_rules/steering.rs"]
+mod steering;
 mod uplink_fixture;
 
 use nfluid_ring::port::Port;
@@ -120,7 +124,7 @@ impl Sorting {
     fn goes_to(&mut self, frame: &[u8]) -> Option<usize> {
         self.comes_in(frame);
         self.arrived(frame).or_else(|| {
-            // It is counted before it is delivered.
+            // The frame is counted before it is delivered.
             let switch = &self.fixture.scratch.switch;
             switch.await_programs().expect("a grace period");
             self.arrived(frame)
@@ -219,6 +223,7 @@ fn prefix(text: &str) -> Option<Prefix> {
     })
 }
 
+// promise: 2.7
 #[test]
 fn the_first_rule_that_matches_decides() {
     let Some(mut sorting) = Sorting::new("first", 6, false) else {
@@ -420,6 +425,7 @@ fn the_first_rule_that_matches_decides() {
     assert_eq!(counters.tx_frames, cases.len() as u64);
 }
 
+// promise: 2.7
 #[test]
 fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
     const TENANTS: usize = 100;
@@ -454,7 +460,8 @@ fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
         }
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
         assert_eq!(sorting.goes_to(&from(TENANTS)), None);
-        // In a cache of its own: no flood of another uplink takes their place. Beside them, at most a frame of the kernel's.
+        // The uplink has a cache of its own: no flood of another uplink takes the flows' place. Beside them, at most
+        // a frame of the kernel's.
         let flows = sorting.remembered_flows(sorting.spec.port);
         assert!(flows.is_some_and(|flows| flows > TENANTS), "{flows:?}");
         assert_eq!(sorting.remembered_flows(sorting.spec.port + 1), None);
@@ -467,126 +474,7 @@ fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
     assert_eq!(sorting.goes_to(&from(0)), None, "no rules, no route");
 }
 
-/// Rules behind which each client has a port of its own, among so many others that the flow cache is used or is not.
-fn client_rules(by: ClientBy, others: u8) -> Vec<Rule> {
-    let other = |i: u8| Rule {
-        dst: prefix(&format!("203.0.113.{i}/32")),
-        ..Rule::default()
-    };
-    let clients = |back| Rule {
-        vlan: if back {
-            VlanMatch::Any
-        } else {
-            VlanMatch::Id(7)
-        },
-        clients: Some(ClientRule {
-            template: 5,
-            by,
-            back,
-        }),
-        ..Rule::default()
-    };
-    let others = (0..others).map(other);
-    others.chain([clients(false), clients(true)]).collect()
-}
-
-#[test]
-fn a_frame_of_an_unknown_client_waits_and_that_of_a_known_one_goes_to_its_port() {
-    let Some(mut sorting) = Sorting::new("clients", 2, false) else {
-        return;
-    };
-    let arrivals = sorting.fixture.scratch.switch.arrivals().expect("a reader");
-    let from = Ipv4::default();
-    let own = |tag: bool| {
-        let tags: &[(u16, u16)] = if tag { &[(0x8100, 7)] } else { &[] };
-        ethernet(tags, 0x0800, &from.packet())
-    };
-    let cases = [
-        (ClientBy::Address, ClientId::Address(from.src.into())),
-        (ClientBy::Mac, ClientId::Mac(SRC)),
-        (ClientBy::Vlan, ClientId::Vlan(7)),
-    ];
-    for ((by, id), others) in cases.into_iter().flat_map(|case| [(case, 0), (case, 9)]) {
-        sorting.set(&client_rules(by, others));
-        assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits");
-        let waiting = arrivals.take(PATIENCE, 8).expect("frames");
-        assert_eq!(waiting.len(), 1, "{id}");
-        let client = waiting[0].client(by).expect("a client");
-        assert_eq!((client.id, client.template), (id, 5));
-        assert_eq!(waiting[0].frame, own(true));
-        assert_eq!(waiting[0].uplink, sorting.spec.port);
-        assert_eq!(sorting.goes_to(&own(false)), None, "{id}: no way back");
-        let (entry, back) = (sorting.to(0).expect("a port"), sorting.to(1).expect("one"));
-        let switch = &sorting.fixture.scratch.switch;
-        switch.set_client(&client, entry, back).expect("entered");
-        let answered = match id {
-            ClientId::Address(_) => Ipv4 {
-                src: from.dst,
-                dst: from.src,
-                ..Ipv4::default()
-            }
-            .frame(),
-            ClientId::Mac(mac) => [&mac[..], &DST[..], &own(false)[12..]].concat(),
-            ClientId::Vlan(_) => own(true),
-        };
-        assert_eq!(sorting.goes_to(&own(true)), Some(0), "{id}");
-        if by != ClientBy::Vlan {
-            assert_eq!(sorting.goes_to(&answered), Some(1), "{id}: the way back");
-        }
-        let switch = &sorting.fixture.scratch.switch;
-        switch.suspend_client(&client, back).expect("suspended");
-        switch.await_programs().expect("a grace period");
-        assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits");
-        assert_eq!(arrivals.take(PATIENCE, 8).expect("frames").len(), 1);
-        if by != ClientBy::Vlan {
-            assert_eq!(
-                sorting.goes_to(&answered),
-                Some(1),
-                "{id}: still a way back"
-            );
-        }
-        let switch = &sorting.fixture.scratch.switch;
-        switch.remove_client(&client).expect("removed");
-        switch.await_programs().expect("a grace period");
-        assert_eq!(sorting.goes_to(&own(true)), None, "{id}: it waits again");
-        assert_eq!(arrivals.take(PATIENCE, 8).expect("frames").len(), 1);
-    }
-}
-
-#[test]
-fn what_finds_no_room_to_wait_is_dropped_and_counted() {
-    let Some(mut sorting) = Sorting::new("waiting", 1, false) else {
-        return;
-    };
-    sorting.set(&client_rules(ClientBy::Address, 0));
-    let frame = ethernet(&[(0x8100, 7)], 0x0800, &Ipv4::default().packet());
-    let mut sent = 0;
-    let dropped = |sorting: &Sorting| {
-        let counters = sorting.fixture.scratch.switch.counters(sorting.spec.port);
-        counters.dropped(DropReason::Client)
-    };
-    while dropped(&sorting) < 10 {
-        sorting.comes_in(&frame);
-        sent += 1;
-        assert!(sent < 2000, "the room has no end");
-    }
-    assert_eq!(sorting.arrived(&frame), None);
-    let arrivals = sorting.fixture.scratch.switch.arrivals().expect("a reader");
-    let mut waited = 0;
-    loop {
-        let some = arrivals.take(Duration::ZERO, 100).expect("frames").len() as u64;
-        if some == 0 {
-            break;
-        }
-        waited += some;
-    }
-    assert_eq!(
-        waited + dropped(&sorting),
-        sent,
-        "each waited or was dropped"
-    );
-}
-
+// promise: 2.8
 #[test]
 fn what_no_rule_takes_is_left_to_the_host_if_asked() {
     let Some(mut sorting) = Sorting::new("pass", 1, true) else {
@@ -606,6 +494,7 @@ fn what_no_rule_takes_is_left_to_the_host_if_asked() {
     assert_eq!(counters.dropped_total(), 0);
 }
 
+// promise: 2.8
 #[test]
 fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     let Some(mut sorting) = Sorting::new("drops", 1, false) else {
@@ -623,7 +512,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     let counters = switch.counters(sorting.spec.port);
     assert_eq!(counters.dropped(DropReason::PortDown), 1);
     switch.set_up(id, true);
-    // One by one: the veth has room for fewer at once than are sent.
+    // The frames are sent one by one: the veth has room for fewer at once.
     for _ in 0..300 {
         sorting.comes_in(&Ipv4::default().frame());
     }
@@ -639,6 +528,7 @@ fn frames_that_do_not_fit_or_have_no_port_are_dropped_and_counted() {
     assert!(sorting.uplink.status().path.is_some());
 }
 
+// promise: 2.9
 #[test]
 fn rules_that_cannot_be_are_refused() {
     let Some(sorting) = Sorting::new("refused", 1, false) else {
@@ -661,93 +551,4 @@ fn rules_that_cannot_be_are_refused() {
     switch
         .set_rules(sorting.spec.port, &many[..16384])
         .expect("as many as can be");
-}
-
-/// What a NIC does with flow rules, a veth's other end does here by the queue on which it sends.
-#[test]
-fn what_comes_in_on_a_ports_own_queue_is_not_classified_and_the_rest_is() {
-    const QUEUES: usize = 4;
-    let Some(mut sorting) = Sorting::with_queues("queues", 2, QUEUES) else {
-        return;
-    };
-    let rule = |i: usize, to| Rule {
-        src: prefix(&format!("10.{i}.0.0/16")),
-        to,
-        ..Rule::default()
-    };
-    sorting.set(&[rule(0, sorting.to(0)), rule(1, sorting.to(1))]);
-    let from = |i: u8| {
-        let src = [10, i, 7, 7];
-        Ipv4 {
-            src,
-            ..Ipv4::default()
-        }
-        .frame()
-    };
-    let uplink = sorting.spec.port;
-    let second = sorting.to(1).expect("it is there");
-    for queue in 0..QUEUES {
-        sorting.choose_queue(queue, QUEUES);
-        assert_eq!(sorting.goes_to(&from(0)), Some(0), "queue {queue}");
-    }
-    let switch = |sorting: &Sorting, owners: &[(u32, u32)]| {
-        let switch = &sorting.fixture.scratch.switch;
-        switch.set_queues(uplink, owners).expect("queues");
-    };
-    let steered = |sorting: &Sorting| sorting.fixture.scratch.switch.steered_frames(uplink);
-    assert_eq!(steered(&sorting), 0);
-
-    // The last queue is the second port's: whatever comes there is.
-    switch(&sorting, &[(3, second)]);
-    assert_eq!(sorting.goes_to(&from(0)), Some(1));
-    assert_eq!(sorting.goes_to(&from(9)), Some(1));
-    assert_eq!(steered(&sorting), 2);
-    // The others are classified.
-    sorting.choose_queue(2, QUEUES);
-    assert_eq!(sorting.goes_to(&from(0)), Some(0));
-    assert_eq!(sorting.goes_to(&from(1)), Some(1));
-    assert_eq!(sorting.goes_to(&from(9)), None);
-    assert_eq!(steered(&sorting), 2);
-
-    // Another port's, and nobody's.
-    sorting.choose_queue(3, QUEUES);
-    let first = sorting.to(0).expect("it is there");
-    switch(&sorting, &[(3, first)]);
-    assert_eq!(sorting.goes_to(&from(1)), Some(0));
-    switch(&sorting, &[]);
-    switch(&sorting, &[]);
-    assert_eq!(sorting.goes_to(&from(1)), Some(1));
-
-    // A queue counts for what is classified only: a link leads where it leads.
-    switch(&sorting, &[(3, first)]);
-    let link = Destination::Link(second);
-    let connected = sorting.fixture.scratch.switch.connect(uplink, link);
-    connected.expect("connect");
-    assert_eq!(sorting.goes_to(&from(0)), Some(1));
-}
-
-#[test]
-fn an_interface_that_steers_nothing_is_refused_and_its_frames_are_classified() {
-    let Some(mut sorting) = Sorting::with_queues("steer", 1, 2) else {
-        return;
-    };
-    let rule = Rule {
-        src: prefix("10.0.0.0/8"),
-        to: sorting.to(0),
-        ..Rule::default()
-    };
-    sorting.set(std::slice::from_ref(&rule));
-    let refused = sorting.uplink.steer(vec![rule]).expect_err("it is a veth");
-    assert!(
-        refused.to_string().contains("steering: xdp"),
-        "the alternative is named: {refused}"
-    );
-    assert_eq!(sorting.goes_to(&Ipv4::default().frame()), Some(0));
-    let left = sorting.uplink.status().steering.expect("it was asked to");
-    assert_eq!((left.rules, left.left), (0, 1));
-    sorting.uplink.steer(Vec::new()).expect("nothing to steer");
-    assert_eq!(sorting.uplink.status().steering, None);
-    let switch = &sorting.fixture.scratch.switch;
-    let error = switch.set_queues(sorting.spec.port, &[(256, 1)]);
-    assert!(error.is_err_and(|error| error.to_string().contains("queue 256")));
 }

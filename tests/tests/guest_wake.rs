@@ -48,7 +48,7 @@ fn within<T>(time: Duration, mut act: impl FnMut() -> T) -> T {
     }
 }
 
-/// What a receiver does before it blocks.
+/// Does as a receiver does before it blocks.
 fn fall_asleep(port: &Port, epoch: u32) {
     let words = &port.raw_ring().receiver;
     words.rx_seen.store(port.taken(), SeqCst);
@@ -64,10 +64,11 @@ fn send_to_1(members: &mut Members, count: u32) {
     assert_eq!(sent, count);
 }
 
-fn bells(scratch: &Scratch, members: &Members) -> u64 {
-    scratch.switch.counters(members.id(1)).bells
+fn doorbells(scratch: &Scratch, members: &Members) -> u64 {
+    scratch.switch.counters(members.id(1)).doorbells
 }
 
+// promise: 1.19
 #[test]
 fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
     for_each_form("frames", |scratch| {
@@ -75,20 +76,21 @@ fn a_sleeping_receiver_is_rung_for_as_many_frames_as_it_waits_for() {
             let mut members = pair(scratch, false, LONG);
             fall_asleep(&members.ports[1], 7);
             send_to_1(&mut members, FRAMES - 1);
-            let early = bells(scratch, &members);
+            let early = doorbells(scratch, &members);
             (members, early)
         });
         assert_eq!(early, 0);
         send_to_1(&mut members, 1);
-        assert_eq!(bells(scratch, &members), 1);
-        // It is awake, and has read everything: the next sleep is another one.
+        assert_eq!(doorbells(scratch, &members), 1);
+        // The receiver is awake, and has read everything: the next sleep is another one.
         assert_eq!(received(&mut members.ports[1]).len(), FRAMES as usize);
         fall_asleep(&members.ports[1], 8);
         send_to_1(&mut members, FRAMES);
-        assert_eq!(bells(scratch, &members), 2);
+        assert_eq!(doorbells(scratch, &members), 2);
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_enough() {
     for_each_form("after", |scratch| {
@@ -98,7 +100,7 @@ fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_e
                 fall_asleep(&members.ports[1], epoch);
                 let start = Instant::now();
                 send_to_1(&mut members, 2);
-                while bells(scratch, &members) < rung {
+                while doorbells(scratch, &members) < rung {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 assert!(start.elapsed() >= SHORT);
@@ -109,6 +111,7 @@ fn a_sleeping_receiver_is_rung_for_fewer_frames_when_the_first_has_waited_long_e
 }
 
 /// An NF that an I/O thread serves passes frames on from the slots in which they came, and sleeps before they are sent.
+// promise: 1.19
 #[test]
 fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
     const HELD: u32 = FRAMES / 2;
@@ -120,21 +123,22 @@ fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
             for _ in 0..HELD {
                 assert!(own.ports[0].take_slot().is_some());
             }
-            // It falls asleep by itself, and says what it has seen.
+            // The receiver falls asleep by itself, and stores what it has seen.
             let slept = own.doorbell.wait(&mut own.ports, None, Duration::ZERO);
             assert_eq!(slept.expect("a wait"), Woken::Nothing);
             own.ports[0].raw_ring().receiver.rx_sleep.store(8, SeqCst);
             send_to_1(&mut members, FRAMES - 1);
-            let early = bells(scratch, &members);
+            let early = doorbells(scratch, &members);
             (members, own, early)
         });
         assert_eq!(early, 0);
         send_to_1(&mut members, 1);
-        assert_eq!(bells(scratch, &members), 1);
+        assert_eq!(doorbells(scratch, &members), 1);
         drop(own);
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_time_that_began_for_frames_which_were_taken_since_wakes_nobody() {
     for_each_form("stale", |scratch| {
@@ -146,20 +150,21 @@ fn a_time_that_began_for_frames_which_were_taken_since_wakes_nobody() {
             send_to_1(&mut members, 1);
             assert_eq!(received(&mut members.ports[1]).len(), 1);
             fall_asleep(&members.ports[1], epoch + 1);
-            bells(scratch, &members)
+            doorbells(scratch, &members)
         });
         std::thread::sleep(5 * SHORT);
-        assert_eq!(bells(scratch, &members), rung, "nothing waits");
+        assert_eq!(doorbells(scratch, &members), rung, "nothing waits");
         // The next one has its whole time.
         let start = Instant::now();
         send_to_1(&mut members, 1);
-        while bells(scratch, &members) == rung {
+        while doorbells(scratch, &members) == rung {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(start.elapsed() >= SHORT);
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
     for_each_form("full", |scratch| {
@@ -175,11 +180,12 @@ fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
             send_to_1(&mut members, FRAMES / 2);
             (members, own)
         });
-        assert_eq!(bells(scratch, &members), 1);
+        assert_eq!(doorbells(scratch, &members), 1);
         drop(own);
     });
 }
 
+// promise: 1.19
 #[test]
 fn a_links_sender_is_told_of_a_sleeping_peer_when_enough_frames_wait() {
     for_each_form("told", |scratch| {
@@ -206,7 +212,7 @@ fn a_receiver_that_waits_for_nothing_is_rung_at_once_again() {
         scratch.switch.set_wake(id, Wake::AT_ONCE).expect("set");
         fall_asleep(&members.ports[1], 9);
         send_to_1(&mut members, 1);
-        assert_eq!(bells(scratch, &members), 1);
+        assert_eq!(doorbells(scratch, &members), 1);
         assert_eq!(scratch.switch.counters(id).dropped(DropReason::RingFull), 0);
     });
 }

@@ -196,6 +196,7 @@ fn total(numbers: std::ops::Range<u16>) -> (usize, usize) {
     )
 }
 
+// promise: 11.3
 #[test]
 fn the_guide_shows_what_is_in_the_files() {
     let guide = read(project().join("docs/guide/nf-in-c.md"));
@@ -214,6 +215,7 @@ fn the_guide_shows_what_is_in_the_files() {
     }
 }
 
+// promise: 11.3
 #[test]
 fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     let test = "the_bridge_of_the_guide_passes_every_frame_both_ways";
@@ -258,6 +260,7 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     assert_eq!(said, expected);
 }
 
+// promise: 11.3
 #[test]
 fn every_function_does_what_the_header_says() {
     let test = "every_function_does_what_the_header_says";

@@ -180,6 +180,7 @@ fn write_and_register(guide: &Guide, workshop: &Workshop) {
     workshop.insert("lib/nf/tests/captures.rs", next, case);
 }
 
+// promise: 10.20
 #[test]
 fn who_follows_the_guide_has_a_network_function() {
     let test = "who_follows_the_guide_has_a_network_function";

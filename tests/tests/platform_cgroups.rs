@@ -56,6 +56,7 @@ fn running(test: &str) -> Option<Platform> {
     Some(platform)
 }
 
+// promise: 4.14
 #[test]
 fn a_hierarchy_that_becomes_read_only_changes_nothing_and_is_named() {
     let test = "a_hierarchy_that_becomes_read_only_changes_nothing_and_is_named";
@@ -104,6 +105,7 @@ fn a_hierarchy_that_becomes_read_only_changes_nothing_and_is_named() {
     platform.apply(&resized);
 }
 
+// promise: 4.14
 #[test]
 fn a_controller_that_is_not_mounted_is_named_at_the_start() {
     let test = "a_controller_that_is_not_mounted_is_named_at_the_start";

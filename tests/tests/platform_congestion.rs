@@ -89,6 +89,7 @@ fn with(deployment: &str, congestion: &str) -> String {
     deployment.replace("CONGESTION", congestion)
 }
 
+// promise: 7.35
 #[test]
 fn what_a_packet_costs_is_measured_where_the_nf_has_no_say() {
     let Some(platform) = four_hosts("what_a_packet_costs_is_measured_where_the_nf_has_no_say")
@@ -128,6 +129,7 @@ fn what_a_packet_costs_is_measured_where_the_nf_has_no_say() {
     assert_eq!(port["signal"], Value::Null);
 }
 
+// promise: 7.36
 #[test]
 fn dear_frames_are_marked_by_the_square_of_their_cost_until_marks_are_off() {
     let test = "dear_frames_are_marked_by_the_square_of_their_cost_until_marks_are_off";
@@ -186,6 +188,7 @@ fn dear_frames_are_marked_by_the_square_of_their_cost_until_marks_are_off() {
     assert_eq!(marked("dear.in"), before, "marks go on");
 }
 
+// promise: 7.37
 #[test]
 fn a_chain_refuses_at_its_entry_what_has_no_room_further_on() {
     let Some(platform) = four_hosts("a_chain_refuses_at_its_entry_what_has_no_room_further_on")
@@ -214,6 +217,7 @@ fn a_chain_refuses_at_its_entry_what_has_no_room_further_on() {
     eventually("a ping crosses", || platform.pings("left", "10.1.0.2"));
 }
 
+// promise: 7.38
 #[test]
 fn congestion_that_cannot_be_is_refused_and_nothing_changes() {
     let Some(platform) = four_hosts("congestion_that_cannot_be_is_refused_and_nothing_changes")
@@ -240,6 +244,7 @@ fn congestion_that_cannot_be_is_refused_and_nothing_changes() {
     }
 }
 
+// promise: 7.35
 #[test]
 fn an_nf_that_lies_in_its_ring_changes_neither_its_cost_nor_its_neighbours_signals() {
     let test = "an_nf_that_lies_in_its_ring_changes_neither_its_cost_nor_its_neighbours_signals";

@@ -21,6 +21,7 @@ instances:
   b: { nf: bridge, cap: 10%, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } }
 ";
 
+// promise: 7.7
 #[test]
 fn a_killed_instance_is_restarted_and_the_others_are_not() {
     let Some(platform) = two_hosts("a_killed_instance_is_restarted_and_the_others_are_not") else {
@@ -57,6 +58,7 @@ fn a_killed_instance_is_restarted_and_the_others_are_not() {
     );
 }
 
+// promise: 7.7
 #[test]
 fn a_policy_decides_whether_an_instance_comes_back() {
     let Some(platform) = two_hosts("a_policy_decides_whether_an_instance_comes_back") else {
@@ -103,6 +105,7 @@ fn a_policy_decides_whether_an_instance_comes_back() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
+// promise: 7.8
 #[test]
 fn instances_outlive_a_killed_daemon_and_the_next_one_adopts_them() {
     let Some(mut platform) =
@@ -138,6 +141,7 @@ fn instances_outlive_a_killed_daemon_and_the_next_one_adopts_them() {
     });
 }
 
+// promise: 7.8
 #[test]
 fn an_instance_that_died_with_the_daemon_is_made_anew() {
     let Some(mut platform) = two_hosts("an_instance_that_died_with_the_daemon_is_made_anew") else {
@@ -155,6 +159,7 @@ fn an_instance_that_died_with_the_daemon_is_made_anew() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
+// promise: 7.10
 #[test]
 fn a_daemon_killed_while_it_applies_leaves_nothing_that_the_next_one_cannot_mend() {
     let Some(mut platform) =
@@ -192,6 +197,7 @@ fn a_daemon_killed_while_it_applies_leaves_nothing_that_the_next_one_cannot_mend
     });
 }
 
+// promise: 7.20
 #[test]
 fn an_uplink_that_is_taken_over_under_traffic_goes_on() {
     let Some(mut platform) = two_hosts("an_uplink_that_is_taken_over_under_traffic_goes_on") else {
@@ -239,6 +245,7 @@ impl Drop for Ended {
     }
 }
 
+// promise: 7.9
 #[test]
 fn frames_run_between_instances_without_a_daemon() {
     let Some(mut platform) = two_hosts("frames_run_between_instances_without_a_daemon") else {
@@ -280,6 +287,7 @@ fn forwarded_by(control: &std::path::Path) -> f64 {
         .sum()
 }
 
+// promise: 7.11
 #[test]
 fn a_terminated_daemon_leaves_interfaces_alone_and_instances_running() {
     let Some(mut platform) =
@@ -333,6 +341,7 @@ fn names_in(directory: &std::path::Path) -> Vec<String> {
         .collect()
 }
 
+// promise: 7.12
 #[test]
 fn an_uplink_outlives_its_interface() {
     let Some(mut platform) = two_hosts("an_uplink_outlives_its_interface") else {

@@ -12,6 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::Duration;
 
+// promise: 7.1
 #[test]
 fn a_chain_carries_and_only_what_differs_is_changed() {
     let Some(platform) = two_hosts("a_chain_carries_and_only_what_differs_is_changed") else {
@@ -76,6 +77,7 @@ fn a_chain_carries_and_only_what_differs_is_changed() {
     eventually("a ping crosses two", || platform.pings("client", SERVER));
 }
 
+// promise: 7.2
 #[test]
 fn wrong_input_is_refused_and_changes_nothing() {
     let Some(platform) = two_hosts("wrong_input_is_refused_and_changes_nothing") else {
@@ -140,6 +142,7 @@ fn wrong_input_is_refused_and_changes_nothing() {
     eventually("a ping crosses still", || platform.pings("client", SERVER));
 }
 
+// promise: 7.3
 #[test]
 fn what_cannot_be_carried_out_is_undone() {
     let Some(platform) = two_hosts("what_cannot_be_carried_out_is_undone") else {
@@ -171,6 +174,7 @@ fn what_cannot_be_carried_out_is_undone() {
     assert_eq!(platform.apply(CHAIN), [""; 0]);
 }
 
+// promise: 7.4
 #[test]
 fn a_platform_has_one_daemon_and_its_absence_is_told() {
     let Some(mut platform) = two_hosts("a_platform_has_one_daemon_and_its_absence_is_told") else {
@@ -195,6 +199,7 @@ fn a_platform_has_one_daemon_and_its_absence_is_told() {
     assert_eq!(platform.try_apply(CHAIN).code, Some(3));
 }
 
+// promise: 7.5
 #[test]
 fn a_capture_holds_the_frames_that_passed() {
     let Some(platform) = two_hosts("a_capture_holds_the_frames_that_passed") else {
@@ -247,6 +252,7 @@ fn a_capture_holds_the_frames_that_passed() {
     assert_eq!(platform.nfluid(&["capture", "br.nowhere"]).code, Some(1));
 }
 
+// promise: 7.6
 #[test]
 fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     let Some(platform) = two_hosts("every_frame_that_enters_is_delivered_or_dropped_with_a_reason")

@@ -92,6 +92,7 @@ fn dropped(platform: &Platform) -> u64 {
     drops.flatten().unwrap_or(0)
 }
 
+// promise: 5.30
 #[test]
 fn a_first_ping_is_answered_by_way_of_an_instance_that_is_gone_when_it_is_silent() {
     let test = "a_first_ping_is_answered_by_way_of_an_instance_that_is_gone_when_it_is_silent";
@@ -158,6 +159,7 @@ chains:
         out: b
 ";
 
+// promise: 5.30
 #[test]
 fn a_first_ping_is_answered_by_way_of_a_chain_of_ones_own() {
     let test = "a_first_ping_is_answered_by_way_of_a_chain_of_ones_own";
@@ -215,6 +217,7 @@ fn keeps_its_instance(platform: &Platform, idle_s: u64) -> bool {
     true
 }
 
+// promise: 5.31
 #[test]
 fn no_echo_is_lost_while_instances_come_and_go() {
     const ROUNDS: u32 = 10;
@@ -248,6 +251,7 @@ fn spoofed(number: u16) -> Vec<u8> {
     frame
 }
 
+// promise: 5.32
 #[test]
 fn a_flood_of_invented_clients_is_bounded_and_takes_nothing_from_those_who_are_there() {
     let test = "a_flood_of_invented_clients_is_bounded_and_takes_nothing_from_those_who_are_there";
@@ -290,6 +294,7 @@ fn a_flood_of_invented_clients_is_bounded_and_takes_nothing_from_those_who_are_t
     assert!(shown.stdout.contains("per_second "), "{shown:?}");
 }
 
+// promise: 5.33
 #[test]
 fn a_daemon_that_is_killed_leaves_clients_served_and_the_next_one_leaves_nothing_behind() {
     let test =

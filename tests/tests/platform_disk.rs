@@ -26,6 +26,7 @@ fn fill(place: &Path) {
     }
 }
 
+// promise: 7.25
 #[test]
 fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
     let test = "a_disk_that_fills_up_changes_nothing_until_there_is_room";
@@ -94,6 +95,7 @@ fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
 }
 
 /// Catches: no total of the logs; a total, but nothing kept for records; a script of a function that takes what is kept.
+// promise: 7.25
 #[test]
 fn logs_leave_room_for_records_so_that_a_killed_nf_comes_back() {
     let test = "logs_leave_room_for_records_so_that_a_killed_nf_comes_back";

@@ -51,6 +51,7 @@ fn finds(wrapper: &str, name: &str, status: &str, detail: &str, remedy: &str) {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }
 
+// promise: 8.7
 #[test]
 fn root_without_capabilities_and_ebpf_is_told_so() {
     if !is_root("root_without_capabilities_and_ebpf_is_told_so") {
@@ -79,6 +80,7 @@ fn root_without_capabilities_and_ebpf_is_told_so() {
     );
 }
 
+// promise: 8.7
 #[test]
 fn a_user_who_is_not_root_is_told_so() {
     if !is_root("a_user_who_is_not_root_is_told_so") {
@@ -100,6 +102,7 @@ fn a_user_who_is_not_root_is_told_so() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }
 
+// promise: 8.7
 #[test]
 fn a_host_without_user_namespaces_is_told_so() {
     if !is_root("a_host_without_user_namespaces_is_told_so") {
@@ -120,6 +123,7 @@ fn a_host_without_user_namespaces_is_told_so() {
     let _removed = fs::remove_file(&script);
 }
 
+// promise: 8.7
 #[test]
 fn a_host_without_bpf_file_system_is_told_so() {
     let test = "a_host_without_bpf_file_system_is_told_so";
@@ -144,6 +148,7 @@ fn a_host_without_bpf_file_system_is_told_so() {
     assert_eq!(ask("", name).1.status, "ok");
 }
 
+// promise: 8.7
 #[test]
 fn a_host_without_a_cgroup_controller_is_told_so() {
     let test = "a_host_without_a_cgroup_controller_is_told_so";
@@ -185,6 +190,7 @@ fn a_host_without_a_cgroup_controller_is_told_so() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }
 
+// promise: 8.7
 #[test]
 fn a_host_that_has_everything_is_told_so_by_the_daemon() {
     let Some(platform) = Platform::new("a_host_that_has_everything_is_told_so_by_the_daemon")

@@ -97,6 +97,7 @@ fn is_confined(pid: u32) {
     assert!(line("Uid:").iter().all(|uid| *uid != "0"), "{status}");
 }
 
+// promise: 15.27
 #[test]
 fn a_classifier_in_a_process_of_its_own_may_die_and_no_packet_is_lost_or_counted_twice() {
     let test =

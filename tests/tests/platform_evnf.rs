@@ -35,6 +35,7 @@ instances:
 const RULES: &str = "table ip filter { chain forward { type filter hook forward priority 0; \
     udp dport 9 drop; ct state invalid drop; udp dport 10 accept; }; }";
 
+// promise: 15.12
 #[test]
 fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_nothing() {
     let test =
@@ -98,6 +99,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     nothing_is_left(&platform, &["client"]);
 }
 
+// promise: 15.14
 #[test]
 fn a_fast_path_that_cannot_be_leaves_everything_as_it_was() {
     let test = "a_fast_path_that_cannot_be_leaves_everything_as_it_was";
@@ -170,6 +172,7 @@ fn state_of(platform: &Platform, server: usize) -> String {
     state.as_str().unwrap_or_default().to_owned()
 }
 
+// promise: 15.13
 #[test]
 fn a_balancer_in_xdp_keeps_connections_over_changes_and_kills_and_looks_after_its_servers() {
     let test =

@@ -23,6 +23,7 @@ fn named(all: &Value, name: &str) -> Value {
     found.cloned().unwrap_or(Value::Null)
 }
 
+// promise: 7.26
 #[test]
 fn nested_groups_placement_and_congestion_work_as_they_are_printed() {
     let test = "nested_groups_placement_and_congestion_work_as_they_are_printed";
@@ -59,6 +60,7 @@ fn nested_groups_placement_and_congestion_work_as_they_are_printed() {
     assert_eq!(platform.instance_processes(), [0; 0]);
 }
 
+// promise: 7.26
 #[test]
 fn tenants_are_served_over_tls_as_the_example_shows() {
     // Whether platforms can be here at all.

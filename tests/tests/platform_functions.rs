@@ -89,6 +89,7 @@ fn kept_mounts(platform: &Platform) -> usize {
         .count()
 }
 
+// promise: 16.1
 #[test]
 fn a_function_computes_and_nothing_of_it_is_left() {
     let Some(platform) = platform("a_function_computes_and_nothing_of_it_is_left") else {
@@ -136,6 +137,7 @@ fn a_function_computes_and_nothing_of_it_is_left() {
     assert_eq!(left(&platform), Vec::<PathBuf>::new());
 }
 
+// promise: 16.2
 #[test]
 fn a_hostile_function_is_ended_and_reaches_nothing() {
     let Some(platform) = platform("a_hostile_function_is_ended_and_reaches_nothing") else {
@@ -233,6 +235,7 @@ os._exit(ctypes.get_errno())";
 /// What `#!` or an ELF file names is looked at, and not opened.
 ///
 /// Catches: a landlock rule or `Program::open` opens it for reading: then this call does not end before its time.
+// promise: 3.18, 16.2
 #[test]
 fn what_a_function_names_is_not_opened() {
     let Some(platform) = platform("what_a_function_names_is_not_opened") else {
@@ -291,6 +294,7 @@ impl Drop for Link {
 }
 
 // Catches: the cgroup of all functions is left without a limit of memory or of tasks.
+// promise: 16.2
 #[test]
 fn all_functions_together_have_a_limit() {
     let Some(platform) = platform("all_functions_together_have_a_limit") else {
@@ -316,6 +320,7 @@ fn all_functions_together_have_a_limit() {
     assert_ne!(limit("memory.oom.group").as_deref(), Some("1"));
 }
 
+// promise: 16.3
 #[test]
 fn a_function_ends_with_its_client_and_with_the_daemon() {
     let Some(mut platform) = platform("a_function_ends_with_its_client_and_with_the_daemon") else {

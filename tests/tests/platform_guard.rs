@@ -120,6 +120,7 @@ fn hardware_address(edge: &str) -> MacAddr {
     text.parse().expect("it is one")
 }
 
+// promise: 15.33
 #[test]
 fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
     let test = "connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded";

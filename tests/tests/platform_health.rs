@@ -31,6 +31,7 @@ fn metric(platform: &Platform, name: &str) -> Option<String> {
     values.next().map(str::to_owned)
 }
 
+// promise: 5.16
 #[test]
 fn one_that_hangs_is_restarted_and_frames_pass_again() {
     let test = "one_that_hangs_is_restarted_and_frames_pass_again";
@@ -58,6 +59,7 @@ fn one_that_hangs_is_restarted_and_frames_pass_again() {
     }
 }
 
+// promise: 5.16
 #[test]
 fn one_that_is_only_reported_stays_as_it_is_and_recovers() {
     let test = "one_that_is_only_reported_stays_as_it_is_and_recovers";
@@ -107,6 +109,7 @@ fn one_that_is_only_reported_stays_as_it_is_and_recovers() {
     assert_eq!(platform.pids(), pids);
 }
 
+// promise: 5.16
 #[test]
 fn one_that_is_slow_or_paused_is_well() {
     let Some(platform) = two_hosts("one_that_is_slow_or_paused_is_well") else {

@@ -183,6 +183,7 @@ fn expected_threads(model: &str) -> Vec<String> {
     }
 }
 
+// promise: 7.27
 #[test]
 fn the_model_changes_under_traffic_and_no_frame_is_lost_doubled_or_reordered() {
     let test = "the_model_changes_under_traffic_and_no_frame_is_lost_doubled_or_reordered";
@@ -215,6 +216,7 @@ fn the_model_changes_under_traffic_and_no_frame_is_lost_doubled_or_reordered() {
     );
 }
 
+// promise: 7.29
 #[test]
 fn a_killed_process_of_the_threads_comes_back_and_no_frame_is_lost() {
     let Some(mut platform) = two_hosts("a_killed_process_of_the_threads_comes_back") else {
@@ -244,6 +246,7 @@ fn a_killed_process_of_the_threads_comes_back_and_no_frame_is_lost() {
     assert_eq!(crashes, 8, "{events:?}");
 }
 
+// promise: 7.29
 #[test]
 fn the_threads_outlive_the_daemon_and_the_next_one_adopts_them() {
     let Some(mut platform) = two_hosts("the_threads_outlive_the_daemon") else {
@@ -281,6 +284,7 @@ fn the_threads_outlive_the_daemon_and_the_next_one_adopts_them() {
     });
 }
 
+// promise: 7.29
 #[test]
 fn a_restarted_instance_gets_its_thread_again() {
     let Some(platform) = two_hosts("a_restarted_instance_gets_its_thread_again") else {
@@ -366,6 +370,7 @@ fn counted(platform: &Platform) -> Value {
     Value::Array(all)
 }
 
+// promise: 7.28
 #[test]
 fn every_model_forwards_drops_learns_and_counts_alike() {
     let Some(platform) = two_hosts("every_model_forwards_drops_learns_and_counts_alike") else {
@@ -418,6 +423,7 @@ fn every_model_forwards_drops_learns_and_counts_alike() {
     }
 }
 
+// promise: 7.30
 #[test]
 fn what_io_costs_is_told() {
     let Some(platform) = two_hosts("what_io_costs_is_told") else {
@@ -482,6 +488,7 @@ fn what_io_costs_is_told() {
     assert!(!platform.page("/metrics").contains("nfluid_io_"));
 }
 
+// promise: 7.31
 #[test]
 fn what_the_host_cannot_do_is_refused_and_nothing_changes() {
     let Some(platform) = two_hosts("what_the_host_cannot_do_is_refused_and_nothing_changes") else {

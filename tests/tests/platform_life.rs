@@ -67,6 +67,7 @@ fn drops(platform: &Platform, port: &str, reason: &str) -> u64 {
 }
 
 /// Catches: `pause` that writes down that the instance stands still, and lets it run; held frames that are lost.
+// promise: 5.7
 #[test]
 fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
     let Some(platform) = with_chain("a_paused_instance_holds_drops_or_lets_past_what_is_for_it")
@@ -113,6 +114,7 @@ fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
 
 /// Catches: a call that returns without publishing what it has reserved when a port at either end goes down: the first of
 /// twenty pauses left the ring stuck for good, and the instance still said `running`.
+// promise: 5.7
 #[test]
 fn a_chain_at_full_rate_goes_on_after_every_pause() {
     let Some(platform) = with_chain("a_chain_at_full_rate_goes_on_after_every_pause") else {
@@ -138,6 +140,7 @@ fn a_chain_at_full_rate_goes_on_after_every_pause() {
     assert_eq!(platform.instance("fw")["restarts"], 0);
 }
 
+// promise: 5.7
 #[test]
 fn frames_are_not_led_past_an_instance_on_a_switch() {
     let Some(platform) = two_hosts("frames_are_not_led_past_an_instance_on_a_switch") else {
@@ -172,6 +175,7 @@ fn stop_unwritten(platform: &Platform, instance: &str) {
 }
 
 /// Catches: a daemon that finds an instance paused and writes that down, but lets it run.
+// promise: 5.7
 #[test]
 fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     let Some(mut platform) = with_chain("a_pause_outlives_the_daemon_and_ends_with_the_instance")
@@ -215,6 +219,7 @@ fn a_pause_outlives_the_daemon_and_ends_with_the_instance() {
     assert!(platform.nfluid(&["delete", "--all"]).succeeded());
 }
 
+// promise: 5.8
 #[test]
 fn an_upgrade_loses_no_frame_and_no_state() {
     let Some(platform) = with_chain("an_upgrade_loses_no_frame_and_no_state") else {
@@ -236,6 +241,7 @@ fn an_upgrade_loses_no_frame_and_no_state() {
     assert_eq!(platform.instance("fw")["restarts"], 0);
 }
 
+// promise: 5.8
 #[test]
 fn while_one_instance_is_upgraded_others_are_not_held_up() {
     let Some(platform) = with_chain("while_one_instance_is_upgraded_others_are_not_held_up") else {
@@ -278,6 +284,7 @@ fn while_one_instance_is_upgraded_others_are_not_held_up() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
+// promise: 5.8
 #[test]
 fn another_nf_takes_over_the_ports_of_one_by_apply() {
     let Some(platform) = with_chain("another_nf_takes_over_the_ports_of_one_by_apply") else {
@@ -291,6 +298,7 @@ fn another_nf_takes_over_the_ports_of_one_by_apply() {
     assert_eq!(platform.instance("br")["nf"], "counter");
 }
 
+// promise: 5.8
 #[test]
 fn a_daemon_killed_in_an_upgrade_leaves_one_instance() {
     let Some(mut platform) = with_chain("a_daemon_killed_in_an_upgrade_leaves_one_instance") else {
@@ -317,6 +325,7 @@ fn a_daemon_killed_in_an_upgrade_leaves_one_instance() {
     }
 }
 
+// promise: 5.9
 #[test]
 fn a_saved_instance_is_restored_as_itself_or_as_a_clone() {
     let Some(platform) = with_chain("a_saved_instance_is_restored_as_itself_or_as_a_clone") else {
@@ -347,6 +356,7 @@ fn a_saved_instance_is_restored_as_itself_or_as_a_clone() {
     assert!(platform.reaches("client", SERVER));
 }
 
+// promise: 5.9
 #[test]
 fn frames_in_rings_are_saved_and_restored() {
     let Some(platform) = with_chain("frames_in_rings_are_saved_and_restored") else {
@@ -364,6 +374,7 @@ fn frames_in_rings_are_saved_and_restored() {
     assert_eq!(state(&platform, "clone"), "paused");
 }
 
+// promise: 5.10
 #[test]
 fn corrupt_foreign_and_truncated_images_make_nothing() {
     let Some(platform) = with_chain("corrupt_foreign_and_truncated_images_make_nothing") else {

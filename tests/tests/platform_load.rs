@@ -95,6 +95,7 @@ fn packets(platform: &Platform) -> [u64; 2] {
     })
 }
 
+// promise: 15.34
 #[test]
 fn weights_follow_the_load_that_agents_tell() {
     let test = "weights_follow_the_load_that_agents_tell";

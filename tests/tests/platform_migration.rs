@@ -69,6 +69,7 @@ fn refuses(from: &Platform, to: &str, reason: &str) {
     assert!(has_it(from));
 }
 
+// promise: 5.35
 #[test]
 fn an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost() {
     let test = "an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost";
@@ -98,6 +99,7 @@ fn an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost() {
     assert_eq!(chains, Value::Array(Vec::new()), "it went with it");
 }
 
+// promise: 5.35
 #[test]
 fn an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards() {
     let test = "an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards";
@@ -126,6 +128,7 @@ fn an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards() {
     assert!(states(a, "states") > 0);
 }
 
+// promise: 5.36
 #[test]
 fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() {
     let test = "a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is";
@@ -166,6 +169,7 @@ enum Blow {
     KillTarget,
 }
 
+// promise: 5.36
 #[test]
 fn a_move_that_is_cut_anywhere_leaves_one_instance() {
     let test = "a_move_that_is_cut_anywhere_leaves_one_instance";
@@ -218,6 +222,7 @@ fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms))
     let _ended = moving.wait().expect("our child");
 }
 
+// promise: 5.36
 #[test]
 fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
     let test = "a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide";

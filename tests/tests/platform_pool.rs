@@ -73,6 +73,7 @@ fn belongings(platform: &Platform) -> BTreeSet<String> {
     found
 }
 
+// promise: 5.11
 #[test]
 fn an_instance_from_a_shell_is_like_any_other() {
     let Some(mut platform) = two_hosts("an_instance_from_a_shell_is_like_any_other") else {
@@ -196,6 +197,7 @@ fn await_report(platform: &Platform, name: &str) -> Report {
     report(platform, name).expect("a report")
 }
 
+// promise: 5.20
 #[test]
 fn programs_and_members_of_groups_come_out_of_pools_behind_the_same_barriers() {
     let test = "programs_and_members_of_groups_come_out_of_pools_behind_the_same_barriers";
@@ -264,6 +266,7 @@ fn programs_and_members_of_groups_come_out_of_pools_behind_the_same_barriers() {
     eventually("nothing is left", || left(&platform).is_empty());
 }
 
+// promise: 5.12
 #[test]
 fn a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other() {
     let test = "a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other";
@@ -350,6 +353,7 @@ fn descriptors(pid: u32) -> BTreeMap<String, usize> {
     all
 }
 
+// promise: 5.19
 #[test]
 fn an_instance_costs_the_daemon_a_descriptor_and_its_log_another() {
     const NAME: &str = "an_instance_costs_the_daemon_a_descriptor_and_its_log_another";
@@ -385,6 +389,7 @@ fn an_instance_costs_the_daemon_a_descriptor_and_its_log_another() {
     });
 }
 
+// promise: 5.13
 #[test]
 fn many_are_made_and_ended_without_a_trace() {
     let Some(platform) = Platform::new("many_are_made_and_ended_without_a_trace") else {
@@ -459,6 +464,7 @@ fn many_are_made_and_ended_without_a_trace() {
     );
 }
 
+// promise: 5.14
 #[test]
 fn a_pool_that_cannot_be_is_refused_with_a_reason() {
     let Some(mut platform) = Platform::new("a_pool_that_cannot_be_is_refused_with_a_reason") else {

@@ -77,6 +77,7 @@ fn all_flows_keep_their_order(platform: &Platform) {
     });
 }
 
+// promise: 7.21
 #[test]
 fn flows_are_spread_and_each_keeps_its_order() {
     let Some(platform) = two_hosts("flows_are_spread_and_each_keeps_its_order") else {
@@ -109,6 +110,7 @@ fn flows_are_spread_and_each_keeps_its_order() {
     });
 }
 
+// promise: 7.21
 #[test]
 fn queues_are_adopted_and_restarted_like_any_port() {
     let Some(mut platform) = two_hosts("queues_are_adopted_and_restarted_like_any_port") else {
@@ -139,6 +141,7 @@ fn queues_are_adopted_and_restarted_like_any_port() {
     crosses(&platform, "every flow crosses five queues");
 }
 
+// promise: 7.21
 #[test]
 fn what_cannot_be_divided_is_refused() {
     let Some(platform) = two_hosts("what_cannot_be_divided_is_refused") else {
@@ -172,6 +175,7 @@ fn what_cannot_be_divided_is_refused() {
     assert!(platform.reaches("client", SERVER));
 }
 
+// promise: 7.22
 #[test]
 fn frames_that_wait_are_seen() {
     let Some(platform) = two_hosts("frames_that_wait_are_seen") else {

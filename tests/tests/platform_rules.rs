@@ -221,6 +221,7 @@ fn settle(platform: &Platform) {
     });
 }
 
+// promise: 7.24
 #[test]
 fn each_datagram_takes_the_first_chain_whose_rules_match() {
     let Some(platform) = three_hosts("each_datagram_takes_the_first_chain_whose_rules_match")

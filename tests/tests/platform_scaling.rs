@@ -90,6 +90,7 @@ fn returned(platform: &Platform) -> u64 {
     chain["return_packets"].as_u64().expect("a chain")
 }
 
+// promise: 7.39, 7.40
 #[test]
 fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overtaken() {
     let test = "flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overtaken";
@@ -193,6 +194,7 @@ fn strike(
     all_flows_go_on(platform, created, &what);
 }
 
+// promise: 7.39
 #[test]
 fn a_daemon_killed_in_the_midst_of_a_division_leaves_every_flow_with_its_state() {
     let test = "a_daemon_killed_in_the_midst_of_a_division_leaves_every_flow_with_its_state";

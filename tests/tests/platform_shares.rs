@@ -75,6 +75,7 @@ fn refused(platform: &Platform, right: &str, wrong: &str, named: &str) {
     assert!(outcome.stderr.contains(named), "{wrong}: {outcome:?}");
 }
 
+// promise: 4.7
 #[test]
 fn groups_are_nested_cgroups_that_change_under_running_instances() {
     let Some(platform) =
@@ -167,6 +168,7 @@ instances:
     assert!(left.is_empty(), "{left:?}");
 }
 
+// promise: 4.9
 #[test]
 fn what_does_not_add_up_changes_nothing() {
     let Some(platform) = Platform::new("what_does_not_add_up_changes_nothing") else {
@@ -222,6 +224,7 @@ fn what_does_not_add_up_changes_nothing() {
     assert_eq!(state(), before);
 }
 
+// promise: 4.8
 #[test]
 fn the_next_daemon_finds_the_groups_and_who_is_in_them() {
     let Some(mut platform) = Platform::new("the_next_daemon_finds_the_groups_and_who_is_in_them")
@@ -262,6 +265,7 @@ fn cpus_of(pid: u32) -> String {
     line.expect("the kernel says").trim().to_owned()
 }
 
+// promise: 4.10, 4.13
 #[test]
 fn placement_and_cpus_are_carried_out_while_instances_run() {
     let Some(mut platform) =
@@ -334,6 +338,7 @@ fn a_guarantee_that_its_core_does_not_give_is_told_and_queues_get_a_core_each() 
     );
 }
 
+// promise: 4.10
 #[test]
 fn who_wants_a_core_another_has_is_moved() {
     let test = "who_wants_a_core_another_has_is_moved";
@@ -371,6 +376,7 @@ fn who_wants_a_core_another_has_is_moved() {
     assert_eq!(platform.pids(), pids);
 }
 
+// promise: 4.12
 #[test]
 fn what_is_received_at_uplinks_is_charged_to_who_gets_the_frames() {
     let test = "what_is_received_at_uplinks_is_charged_to_who_gets_the_frames";
@@ -419,6 +425,7 @@ fn has_slices() -> bool {
     thread.join().expect("it answers")
 }
 
+// promise: 4.13
 #[test]
 fn who_has_little_to_do_has_a_short_slice_unless_its_operator_has_chosen_one() {
     let test = "who_has_little_to_do_has_a_short_slice_unless_its_operator_has_chosen_one";

@@ -53,6 +53,7 @@ fn writable_by_all(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
+// promise: 8.9
 #[test]
 fn the_socket_is_of_root_and_its_group_and_others_are_told_so() {
     let Some(platform) =

@@ -109,6 +109,7 @@ fn names<T: Copy>(value: T) -> BTreeMap<String, T> {
         .collect()
 }
 
+// promise: 7.26
 #[test]
 fn a_hundred_tenants_have_a_firewall_each() {
     let Some(platform) = two_hosts("a_hundred_tenants_have_a_firewall_each") else {

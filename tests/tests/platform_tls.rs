@@ -167,6 +167,7 @@ fn files_with(folder: &Path, secret: &str) -> Vec<String> {
         .collect()
 }
 
+// promise: 17.1
 #[test]
 fn a_tenant_is_served_with_its_own_key_whoever_is_killed() {
     let test = "a_tenant_is_served_with_its_own_key_whoever_is_killed";
@@ -231,6 +232,7 @@ fn a_tenant_is_served_with_its_own_key_whoever_is_killed() {
     });
 }
 
+// promise: 17.2
 #[test]
 fn what_cannot_be_served_is_refused_with_its_reason() {
     let Some(platform) = Platform::new("what_cannot_be_served_is_refused_with_its_reason") else {

@@ -65,6 +65,7 @@ fn groups(platform: &Platform) -> Vec<String> {
     names
 }
 
+// promise: 7.34
 #[test]
 fn members_of_a_trust_group_are_killed_adopted_and_joined_without_disturbing_the_others() {
     let test =
@@ -128,6 +129,7 @@ fn members_of_a_trust_group_are_killed_adopted_and_joined_without_disturbing_the
     ends.are_connected();
 }
 
+// promise: 7.34
 #[test]
 fn a_group_that_cannot_be_changes_nothing() {
     let Some(platform) = two_hosts("a_group_that_cannot_be_changes_nothing") else {

@@ -94,6 +94,7 @@ fn works_now(platform: &Platform, why: &str) {
     remove();
 }
 
+// promise: 7.19
 #[test]
 fn a_file_in_the_way_of_any_step_undoes_all_steps() {
     let Some(platform) = two_hosts("a_file_in_the_way_of_any_step_undoes_all_steps") else {
@@ -116,6 +117,7 @@ fn a_file_in_the_way_of_any_step_undoes_all_steps() {
     }
 }
 
+// promise: 7.19
 #[test]
 fn a_cgroup_that_the_kernel_refuses_undoes_all_steps() {
     let Some(platform) = two_hosts("a_cgroup_that_the_kernel_refuses_undoes_all_steps") else {
@@ -142,6 +144,7 @@ fn a_cgroup_that_the_kernel_refuses_undoes_all_steps() {
     works_now(&platform, "room for cgroups");
 }
 
+// promise: 7.19
 #[test]
 fn a_disk_that_is_full_when_an_instance_runs_undoes_all_steps() {
     let test = "a_disk_that_is_full_when_an_instance_runs_undoes_all_steps";
@@ -160,6 +163,7 @@ fn a_disk_that_is_full_when_an_instance_runs_undoes_all_steps() {
     works_now(&platform, "room for records");
 }
 
+// promise: 7.19
 #[test]
 fn a_failed_addition_does_not_disturb_what_runs() {
     let Some(platform) = two_hosts("a_failed_addition_does_not_disturb_what_runs") else {
@@ -187,6 +191,7 @@ fn a_failed_addition_does_not_disturb_what_runs() {
     assert_eq!(platform.pids().len(), 4);
 }
 
+// promise: 5.5
 #[test]
 fn a_restart_that_fails_is_tried_again() {
     let Some(platform) = two_hosts("a_restart_that_fails_is_tried_again") else {
@@ -209,6 +214,7 @@ fn a_restart_that_fails_is_tried_again() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
+// promise: 7.23
 #[test]
 fn a_doorbell_that_is_gone_is_not_relied_on() {
     let Some(platform) = two_hosts("a_doorbell_that_is_gone_is_not_relied_on") else {
@@ -240,6 +246,7 @@ fn a_doorbell_that_is_gone_is_not_relied_on() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
+// promise: 7.20
 #[test]
 fn a_clean_end_leaves_no_cgroup_of_the_daemon() {
     let Some(mut platform) = two_hosts("a_clean_end_leaves_no_cgroup_of_the_daemon") else {

@@ -80,6 +80,7 @@ fn count(events: &[String], kind: &str) -> usize {
     events.iter().filter(|event| *event == kind).count()
 }
 
+// promise: 7.13
 #[test]
 fn no_frame_is_lost_while_the_daemon_is_killed_replaced_or_away() {
     for (layout, deployment) in [("chain", CHAIN), ("switches", SWITCHES)] {
@@ -113,6 +114,7 @@ fn no_frame_is_lost_while_the_daemon_is_killed_replaced_or_away() {
     }
 }
 
+// promise: 7.13
 #[test]
 fn learned_addresses_outlive_the_daemon() {
     let Some(mut platform) = two_hosts("learned_addresses_outlive_the_daemon") else {
@@ -135,6 +137,7 @@ fn learned_addresses_outlive_the_daemon() {
     }
 }
 
+// promise: 7.14
 #[test]
 fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
     let test = "an_uplink_whose_process_is_killed_goes_on_with_what_waited";
@@ -166,6 +169,7 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
     assert!(books.answered_twice <= 6 * RING, "{books:?}");
 }
 
+// promise: 7.15
 #[test]
 fn what_an_interface_receives_needs_neither_daemon_nor_process() {
     let test = "what_an_interface_receives_needs_neither_daemon_nor_process";
@@ -209,6 +213,7 @@ fn what_an_interface_receives_needs_neither_daemon_nor_process() {
     assert_eq!(platform.events_of("lan"), ["warning", "uplink_up"]);
 }
 
+// promise: 7.16
 #[test]
 fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
     let test = "an_interface_that_vanishes_without_a_daemon_is_found_again";
@@ -256,6 +261,7 @@ fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
     assert_eq!(platform.apply(CHAIN), [""; 0], "all is as desired");
 }
 
+// promise: 7.17
 #[test]
 fn a_process_of_another_version_is_replaced() {
     let test = "a_process_of_another_version_is_replaced";
@@ -307,6 +313,7 @@ fn a_process_of_another_version_is_replaced() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
 }
 
+// promise: 7.18
 #[test]
 fn errors_of_an_uplink_come_through_its_process_and_nothing_is_left() {
     let test = "errors_of_an_uplink_come_through_its_process_and_nothing_is_left";
@@ -347,6 +354,7 @@ fn errors_of_an_uplink_come_through_its_process_and_nothing_is_left() {
     assert_eq!(pins.count(), 0);
 }
 
+// promise: 2.15
 #[test]
 fn a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on() {
     let test = "a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on";

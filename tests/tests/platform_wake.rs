@@ -84,6 +84,7 @@ fn groups_wake(ends: &Ends) {
     });
 }
 
+// promise: 7.32
 #[test]
 fn an_instance_is_woken_for_a_group_of_frames_or_when_the_first_has_waited_long_enough() {
     let test =
@@ -130,6 +131,7 @@ fn an_instance_is_woken_for_a_group_of_frames_or_when_the_first_has_waited_long_
     groups_wake(&ends);
 }
 
+// promise: 7.32
 #[test]
 fn an_instance_with_an_io_thread_is_woken_for_groups_too() {
     let Some(platform) = two_hosts("an_instance_with_an_io_thread_is_woken_for_groups_too") else {
@@ -139,6 +141,7 @@ fn an_instance_with_an_io_thread_is_woken_for_groups_too() {
     groups_wake(&Ends::of(&platform));
 }
 
+// promise: 7.33
 #[test]
 fn what_an_instance_cannot_wait_for_changes_nothing() {
     let Some(platform) = two_hosts("what_an_instance_cannot_wait_for_changes_nothing") else {

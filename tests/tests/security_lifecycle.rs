@@ -55,6 +55,7 @@ fn parent_of(pid: u32) -> String {
     parent.expect("every process has a parent").to_owned()
 }
 
+// promise: 5.1
 #[test]
 fn an_instance_outlives_its_daemon_and_is_adopted() {
     let Some(sandboxes) = Sandboxes::new("an_instance_outlives_its_daemon_and_is_adopted") else {
@@ -88,6 +89,7 @@ fn an_instance_outlives_its_daemon_and_is_adopted() {
     ));
 }
 
+// promise: 5.2
 #[test]
 fn a_shell_ends_with_its_daemon() {
     let Some(sandboxes) = Sandboxes::new("a_shell_ends_with_its_daemon") else {
@@ -135,6 +137,7 @@ fn what_a_zygote_makes_is_the_daemons_own_child() {
     assert_eq!(ended, Ended::Killed(libc::SIGKILL), "and its end is told");
 }
 
+// promise: 5.2
 #[test]
 fn a_killed_zygote_is_reported_and_replaced() {
     let Some(sandboxes) = Sandboxes::new("a_killed_zygote_is_reported_and_replaced") else {
@@ -168,6 +171,7 @@ fn a_killed_zygote_is_reported_and_replaced() {
     assert!(Shell::prepare(&spec).is_ok());
 }
 
+// promise: 5.2
 #[test]
 fn a_dropped_shell_leaves_no_process() {
     let Some(sandboxes) = Sandboxes::new("a_dropped_shell_leaves_no_process") else {
@@ -261,7 +265,7 @@ fn instances_start_while_other_threads_allocate_and_start_too() {
     });
 }
 
-/// Tries to launch, in a new shell with this root, and returns the error's text. Nothing may be left.
+/// Tries to launch, in a new shell with this root, and returns the error's text. No process may be left.
 fn launch_error(sandboxes: &Sandboxes, root: Root, launch: &Launch<'_>) -> String {
     let (cgroup, id) = sandboxes.next_cgroup();
     let shell = Shell::prepare(&ShellSpec {
@@ -286,6 +290,7 @@ fn launch_error(sandboxes: &Sandboxes, root: Root, launch: &Launch<'_>) -> Strin
     error.to_string()
 }
 
+// promise: 5.3
 #[test]
 fn an_impossible_launch_says_why_and_leaves_nothing() {
     let test = "an_impossible_launch_says_why_and_leaves_nothing";
@@ -368,6 +373,7 @@ fn an_impossible_launch_says_why_and_leaves_nothing() {
     }
 }
 
+// promise: 5.3
 #[test]
 fn a_damaged_program_says_why_and_leaves_nothing() {
     let Some(sandboxes) = Sandboxes::new("a_damaged_program_says_why_and_leaves_nothing") else {
@@ -405,6 +411,7 @@ fn a_damaged_program_says_why_and_leaves_nothing() {
     assert_eq!(cgroup.processes().unwrap(), BTreeSet::new());
 }
 
+// promise: 5.3
 #[test]
 fn a_start_without_memory_or_tasks_says_so() {
     let Some(sandboxes) = Sandboxes::new("a_start_without_memory_or_tasks_says_so") else {
@@ -439,6 +446,7 @@ fn a_start_without_memory_or_tasks_says_so() {
     assert_eq!(cgroup.processes().unwrap(), BTreeSet::new());
 }
 
+// promise: 5.4
 #[test]
 fn a_program_in_c_with_shared_libraries_runs() {
     let Some(sandboxes) = Sandboxes::new("a_program_in_c_with_shared_libraries_runs") else {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const KILLED: Ended = Ended::Killed(libc::SIGKILL);
 
-/// The platform, or nothing, having told so, if the host lacks root or a controller that the test needs.
+/// Returns the platform, or `None`, after a report, if the host lacks root or a controller that the test needs.
 fn sandboxes_with(test: &str, controllers: &[Controller]) -> Option<Sandboxes> {
     let sandboxes = Sandboxes::new(test)?;
     let missing = sandboxes.cgroups().missing();
@@ -35,6 +35,7 @@ fn percent(percent: u32) -> Share {
     Share::from_percent(percent).expect("a legal share")
 }
 
+// promise: 4.1
 #[test]
 fn who_exceeds_the_memory_limit_is_killed_alone() {
     let test = "who_exceeds_the_memory_limit_is_killed_alone";
@@ -102,6 +103,7 @@ fn a_memory_limit_can_be_lowered_and_raised_again() {
     assert!(matches!(report.of(eat), Done(_)));
 }
 
+// promise: 4.2
 #[test]
 fn a_fork_bomb_stops_at_the_limit() {
     let Some(sandboxes) = sandboxes_with("a_fork_bomb_stops_at_the_limit", &[Controller::Pids])
@@ -130,6 +132,7 @@ fn a_fork_bomb_stops_at_the_limit() {
     assert_eq!(report.of("fork-bomb:200"), Refused(libc::EPERM));
 }
 
+// promise: 4.2
 #[test]
 fn tasks_are_also_limited_per_user() {
     let Some(sandboxes) = Sandboxes::new("tasks_are_also_limited_per_user") else {
@@ -171,6 +174,7 @@ fn throttled(burner: &Sandboxed) -> u64 {
     stats.throttled_periods.unwrap_or(0)
 }
 
+// promise: 4.3
 #[test]
 fn a_cpu_cap_holds() {
     let Some(sandboxes) = sandboxes_with("a_cpu_cap_holds", &[Controller::Cpu]) else {
@@ -188,7 +192,8 @@ fn a_cpu_cap_holds() {
             |(share, throttled)| (part * 0.3..=part * 1.15).contains(share) && *throttled > 10,
         );
     }
-    // The control wants more than the caps, whoever else is on the machine, and nobody but others keeps it from running.
+    // The control wants more than the caps, whatever else runs on the machine, and only other processes keep it from
+    // running.
     let free = burner(&sandboxes, None);
     let wanted = || free.instance.cpu_and_wait_time().expect("it runs");
     one_holds(
@@ -203,6 +208,7 @@ fn a_cpu_cap_holds() {
     );
 }
 
+// promise: 4.3
 #[test]
 fn two_that_want_one_cpu_share_it_by_weight() {
     let test = "two_that_want_one_cpu_share_it_by_weight";
@@ -249,6 +255,7 @@ fn go_elsewhere() -> Option<()> {
     sched_setaffinity(None, &second).ok()
 }
 
+// promise: 4.6
 #[test]
 fn who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere() {
     let test = "who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere";
@@ -276,6 +283,7 @@ fn who_gives_turns_away_has_its_share_of_a_cpu_it_was_started_on_from_elsewhere(
     }
 }
 
+// promise: 4.6
 #[test]
 fn who_is_moved_to_another_cpu_has_its_share_there() {
     let test = "who_is_moved_to_another_cpu_has_its_share_there";
@@ -303,6 +311,7 @@ fn who_is_moved_to_another_cpu_has_its_share_there() {
     });
 }
 
+// promise: 4.13
 #[test]
 fn an_instance_has_the_slice_that_it_is_given_and_no_other_again() {
     let Some(sandboxes) =
@@ -323,6 +332,7 @@ fn an_instance_has_the_slice_that_it_is_given_and_no_other_again() {
     assert_eq!(sandboxed.instance.slice().unwrap(), before);
 }
 
+// promise: 4.3
 #[test]
 fn an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others() {
     let test = "an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others";
@@ -350,6 +360,7 @@ fn an_instance_may_change_its_own_slice_and_nothing_that_takes_time_from_others(
     }
 }
 
+// promise: 4.6
 #[test]
 fn a_cpu_that_is_not_there_is_told() {
     let Some(sandboxes) = Sandboxes::new("a_cpu_that_is_not_there_is_told") else {
@@ -377,6 +388,7 @@ fn a_cpu_that_is_not_there_is_told() {
     }
 }
 
+// promise: 4.3
 #[test]
 fn an_instance_stays_on_its_cpus() {
     let Some(sandboxes) = Sandboxes::new("an_instance_stays_on_its_cpus") else {
@@ -437,6 +449,7 @@ fn a_frozen_instance_stands_still_and_goes_on() {
     assert_eq!(burner.instance.wait().unwrap(), KILLED, "also while frozen");
 }
 
+// promise: 4.5
 #[test]
 fn a_cgroup_is_removed_with_everything_inside() {
     let Some(sandboxes) = Sandboxes::new("a_cgroup_is_removed_with_everything_inside") else {

@@ -1,4 +1,4 @@
-//! Style: formatting of Rust and C, clippy, documentation, dependency policy; the specification's links to tests.
+//! Style: formatting of Rust and C, clippy, documentation, dependency policy; the tests of the promises.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 
 use crate::cycles;
 use crate::deps;
+use crate::promises;
 use crate::session::{Interrupted, Session};
-use crate::specification;
 
 /// Folders with C sources.
 const C_FOLDERS: [&str; 6] = ["bench", "bpf", "lib/dpi", "lib/ring", "examples", "tests"];
@@ -31,9 +31,7 @@ pub fn lint(session: &Session) -> Result<()> {
     install(session)?;
     let mut failed = Vec::new();
     let checks: [(&str, Check); 6] = [
-        ("SPECIFICATION.md", |session| {
-            specification::check(&session.root)
-        }),
+        ("promises", |session| promises::check(&session.root)),
         ("cycles of modules", cycles::check),
         ("rustfmt", |session| format_rust(session, true)),
         ("clang-format", |session| format_c(session, true)),

@@ -14,10 +14,10 @@ mod leftovers;
 mod lint;
 mod mutants;
 mod programs;
+mod promises;
 mod release;
 mod session;
 mod soak;
-mod specification;
 mod tally;
 mod test;
 
@@ -75,8 +75,10 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Plant mistakes in the switch and look whether a test notices each
     Mutants(mutants::Options),
-    /// Formatting, clippy without warnings, dependency policy, the tests that SPECIFICATION.md names
+    /// Formatting, clippy without warnings, dependency policy, a test for each promise of SPECIFICATION.md
     Lint,
+    /// Write docs/promises.md, the tests of each promise, from the tags of the tests
+    Promises,
     /// Build the documentation without warnings
     Doc,
     /// Remove build results, and leftovers of killed tests when run as root
@@ -120,6 +122,7 @@ fn run(session: &Session, task: Task) -> anyhow::Result<()> {
         Task::Mutants(options) => mutants::run(session, &options),
         Task::Fmt { check } => lint::format(session, check),
         Task::Lint => lint::lint(session),
+        Task::Promises => promises::write(&session.root),
         Task::Doc => lint::doc(session),
         Task::Clean => clean::run(session),
         Task::Install(options) => install::install(session, &options),

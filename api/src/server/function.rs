@@ -108,6 +108,7 @@ mod tests {
     use std::io::Read;
     use std::sync::mpsc::channel;
 
+    // promise: 16.4
     #[tokio::test]
     async fn who_finds_no_place_waits_and_who_finds_no_room_to_wait_is_refused() {
         let places = Arc::new(Places::new(1));
@@ -141,6 +142,7 @@ mod tests {
     }
 
     // Catches: the place is given back when the client goes away, while the function still runs.
+    // promise: 16.4
     #[tokio::test]
     async fn a_function_has_its_place_until_it_has_ended_also_when_its_client_has_gone() {
         let places = Arc::new(Places::new(1));

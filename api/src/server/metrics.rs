@@ -514,6 +514,7 @@ mod tests {
     use super::*;
     use crate::types::{CoreSignal, Counters, IoThread, PortSignal};
 
+    // promise: 8.3
     #[test]
     fn every_sample_has_its_family_and_labels_are_escaped() {
         let stats = Stats {

@@ -152,6 +152,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     // Catches: the place is held by the request and not by the call, as a layer of the router does.
+    // promise: 8.10
     #[tokio::test]
     async fn a_call_has_its_place_until_it_ends_also_when_its_client_has_gone() {
         let calls = Calls::new(Arc::new(()), 1);

@@ -454,6 +454,7 @@ mod tests {
         assert_eq!(rates.instances[0].cpu_percent, 1.0);
     }
 
+    // promise: 7.22
     #[test]
     fn the_delay_is_what_waits_over_what_passes() {
         let rates = Rates::between(&snapshot(10, 1_000, 0, 0), &snapshot(12, 5_000, 0, 0));

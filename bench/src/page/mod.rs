@@ -189,6 +189,7 @@ mod tests {
     use nfluid_figures::record::{Record, sample};
     use nfluid_figures::results::Results;
 
+    // promise: 13.6
     #[test]
     fn the_page_has_plots_figures_and_the_literature_beside_ours() {
         let folder = tempfile::tempdir().unwrap();
@@ -225,6 +226,7 @@ mod tests {
         );
     }
 
+    // promise: 13.6
     #[test]
     fn the_latest_result_counts_whatever_its_experiment_was_called() {
         let dated = |experiment: &str, day: u32| Record {
@@ -247,6 +249,7 @@ mod tests {
         assert_eq!(left(records.to_vec()), ["h7"]);
     }
 
+    // promise: 13.6
     #[test]
     fn what_a_file_says_is_text_on_the_page() {
         let nasty = "</td><script>alert(1)</script>\n| [a](javascript:b) `c` *d* &amp;";

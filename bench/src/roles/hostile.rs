@@ -79,7 +79,7 @@ pub fn run() -> anyhow::Result<()> {
 
 /// The neighbour's end of the pipe, opened again so that it does not block.
 fn bell(attached: &Attached) -> anyhow::Result<File> {
-    let bell = attached.ports[BELL].entry().peer_bell_fd;
+    let bell = attached.ports[BELL].entry().peer_doorbell_fd;
     let path = format!("/proc/self/fd/{bell}");
     let mut options = File::options();
     std::os::unix::fs::OpenOptionsExt::custom_flags(

@@ -224,6 +224,7 @@ mod tests {
     use super::Received;
     use std::time::{Duration, Instant};
 
+    // promise: 13.5
     #[test]
     fn each_is_counted_once_and_the_longest_gap_is_kept() {
         let start = Instant::now();

@@ -146,6 +146,7 @@ mod tests {
         vec![number; 60 + usize::from(number)]
     }
 
+    // promise: 5.35
     #[test]
     fn frames_are_written_in_their_order_however_little_the_other_end_takes() {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -194,6 +195,7 @@ mod tests {
         assert_eq!((luggage.room(), luggage.frames()), (BYTES_MAX, 0));
     }
 
+    // promise: 5.35
     #[test]
     fn there_is_as_much_room_as_was_given_and_no_more_than_there_may_be() {
         let rooms = [None, Some(0), Some(1 << 20), Some(u64::MAX)];

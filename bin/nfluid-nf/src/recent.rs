@@ -61,6 +61,7 @@ impl Recent {
 mod tests {
     use super::*;
 
+    // promise: 5.35
     #[test]
     fn single_addresses_are_kept_for_a_while() {
         let mut recent = Recent::of(2);

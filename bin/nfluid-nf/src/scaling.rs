@@ -75,6 +75,7 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
+    // promise: 7.39
     #[test]
     fn it_stands_still_until_the_other_end_is_closed() {
         let kind = (AddressFamily::UNIX, SocketType::STREAM);

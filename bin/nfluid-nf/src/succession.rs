@@ -266,6 +266,7 @@ mod tests {
         left_out: 2,
     };
 
+    // promise: 10.23
     #[test]
     fn a_large_state_is_handed_over_whole() {
         let (old, new) = pair();
@@ -335,6 +336,7 @@ mod tests {
         assert!(took.is_err(), "its predecessor has gone");
     }
 
+    // promise: 10.23
     #[test]
     fn a_refusal_is_told_and_leaves_the_ports_where_they_are() {
         let (old, new) = pair();
@@ -344,6 +346,7 @@ mod tests {
         assert!(successor.join().expect("ended").is_err());
     }
 
+    // promise: 10.23
     #[test]
     fn a_successor_that_dies_leaves_the_ports_where_they_are() {
         let (old, new) = pair();
@@ -355,6 +358,7 @@ mod tests {
         hand_over(&old, b"state").expect_err("died while it took over");
     }
 
+    // promise: 10.23
     #[test]
     fn after_the_predecessor_has_gone_on_the_successor_cannot_take_over() {
         let (old, new) = pair();
@@ -371,6 +375,7 @@ mod tests {
         );
     }
 
+    // promise: 10.23
     #[test]
     fn what_was_said_before_the_end_counts() {
         let (old, new) = pair();

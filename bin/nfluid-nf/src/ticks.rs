@@ -71,6 +71,7 @@ mod tests {
         }
     }
 
+    // promise: 10.24
     #[test]
     fn an_idle_nf_sleeps_until_it_has_something_to_do() {
         let s = Nanos::from_secs;

@@ -259,6 +259,7 @@ mod tests {
         connector.join().expect("no panic").expect("it ends");
     }
 
+    // promise: 17.6
     #[test]
     fn a_connection_that_was_handed_over_is_not_watched_any_more() {
         let backend = TcpListener::bind("127.0.0.1:0").expect("a port");

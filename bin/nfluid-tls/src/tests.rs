@@ -135,6 +135,7 @@ fn requests_are_answered_and_who_comes_back_needs_no_full_handshake() {
     assert_eq!(counts.received_bytes, 6 * GET.len() as u64);
 }
 
+// promise: 17.3
 #[test]
 fn bytes_go_to_the_backend_and_back_whatever_their_number() {
     const BYTES: usize = 3 << 20;
@@ -180,6 +181,7 @@ fn bytes_go_to_the_backend_and_back_whatever_their_number() {
     site.serve_until(|counts| counts.broken == 0);
 }
 
+// promise: 17.3
 #[test]
 fn without_a_backend_the_client_is_told_and_it_is_counted() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -195,6 +197,7 @@ fn without_a_backend_the_client_is_told_and_it_is_counted() {
     assert_eq!(report["backend_failures_total{reason=\"refused\"}"], 1);
 }
 
+// promise: 17.4
 #[test]
 fn who_speaks_no_tls_says_nothing_or_leaves_is_counted_and_let_go() {
     let mut site = Site::new(&json!({ "answer": "hello", "handshake_timeout_s": 1 }));
@@ -213,6 +216,7 @@ fn who_speaks_no_tls_says_nothing_or_leaves_is_counted_and_let_go() {
     drop((silent, wrong));
 }
 
+// promise: 17.4
 #[test]
 fn beyond_the_limit_nobody_is_served_until_somebody_leaves() {
     let mut site = Site::new(&json!({ "answer": "hello", "connections": 1 }));
@@ -236,6 +240,7 @@ fn beyond_the_limit_nobody_is_served_until_somebody_leaves() {
     });
 }
 
+// promise: 17.5
 #[test]
 fn one_that_is_to_end_accepts_nobody_and_lets_the_silent_go() {
     let mut site = Site::new(&json!({ "answer": "hello" }));

@@ -301,6 +301,7 @@ mod tests {
         assert_eq!(short_ns(12_345), "12.3us");
     }
 
+    // promise: 8.6
     #[test]
     fn foreign_text_cannot_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb".into()), "a\\u{1b}[2Jb");

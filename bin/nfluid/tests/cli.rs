@@ -302,6 +302,7 @@ fn describe_shows_object_ports_drops_and_events() {
     );
 }
 
+// promise: 8.5
 #[test]
 fn top_without_a_terminal_prints_text() {
     let fixture = Fixture::new();
@@ -322,6 +323,7 @@ fn top_without_a_terminal_prints_text() {
 }
 
 /// `script` gives the program a terminal of its own.
+// promise: 8.5
 #[test]
 fn top_draws_on_a_terminal_until_q_is_pressed() {
     let fixture = Fixture::new();
@@ -480,6 +482,7 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(stderr(&output), "");
 }
 
+// promise: 8.7
 #[test]
 fn doctor_prints_checks_and_works_without_the_daemon() {
     let fixture = Fixture::new();
@@ -497,6 +500,7 @@ fn doctor_prints_checks_and_works_without_the_daemon() {
     assert_eq!(stderr(&output), "");
 }
 
+// promise: 8.4
 #[test]
 fn a_daemon_that_does_not_run_is_exit_code_3() {
     let fixture = Fixture::new();
@@ -512,6 +516,7 @@ fn a_daemon_that_does_not_run_is_exit_code_3() {
 }
 
 /// Root may open every socket: then the test drops to nobody, which `setpriv` can.
+// promise: 8.4
 #[test]
 fn a_socket_that_is_not_permitted_is_exit_code_4() {
     let fixture = Fixture::new();

@@ -1,12 +1,13 @@
-//! One direction of a chain of instances: whether its entry refuses frames, and who holds it up.
+//! One direction of a chain of instances: whether its entry refuses frames, and which later ring holds the chain up.
 
 use crate::controller::PortLook;
 
 /// Frames are refused as soon as a later ring is full to three quarters,
 const HIGH: (u64, u64) = (3, 4);
-/// and what waits there keeps its instance busy for so long: shorter queues are gone before anybody can look again.
+/// and the frames in the ring keep its instance busy for so long: shorter queues are gone before the next look.
 const HIGH_NS: u64 = 3_000_000;
-/// They are let in again when no later ring is more than half full, or keeps its instance busy for longer than this.
+/// The entry takes frames again when no later ring is more than half full, or keeps its instance busy for longer than
+/// this.
 const LOW: (u64, u64) = (1, 2);
 const LOW_NS: u64 = 1_500_000;
 /// An instance holds up its chain if frames wait for it for longer than this, on average.
@@ -27,13 +28,14 @@ fn work_ns(look: &PortLook) -> u64 {
     u64::from(look.waiting).saturating_mul(look.cost_ns)
 }
 
-/// Whether the ring is fuller than a fraction of it.
+/// Returns true if the ring is fuller than a fraction of it.
 fn is_above(look: &PortLook, (part, whole): (u64, u64)) -> bool {
     u64::from(look.waiting) * whole > u64::from(look.slots) * part
 }
 
 impl Way {
-    /// Looks at the rings, the entry first, at `now_ns`; a ring that nobody uses is absent. Whether the entry is to refuse frames.
+    /// Looks at the rings, the entry first, at `now_ns`; an unused ring is absent. Returns true if the entry is to
+    /// refuse frames.
     pub fn update(&mut self, now_ns: u64, rings: &[Option<PortLook>]) -> bool {
         self.average(now_ns, rings);
         let later = rings.iter().skip(1).flatten();
@@ -58,7 +60,7 @@ impl Way {
         }
     }
 
-    /// Whether the entry refuses frames.
+    /// Returns true if the entry refuses frames.
     pub fn refuses(&self) -> bool {
         self.refuses
     }

@@ -5,8 +5,9 @@ use nfluid_marking::{
 };
 use std::collections::BTreeMap;
 
-/// A ring from which nothing was taken for so long, although frames wait, tells nothing of its core: its instance stands
-/// still, and its neighbours shall not pay for that. Longer than a hundred busy neighbours take for their turns.
+/// A ring from which nothing was taken for so long, although frames wait, gives no evidence about its core: its
+/// instance stands still, and its neighbours shall not pay for that. Longer than a hundred busy neighbours take for
+/// their turns.
 const STILL_NS: u64 = 500_000_000;
 
 /// A delay to aim at is raised to so many of the dearest packets: a TCP sender that has fewer than about eight on their way
@@ -14,9 +15,9 @@ const STILL_NS: u64 = 500_000_000;
 const PACKETS_LEAST: u64 = 16;
 /// A delay to aim at is lowered to this part of what the core's rings hold: beyond, they overflow before it is reached.
 const CAPACITY_PART: u64 = 4;
-/// A ring in which no more wait is spared, however late its core is: its instance keeps up with what it gets, so a signal
-/// would tell its senders of others' queues, and a neighbour that floods, or lies in its ring, would take their frames
-/// (RFC 8033, section 4.1, says the same of a whole queue).
+/// A ring in which no more frames wait is spared, however late its core is: its instance keeps up with its traffic. A
+/// signal would report others' queues to its senders, and a neighbour that floods, or lies in its ring, would take
+/// their frames (RFC 8033, section 4.1, says the same of a whole queue).
 const SPARED_FRAMES: u32 = 2;
 /// A ring that is full to this part of it counts as a delay of the whole target: a cheap instance's ring overflows
 /// after microseconds.
@@ -39,7 +40,7 @@ impl Settings {
         self.cores.get(&core).copied().unwrap_or(self.law)
     }
 
-    /// Whether no core has a law.
+    /// Returns true if no core has a law.
     pub fn is_off(&self) -> bool {
         self.law.is_none() && self.cores.values().all(Option::is_none)
     }
@@ -48,7 +49,7 @@ impl Settings {
 /// A ring, as it was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortLook {
-    /// Its number on the platform.
+    /// The port's number on the platform.
     pub port: u32,
     /// The core on which its instance runs; absent: unknown.
     pub core: Option<u32>,
@@ -62,7 +63,7 @@ pub struct PortLook {
     pub cost_ns: u64,
 }
 
-/// What the switch is to do with frames for a ring.
+/// The switch's treatment of frames for a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word {
     /// Marks, or drops, with this probability: 2^32 would be 1.
@@ -79,7 +80,7 @@ struct Core {
     room: Room,
 }
 
-/// What the rings of a core have room for.
+/// The free room in the rings of a core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Room {
     /// The time that the core needs for as much as they hold.
@@ -118,7 +119,7 @@ impl Core {
         };
     }
 
-    /// One ring with the delay of all, relative to a target that they can reach.
+    /// Returns a single ring with the delay of all rings, relative to a target that they can reach.
     fn as_one(&self, target_ns: u64) -> [Ring; 1] {
         let reachable_ns = (self.room.dearest_ns)
             .saturating_mul(PACKETS_LEAST)

@@ -1,4 +1,4 @@
-//! What a packet costs an instance.
+//! CPU cost of an instance per packet.
 //!
 //! The CPU time is the kernel's, of the instance's control group and of the I/O thread that works for it alone. The frames
 //! are those that the switch delivered, less those that wait. Only the latter can an instance lie about, by at most its
@@ -27,14 +27,14 @@ impl Sums {
     }
 }
 
-/// What was read last.
+/// The values of the last reading.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     at_ns: u64,
     cpu_ns: u64,
 }
 
-/// What a port has received and what that took.
+/// The frames that a port has received and the CPU time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PortUse {
     /// CPU time of its instance, split among the ports by frames, nanoseconds.

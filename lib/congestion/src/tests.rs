@@ -34,9 +34,10 @@ fn the_cost_is_cpu_time_over_frames() {
     assert_eq!(meter.ports()[0].frames, 49 * 10_000);
 }
 
+// promise: 7.35
 #[test]
 fn an_instance_that_lies_about_its_ring_does_not_change_its_cost() {
-    // Its counter was made to jump by a whole ring, up and down, at every look.
+    // The instance made its counter jump by a whole ring, up and down, at every look.
     let ways: [fn(u64) -> u32; 4] = [
         |look| if look % 2 == 0 { 1024 } else { 0 },
         |look| (look * 389 % 1025) as u32,
@@ -65,6 +66,7 @@ fn a_change_of_cost_is_followed_within_seconds_and_the_mean_remembers() {
     near(meter.mean_cost_ns(), 500.0, 3.0);
 }
 
+// promise: 7.35
 #[test]
 fn an_idle_instance_is_not_asked_and_keeps_its_cost() {
     let mut meter = metered(20, 1000, 500, |_| 0);
@@ -79,7 +81,7 @@ fn an_idle_instance_is_not_asked_and_keeps_its_cost() {
     }
     assert_eq!(asked, 1);
     near(meter.cost_ns(), 500.0, 0.1);
-    // What it did while it had nothing to do is no packet's.
+    // CPU time that the instance used while it had no frames belongs to no packet.
     for look in 1000..1010_u64 {
         meter.look(look * 100 * MS, &[(look - 980) * 1000], |waiting| {
             waiting.push(0);
@@ -214,6 +216,7 @@ fn rings_that_cannot_hold_the_target_are_marked_before_they_run_over() {
     assert!(marked(100, 1_000_000));
 }
 
+// promise: 7.36
 #[test]
 fn neighbours_do_not_pay_for_an_instance_that_stands_still() {
     let mut of_core = controller(red());
@@ -230,6 +233,7 @@ fn neighbours_do_not_pay_for_an_instance_that_stands_still() {
     assert!(words[1].probability > NEVER, "it goes on");
 }
 
+// promise: 7.36
 #[test]
 fn a_ring_that_is_kept_empty_is_spared_for_a_neighbour_that_floods() {
     let mut controller = controller(red());
@@ -259,6 +263,7 @@ fn a_law_without_sense_is_an_error() {
     ));
 }
 
+// promise: 7.37
 #[test]
 fn the_entry_refuses_between_the_high_and_the_low_mark() {
     let mut way = Way::default();
@@ -304,6 +309,7 @@ fn the_bottleneck_is_for_whom_frames_wait_longest() {
 
 proptest! {
     /// Whatever an instance claims, whatever counters do: no panic, and never more frames than were delivered.
+    // promise: 7.35
     #[test]
     fn no_claim_counts_a_frame_twice(looks in prop::collection::vec((0..1000_u64, any::<u32>(), any::<u64>()), 0..60)) {
         let mut meter = Meter::new(1);

@@ -283,6 +283,7 @@ mod tests {
         }
     }
 
+    // promise: 5.16
     #[test]
     fn who_is_held_up_by_another_is_not_to_blame() {
         let held = Look {
@@ -301,6 +302,7 @@ mod tests {
 
     proptest! {
         /// Whatever it says: one that had less time of its own than the failures take never falls.
+        // promise: 5.16
         #[test]
         fn who_gets_no_time_never_falls(
             looks in proptest::collection::vec((0u64..50, any::<u32>(), 0u32..3, any::<bool>()), 1..59),

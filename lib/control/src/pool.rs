@@ -286,6 +286,7 @@ mod tests {
         pool.misfit(instance).expect("it does not suit")
     }
 
+    // promise: 5.20
     #[test]
     fn a_pool_serves_what_it_is_for() {
         let programs = |purpose| PoolSpec { purpose, ..pool() };
@@ -297,6 +298,7 @@ mod tests {
         }
     }
 
+    // promise: 5.20
     #[test]
     fn groups_are_served_by_pools_in_them() {
         let us = || Some("us".to_owned());
@@ -319,6 +321,7 @@ mod tests {
         assert!(reason(&rented, &built_in()).contains("'group'"));
     }
 
+    // promise: 5.20
     #[test]
     fn what_no_shell_can_become_is_told() {
         let mut several = built_in();

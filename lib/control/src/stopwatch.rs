@@ -89,6 +89,7 @@ mod tests {
     use super::{Lap, Stopwatch};
     use std::time::Duration;
 
+    // promise: 5.17
     #[test]
     fn parts_add_up_to_the_whole_whoever_measured_them() {
         let mut watch = Stopwatch::start();

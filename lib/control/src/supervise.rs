@@ -164,6 +164,7 @@ mod tests {
         waits
     }
 
+    // promise: 5.5
     #[test]
     fn waits_double_up_to_the_longest() {
         let mut supervisor = Supervisor::new(policy(RestartPolicy::Always, None), Millis(0));
@@ -174,6 +175,7 @@ mod tests {
         assert_eq!(supervisor.restarts(), 6);
     }
 
+    // promise: 5.6
     #[test]
     fn by_default_the_first_restart_comes_soon_and_a_crash_loop_slows_down() {
         let mut supervisor = Supervisor::new(Restart::default(), Millis(0));
@@ -182,6 +184,7 @@ mod tests {
         assert_eq!(waits[10..], [10_000, 10_000]);
     }
 
+    // promise: 5.5
     #[test]
     fn a_healthy_run_starts_the_waits_anew() {
         let mut supervisor = Supervisor::new(policy(RestartPolicy::Always, None), Millis(0));
@@ -193,6 +196,7 @@ mod tests {
         );
     }
 
+    // promise: 5.5
     #[test]
     fn a_crash_loop_is_given_up_and_can_be_forgiven() {
         let mut supervisor = Supervisor::new(policy(RestartPolicy::Always, Some(2)), Millis(0));

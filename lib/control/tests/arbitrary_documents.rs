@@ -16,6 +16,7 @@ fn most_seeds_are_deployments() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
+    // promise: 6.9
     #[test]
     fn documents_from_anybody(bytes in mutation::near_the_seeds_of("documents")) {
         exercise::document(&String::from_utf8_lossy(&bytes));

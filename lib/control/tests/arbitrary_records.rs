@@ -16,6 +16,7 @@ fn most_seeds_are_states() {
     assert!(states.count() * 2 > seeds.len());
 }
 
+// promise: 7.44
 #[test]
 fn numbers_are_kept_to_their_last_digit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -31,6 +32,7 @@ fn numbers_are_kept_to_their_last_digit() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
+    // promise: 7.44
     #[test]
     fn states_and_journals_from_anybody(bytes in mutation::near_the_seeds_of("stored")) {
         let folder = tempfile::tempdir().expect("a folder");

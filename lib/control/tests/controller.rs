@@ -68,6 +68,7 @@ fn assert_consistent(controller: &mut TestController) {
     assert!(controller.restore().is_empty());
 }
 
+// promise: 7.41
 #[test]
 fn what_is_desired_is_read_while_a_change_is_carried_out_and_changes_with_its_end() {
     let mut controller = controller(BASE);
@@ -94,6 +95,7 @@ fn what_is_desired_is_read_while_a_change_is_carried_out_and_changes_with_its_en
     }
 }
 
+// promise: 6.1
 #[test]
 fn a_second_apply_of_the_same_file_does_nothing() {
     let mut controller = controller(BASE);
@@ -120,6 +122,7 @@ fn the_first_apply_names_everything() {
     );
 }
 
+// promise: 6.2
 #[test]
 fn a_changed_file_changes_only_what_differs() {
     let mut controller = controller(BASE);
@@ -172,6 +175,7 @@ fn another_flavor_or_program_replaces_the_instance() {
     assert_consistent(&mut controller);
 }
 
+// promise: 5.8
 #[test]
 fn another_nf_on_the_same_ports_takes_them_over_while_they_stay_wired() {
     let mut controller = controller(BASE);
@@ -188,6 +192,7 @@ fn with_members(replicas: u16) -> String {
     BASE.replace("fw: { nf: firewall", &several)
 }
 
+// promise: 7.39
 #[test]
 fn a_daemon_that_ends_at_any_step_of_a_division_leaves_no_member_with_flows_behind() {
     for (old, new) in [(1, 3), (3, 1), (3, 2)] {
@@ -221,6 +226,7 @@ fn a_daemon_that_ends_at_any_step_of_a_division_leaves_no_member_with_flows_behi
     }
 }
 
+// promise: 7.40
 #[test]
 fn members_come_before_flows_and_go_after_them() {
     let mut controller = controller(BASE);
@@ -319,6 +325,7 @@ fn the_order_of_chains_is_their_precedence() {
     assert_consistent(&mut controller);
 }
 
+// promise: 6.5
 #[test]
 fn a_dry_run_reports_and_changes_nothing() {
     let mut controller = empty();
@@ -334,6 +341,7 @@ fn a_dry_run_reports_and_changes_nothing() {
     assert_consistent(&mut controller);
 }
 
+// promise: 6.5
 #[test]
 fn an_error_in_the_document_changes_nothing() {
     let mut controller = controller(BASE);
@@ -380,6 +388,7 @@ fn with_store(fail: impl FnOnce(&mut MemoryStore)) -> TestController {
     controller
 }
 
+// promise: 6.5
 #[test]
 fn a_full_disk_changes_nothing() {
     let mut controller = with_store(|store| store.is_full = true);
@@ -471,6 +480,7 @@ fn who_is_no_object_of_the_deployment_is_told_so() {
     }
 }
 
+// promise: 6.6
 #[test]
 fn after_a_restart_running_instances_are_left_alone_and_missing_ones_made() {
     let saved = deployment(BASE);
@@ -499,6 +509,7 @@ fn after_a_restart_running_instances_are_left_alone_and_missing_ones_made() {
     assert_consistent(&mut controller);
 }
 
+// promise: 6.6
 #[test]
 fn what_cannot_be_restored_keeps_nothing_else_from_working_nor_lets_traffic_around_it() {
     let text = "version: 1\nuplinks: { a: { interface: eth1 }, b: { interface: eth2 } }\n\
@@ -665,6 +676,7 @@ fn the_state_outlives_the_store() {
     assert_eq!(files, 1, "nothing is left beside it");
 }
 
+// promise: 6.7
 #[test]
 fn a_damaged_state_is_named_and_not_taken_for_an_empty_one() {
     let directory = tempfile::tempdir().expect("a directory");

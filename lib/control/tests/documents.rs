@@ -34,6 +34,7 @@ fn the_example_is_read_without_errors() {
     assert_eq!(checked.warnings.len(), 2, "{warnings}");
 }
 
+// promise: 6.11
 #[test]
 fn a_deployment_is_written_in_the_syntax_in_which_it_is_read() {
     let first = deployment(EXAMPLE);

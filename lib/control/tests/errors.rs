@@ -24,6 +24,7 @@ fn assert_errors(text: &str, expected: &str) {
     );
 }
 
+// promise: 6.8
 #[test]
 fn all_errors_of_a_document_are_found_at_once() {
     assert_errors(
@@ -109,6 +110,7 @@ fn two_documents() {
     assert!(errors("version: 1\n---\nversion: 1\n").contains("a second document starts here"));
 }
 
+// promise: 6.9
 #[test]
 fn a_file_of_a_hundred_megabytes_is_refused_before_it_is_parsed() {
     let text = format!("version: 1\n#{}", "x".repeat(100 << 20));
@@ -118,6 +120,7 @@ fn a_file_of_a_hundred_megabytes_is_refused_before_it_is_parsed() {
     );
 }
 
+// promise: 6.9
 #[test]
 fn a_bomb_of_aliases() {
     let mut text = String::from("version: 1\na: &a [x, x, x, x, x, x, x, x, x, x]\n");
@@ -145,6 +148,7 @@ fn an_alias_of_itself() {
     assert!(found.contains("test.yaml:2:"), "{found}");
 }
 
+// promise: 6.9
 #[test]
 fn brackets_without_end() {
     assert!(errors(&"[".repeat(1 << 20)).contains("recursion limit"));
@@ -162,6 +166,7 @@ fn tags_and_merge_keys_are_refused() {
     assert!(found.contains("unknown key '<<'"), "{found}");
 }
 
+// promise: 7.34
 #[test]
 fn what_a_trust_group_cannot_be() {
     let member = |name: &str, trust: &str| {
@@ -191,6 +196,7 @@ fn what_a_trust_group_cannot_be() {
     }
 }
 
+// promise: 7.33
 #[test]
 fn what_an_instance_cannot_wait_for() {
     for (wake, expected) in [
@@ -234,6 +240,7 @@ fn what_an_instance_cannot_wait_for() {
     }
 }
 
+// promise: 5.16
 #[test]
 fn what_cannot_be_looked_after() {
     for (keys, expected) in [
@@ -293,6 +300,7 @@ fn what_cannot_be_looked_after() {
     }
 }
 
+// promise: 7.40
 #[test]
 fn replicas_that_cannot_be() {
     for (keys, expected) in [
@@ -335,6 +343,7 @@ fn replicas_that_cannot_be() {
     }
 }
 
+// promise: 7.21
 #[test]
 fn queues_that_cannot_be() {
     let ports = |ports: &str| format!("version: 1\ninstances:\n  x: {{ {ports} }}\n");
@@ -385,6 +394,7 @@ fn a_bad_line_in_the_text_of_a_document() {
     );
 }
 
+// promise: 6.10
 #[test]
 fn a_bad_line_5000_in_a_rule_file() {
     let mut request = request(
@@ -454,11 +464,13 @@ mod hostile {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
+        // promise: 6.9
         #[test]
         fn no_text_panics(text in "\\PC{0,200}") {
             let _ = check(&text);
         }
 
+        // promise: 6.9
         #[test]
         fn no_yaml_like_text_panics(
             text in "(version: 1\n)?((instances|uplinks|links|chains|a|in|via|from|nf|ports|- |  |\\{|\\}|\\[|\\]|: |, |\n|\"|'|&a |\\*a|\\||%|[0-9]+|~|!x |#|---|\\?){0,60})"
@@ -483,6 +495,7 @@ mod hostile {
     }
 }
 
+// promise: 7.38
 #[test]
 fn congestion_that_cannot_be() {
     assert_errors(
@@ -517,6 +530,7 @@ fn a_nic_that_cannot_classify_or_has_nothing_to_is_refused_with_the_alternative(
     );
 }
 
+// promise: 17.2
 #[test]
 fn what_only_rings_have_is_refused_on_the_kernels_stack() {
     let found = errors(

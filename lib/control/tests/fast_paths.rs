@@ -52,6 +52,7 @@ fn a_fast_path_has_interfaces_and_nothing_of_a_process() {
     assert_eq!(both, again);
 }
 
+// promise: 15.18
 #[test]
 fn at_tc_a_fast_path_is_beside_what_others_have_at_xdp() {
     let beside = "  fw: { tier: xdp, nf: efw, interface: busy0, mode: tc }\n";
@@ -59,6 +60,7 @@ fn at_tc_a_fast_path_is_beside_what_others_have_at_xdp() {
     assert!(accepted.is_ok(), "{}", lines(&accepted.unwrap_err()));
 }
 
+// promise: 15.69
 #[test]
 fn in_libxdps_dispatcher_a_row_is_beside_what_others_have_at_xdp() {
     let both = "version: 1\ninstances:\n  fw: { tier: xdp, nf: efw, interface: busy0, beside: libxdp, priority: 20, order: 1 }\n  \
@@ -98,6 +100,7 @@ fn in_libxdps_dispatcher_a_row_is_beside_what_others_have_at_xdp() {
     );
 }
 
+// promise: 15.14, 15.63
 #[test]
 fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     says(
@@ -181,6 +184,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     assert!(found.contains("uplink 'wan' has the interface"), "{found}");
 }
 
+// promise: 15.63
 #[test]
 fn what_comes_in_and_what_goes_out_are_rows_of_their_own() {
     let both = deployment(
@@ -196,6 +200,7 @@ fn what_comes_in_and_what_goes_out_are_rows_of_their_own() {
     );
 }
 
+// promise: 15.15
 #[test]
 fn an_interface_is_let_go_before_others_take_it_and_a_configuration_changes_in_place() {
     let nothing = Deployment::default();
@@ -241,6 +246,7 @@ fn row(members: &[(&str, u16)]) -> Deployment {
     deployment(&format!("version: 1\ninstances:\n{instances}"))
 }
 
+// promise: 15.16
 #[test]
 fn members_of_a_chain_come_in_their_order_and_go_the_last_one_first() {
     let nothing = Deployment::default();
@@ -293,6 +299,7 @@ instances:
   rest: { nf: firewall }
 ";
 
+// promise: 15.66
 #[test]
 fn a_port_as_slow_path_is_short_for_uplinks_with_taps_and_links() {
     let beside = deployment(BESIDE);
@@ -322,6 +329,7 @@ fn a_port_as_slow_path_is_short_for_uplinks_with_taps_and_links() {
     );
 }
 
+// promise: 15.66
 #[test]
 fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
     let fw = |more: &str| format!("  fw: {{ tier: xdp, nf: efw, interface: eth1, {more} }}\n");

@@ -49,6 +49,7 @@ fn groups_are_read_and_written_back() {
     );
 }
 
+// promise: 4.9
 #[test]
 fn what_does_not_add_up_is_refused() {
     refused("group: gold", "group: gild", "there is no group 'gild'");
@@ -85,6 +86,7 @@ fn what_does_not_add_up_is_refused() {
     );
 }
 
+// promise: 4.9
 #[test]
 fn absurd_parts_are_refused() {
     refused("share: 60%", "share: -60%", "-60% is outside");
@@ -109,6 +111,7 @@ fn absurd_parts_are_refused() {
     refused("share: 60%", "weight: 60%", "unknown key 'weight'");
 }
 
+// promise: 4.9
 #[test]
 fn a_guarantee_that_the_weights_do_not_give_is_refused_or_told() {
     // Of the 60 that gold weighs, 90 together want all.
@@ -130,6 +133,7 @@ fn a_guarantee_that_the_weights_do_not_give_is_refused_or_told() {
     assert!(text.contains("instances.small.guarantee"), "{text}");
 }
 
+// promise: 4.9
 #[test]
 fn groups_within_themselves_and_too_deep_are_refused() {
     let circle = "\
@@ -192,6 +196,7 @@ instances:
     assert_eq!(without.instances["a"].resources.placement, Placement::Free);
 }
 
+// promise: 4.13
 #[test]
 fn a_slice_is_one_that_the_kernel_has() {
     let text = "version: 1\ninstances:\n  a: { nf: bridge, slice: 500us }\n";
@@ -253,6 +258,7 @@ fn places_are_there_before_who_comes_and_go_after_who_leaves() {
     );
 }
 
+// promise: 4.15
 #[test]
 fn a_guarantee_of_more_than_its_cores_is_refused() {
     let of = |instance: &str| {

@@ -31,6 +31,7 @@ fn errors(text: &str, rules: &str) -> String {
     }
 }
 
+// promise: 6.12
 #[test]
 fn every_example_is_a_deployment() {
     let mut examples = 0;
@@ -43,6 +44,7 @@ fn every_example_is_a_deployment() {
     assert!(examples >= 5, "only {examples} examples were found");
 }
 
+// promise: 6.10
 #[test]
 fn a_bad_line_5000_of_a_real_firewall_is_named() {
     let text =

@@ -61,6 +61,7 @@ fn without_cores_the_worker_has_the_last_one() {
     assert_eq!(settings.worker_cores(&[0, 1, 5].into()), [5]);
 }
 
+// promise: 7.31
 #[test]
 fn what_is_wrong_has_its_place_and_remedy() {
     for (text, expected) in [
@@ -157,6 +158,7 @@ impl Host for OneCore {
     }
 }
 
+// promise: 7.31
 #[test]
 fn a_host_with_one_core_refuses_split_and_names_the_alternative() {
     let environment = Environment {
@@ -246,6 +248,7 @@ fn a_document_that_is_added_changes_the_model_only_if_it_names_one() {
     assert_eq!(model(&controller.deployment(), "fw"), IoModel::Inline);
 }
 
+// promise: 7.27
 #[test]
 fn a_move_that_fails_is_undone_with_all_before_it() {
     let mut controller = controller(&instances("io: split\n"));
@@ -280,6 +283,7 @@ fn what_the_last_user_of_a_setting_leaves_behind_is_no_error() {
 }
 
 proptest! {
+    // promise: 7.27
     #[test]
     fn a_change_of_models_moves_io_and_does_nothing_else(a in any::<u64>(), b in any::<u64>()) {
         let old = random::deployment(a);

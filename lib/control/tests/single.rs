@@ -87,6 +87,7 @@ fn assert_consistent(controller: &TestController) {
     assert_eq!(*controller.present(), desired);
 }
 
+// promise: 5.15
 #[test]
 fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
     for text in ADDITIONS {
@@ -130,6 +131,7 @@ fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
     }
 }
 
+// promise: 5.15
 #[test]
 fn what_only_the_whole_tells_is_left_to_it() {
     for text in [
@@ -212,6 +214,7 @@ fn a_platform_that_fails_leaves_everything_as_it_was() {
     assert!(controller.platform().calls > calls);
 }
 
+// promise: 5.15
 #[test]
 fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -320,6 +323,7 @@ impl Kept {
     }
 }
 
+// promise: 5.15
 #[test]
 fn a_long_journal_becomes_a_part_of_the_state_while_changes_go_on() {
     let mut kept = Kept::new();
@@ -362,6 +366,7 @@ fn open_files(folder: &std::path::Path) -> usize {
     targets.filter(|target| target.starts_with(folder)).count()
 }
 
+// promise: 5.15
 #[test]
 fn a_state_that_is_committed_meanwhile_and_a_daemon_that_ends_leave_nothing_undone() {
     let mut kept = Kept::new();

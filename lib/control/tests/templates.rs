@@ -89,6 +89,7 @@ fn with_chains(chains: &str) -> String {
     format!("{GROUND}chains:\n{chains}")
 }
 
+// promise: 5.30
 #[test]
 fn a_chain_on_demand_is_a_template_whose_clients_get_several_instances() {
     let text = with_chains(CHAIN).replace(", config: { a: 'by ${name}' }", "");
@@ -127,6 +128,7 @@ fn a_chain_on_demand_is_a_template_whose_clients_get_several_instances() {
     );
 }
 
+// promise: 5.34
 #[test]
 fn what_is_wrong_with_a_chain_on_demand_is_said_where_it_stands() {
     let refused = |chains: &str, wanted: &str| match check(&with_chains(chains)) {
@@ -180,6 +182,7 @@ fn without_a_pool_there_is_a_warning() {
     assert_eq!(lines(&checked.warnings), "");
 }
 
+// promise: 5.34
 #[test]
 fn what_is_wrong_with_a_template_is_said_with_its_line() {
     refused(
@@ -241,6 +244,7 @@ fn what_is_wrong_with_a_template_is_said_with_its_line() {
     );
 }
 
+// promise: 5.34
 #[test]
 fn an_unknown_variable_is_named_with_its_line() {
     refused(
@@ -271,6 +275,7 @@ fn what_a_configuration_has_wrong_is_found_before_anybody_comes() {
     );
 }
 
+// promise: 5.34
 #[test]
 fn templates_that_want_the_same_frames_are_refused() {
     let second = RIGHT.replace("  t:", "  u:");

@@ -68,6 +68,7 @@ fn neighbours() -> impl Strategy<Value = (Deployment, Deployment)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
+    // promise: 6.4
     #[test]
     fn the_plan_leads_to_what_is_desired((a, b) in pair()) {
         let (old, new) = (Inventory::of(&a), Inventory::of(&b));
@@ -79,6 +80,7 @@ proptest! {
         prop_assert!(plan(&new, &new).is_empty());
     }
 
+    // promise: 6.3
     #[test]
     fn a_failure_at_any_step_leaves_everything_as_it_was((a, b) in pair()) {
         let (old, new) = (Inventory::of(&a), Inventory::of(&b));
@@ -109,6 +111,7 @@ proptest! {
         prop_assert_ne!(&present, &old);
     }
 
+    // promise: 6.2
     #[test]
     fn what_is_the_same_is_left_alone((a, b) in neighbours()) {
         let actions = plan(&Inventory::of(&a), &Inventory::of(&b));
@@ -133,6 +136,7 @@ proptest! {
         prop_assert!(changes(&b, &b).is_empty());
     }
 
+    // promise: 6.11
     #[test]
     fn any_deployment_can_be_written_and_read(seed in any::<u64>()) {
         let deployment = random::deployment(seed);

@@ -13,11 +13,11 @@ const TCP: u8 = 6;
 /// How much is remembered, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Flows at once. One that is still looked at takes some 2 KiB.
+    /// Flows at once. A flow that is still inspected takes some 2 KiB.
     pub flows: usize,
     /// Packets of a TCP flow that nDPI is shown at most, but for one.
     pub tcp_packets: u64,
-    /// The same of any other.
+    /// Packets of a flow of another protocol that nDPI is shown at most, but for one.
     pub other_packets: u64,
     /// A flow ends when nothing was heard of it for so long.
     pub idle: Duration,
@@ -34,14 +34,14 @@ impl Default for Limits {
     }
 }
 
-/// What was counted of an application.
+/// Flows, packets and bytes of an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total {
     /// Flows.
     pub flows: u64,
     /// Packets.
     pub packets: u64,
-    /// Their bytes, from the Ethernet header on.
+    /// The bytes of the packets, from the Ethernet header on.
     pub bytes: u64,
 }
 
@@ -95,7 +95,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// What it is, as far as it is known.
+    /// Returns the application of the flow, as far as it is known.
     pub fn application(&self) -> Application {
         self.answer.application
     }
@@ -105,7 +105,7 @@ impl Flow {
         self.answer
     }
 
-    /// It, as it has been counted.
+    /// Returns the flow's counts so far.
     fn so_far(&self) -> Total {
         Total {
             flows: 1,
@@ -113,7 +113,7 @@ impl Flow {
         }
     }
 
-    /// That was guessed by ports or addresses.
+    /// Returns true if the application was guessed by ports or addresses.
     pub fn is_guessed(&self) -> bool {
         self.answer.guessed
     }
@@ -128,7 +128,7 @@ impl Flow {
         self.conversation.is_none()
     }
 
-    /// Its packets, and their bytes.
+    /// Returns the flow's packets and bytes.
     pub fn counted(&self) -> (u64, u64) {
         (self.counted.packets, self.counted.bytes)
     }
@@ -140,12 +140,12 @@ impl Flow {
     }
 }
 
-/// What became of a packet.
+/// The result of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It belongs to this flow; whether the fast path could know it.
+    /// The packet belongs to this flow; true if the fast path could know the flow.
     Flow(Key, bool),
-    /// It has no flow.
+    /// The packet has no flow.
     Unheard(Unheard),
     /// There was no room for its flow.
     Full,
@@ -163,12 +163,12 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// Nothing is known yet.
+    /// Makes a classifier without flows.
     pub fn new(library: Library, limits: Limits) -> Self {
         Classifier::counting(library, limits, Arc::new(Ledger::own()))
     }
 
-    /// The same, but what it counts goes into a ledger that may have something already.
+    /// Makes a classifier that counts into a ledger, which may have counts already.
     pub fn counting(library: Library, limits: Limits, ledger: Arc<Ledger>) -> Self {
         Classifier {
             library,
@@ -229,7 +229,8 @@ impl Classifier {
         Seen::Flow(heard.key, heard.plain)
     }
 
-    /// Looks at a packet of a flow that is decided as if that were not; it is not counted. What it is, if that can be read in it.
+    /// Looks at a packet of a decided flow as if the flow were not decided; the packet is not counted. Returns the
+    /// application, if the packet shows it.
     pub(crate) fn look_again(&mut self, packet: &[u8], at: &mut Conversation) -> Option<Answer> {
         let answer = self.library.look(at, packet, self.now_ms);
         (answer.application.application != 0 && !answer.guessed).then_some(answer)
@@ -359,7 +360,7 @@ impl Classifier {
         self.ledger.add(application, more);
     }
 
-    /// What was counted of each application, by its number; flows that are not decided are unknown.
+    /// Returns the counts of each application, by its number; flows that are not decided are unknown.
     pub fn totals(&self) -> BTreeMap<u16, Total> {
         self.ledger.totals()
     }

@@ -28,7 +28,7 @@ const UDP: u8 = 17;
 const IP_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 
-/// What a captured packet begins with.
+/// The first header of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// An Ethernet header.
@@ -42,7 +42,7 @@ pub enum Link {
 /// A flow, both ways of it: the end that is lower comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// An end: address and port. What is neither TCP nor UDP has port 0.
+    /// An end: address and port. Protocols other than TCP and UDP have port 0.
     pub low: (IpAddr, u16),
     /// The other one.
     pub high: (IpAddr, u16),
@@ -69,12 +69,12 @@ impl Key {
 /// A frame that belongs to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard<'a> {
-    /// Its flow.
+    /// The flow of the packet.
     pub key: Key,
     /// From its IP header on to the end of the frame.
     pub packet: &'a [u8],
-    /// Nothing is between Ethernet's header and that of IP, which has no options or extensions: the fast path in XDP knows such
-    /// packets.
+    /// True if no header is between Ethernet's and that of IP, which has no options or extensions: the fast path in
+    /// XDP knows such packets.
     pub plain: bool,
 }
 
@@ -85,7 +85,7 @@ pub enum Unheard {
     NotIp,
     /// A fragment, not the first.
     Fragment,
-    /// Its headers end too early or contradict themselves.
+    /// The headers end too early or contradict each other.
     Malformed,
 }
 
@@ -149,7 +149,7 @@ fn network(frame: &[u8], header: usize) -> Result<(usize, u16), Unheard> {
                 return Ok((at, vlan));
             }
             0x8864 => return Ok((at + PPPOE, vlan)),
-            // A length: that of LLC. What has SNAP behind it has an ethertype there, which is not looked at.
+            // A length: that of LLC. A frame with SNAP behind it has an ethertype there, which is not looked at.
             ..=LENGTH_MAX if at == ETHERNET => {
                 let points = word(frame, at)?.to_be_bytes();
                 return match () {
@@ -163,7 +163,7 @@ fn network(frame: &[u8], header: usize) -> Result<(usize, u16), Unheard> {
     }
 }
 
-/// What is between an IP header and what it carries.
+/// The part between an IP header and its payload.
 struct Ip {
     source: IpAddr,
     destination: IpAddr,
@@ -181,7 +181,7 @@ fn ipv4(packet: &[u8], cut: usize) -> Result<Ip, Unheard> {
     let total = usize::from(word(packet, 2)?);
     let fragment = word(packet, 6)?;
     let protocol = fixed[9];
-    // What is within comes first: a fragment of a tunnel's packet is what is in it.
+    // The inner packet comes first: a fragment of a tunnel's packet counts as the packet in it.
     if !matches!(protocol, IP_IN_IP | IPV6_IN_IP) {
         if fragment & 0x1fff != 0 {
             return Err(Unheard::Fragment);
@@ -345,6 +345,7 @@ mod tests {
         assert!(cut.is_ok(), "the rest was not kept: {cut:?}");
     }
 
+    // promise: 15.72
     #[test]
     fn what_begins_as_ip_is_ip_but_nothing_that_xdp_knows() {
         let plain = udp(1, 2);

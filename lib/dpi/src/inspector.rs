@@ -1,8 +1,8 @@
 //! The fast path and the classifier together: copies of packets that the fast path does not know go to the classifier; flows that it
 //! has decided about go to the fast path, as the policy says, and are looked at again from time to time.
 //!
-//! A packet is counted once: by the classifier if it came as a copy, by the fast path if its flow was in the table, as unseen if
-//! there was no room for a copy. It never waits.
+//! A packet is counted once: by the classifier if it came as a copy, by the fast path if its flow was in the table,
+//! as unseen if there was no room for a copy. A packet never waits.
 
 //!
 //! [`SlowPath`] is what is not in the kernel, in whatever process; [`Inspector`] is both together.
@@ -56,10 +56,10 @@ pub struct Settings {
     pub again: Again,
 }
 
-/// What was counted, of everything that has passed.
+/// Counts of all packets that have passed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
-    /// Of each application, by its number. Those that were dropped are among them.
+    /// Counts of each application, by its number. Dropped packets are included.
     pub applications: BTreeMap<u16, Total>,
     /// Without a flow.
     pub outside: Outside,
@@ -76,7 +76,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// What a ledger says, and how packets have left the fast path.
+    /// Returns the counts of a ledger, and of the exits by which packets have left the fast path.
     pub fn of(ledger: &Ledger, exits: &[(Exit, Counts)]) -> Self {
         let of = |exit| {
             let found = exits.iter().find(|(one, _)| *one == exit);
@@ -120,7 +120,7 @@ impl Accounts {
 /// Says what becomes of a flow that is decided; asked again with each of its packets for those that are inspected.
 pub type Policy = Box<dyn FnMut(&Key, &Flow) -> Treatment + Send>;
 
-/// An eDPI. It works while it is waited for ([`Inspector::wait`]).
+/// An eDPI. The inspector works during calls of [`Inspector::wait`].
 #[derive(Debug)]
 pub struct Inspector {
     fast: FastPath,
@@ -147,7 +147,7 @@ impl Inspector {
         Ok(Inspector { fast, slow })
     }
 
-    /// The same on a fast path that has served others.
+    /// Starts on a fast path that has served other inspectors.
     ///
     /// # Errors
     /// When the kernel does not let it work with its tables.
@@ -176,7 +176,7 @@ impl Inspector {
         &mut self.slow
     }
 
-    /// Its fast path as a member of a chain; it may be in several.
+    /// Returns the fast path as a member of a chain; it may be in several chains.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -184,7 +184,7 @@ impl Inspector {
         self.fast.member()
     }
 
-    /// The same at a hook.
+    /// Returns the fast path as a member at a hook.
     ///
     /// # Errors
     /// When the kernel refuses, or it has no form for the hook.
@@ -208,10 +208,10 @@ impl Inspector {
         self.slow.pass_time(time)
     }
 
-    /// What was counted so far. Flows that are not decided are unknown.
+    /// Returns the counts so far. Flows that are not decided are unknown.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn accounts(&self) -> Result<Accounts, LoadError> {
         self.slow.settle()?;
         Ok(Accounts::of(self.slow.ledger(), &self.fast.exits()?))
@@ -220,7 +220,7 @@ impl Inspector {
     /// How packets have left the fast path.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
         self.fast.exits()
     }

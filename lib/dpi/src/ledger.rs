@@ -1,5 +1,5 @@
-//! What has been counted, in numbers that a process's death does not take along: of every application, of packets without a flow,
-//! and of each slot of the fast path up to where its counters have been added to an application's.
+//! Counters that survive the death of a process: of every application, of packets without a flow, and of each slot of
+//! the fast path up to where its counters have been added to an application's.
 //!
 //! | numbers | |
 //! |---|---|
@@ -7,7 +7,8 @@
 //! | then 4 for each application | flows, packets, bytes, nothing |
 //! | then 2 for each slot | packets, bytes |
 //!
-//! One process writes. Others may look at any time: a packet that is being counted may be in one sum and not yet in another.
+//! A single process writes. Other processes may read at any time: a packet that is being counted may be in one sum
+//! and not yet in another.
 
 use crate::classifier::{Outside, Total};
 use nfluid_evnf::inspector::Words;
@@ -30,11 +31,11 @@ pub enum Entry {
     Refused,
     /// Flows that were looked at again.
     Looked,
-    /// Those of them that had become something else.
+    /// Flows, of those, that had become another application.
     Changed,
     /// Flows that are remembered now.
     Flows,
-    /// Those of them that the fast path has.
+    /// Flows, of those, that the fast path has.
     Fast,
     /// How often a classifier has begun with this ledger.
     Begun,
@@ -52,7 +53,7 @@ pub enum Kind {
     NotIp,
     /// Fragments other than the first.
     Fragment,
-    /// Their headers contradict themselves.
+    /// The headers contradict each other.
     Malformed,
     /// Of flows for which there was no room.
     Full,
@@ -68,12 +69,12 @@ impl Ledger {
         HEAD + APPLICATIONS * PER_APPLICATION + slots as usize * PER_SLOT
     }
 
-    /// One that ends with the process, for no slots.
+    /// Makes a ledger that ends with the process, for no slots.
     pub fn own() -> Self {
         Ledger(Words::own(Ledger::words(0)))
     }
 
-    /// What a predecessor, or somebody else, counts in.
+    /// Opens a ledger on the words that a predecessor, or another process, counts in.
     pub fn of(words: Words) -> Self {
         Ledger(words)
     }
@@ -122,7 +123,7 @@ impl Ledger {
         self.add(from, minus);
     }
 
-    /// What a slot has counted since this was asked the last time; `now`: since the table was made.
+    /// Returns the counts of a slot since the last call for it; `now`: since the table was made.
     pub(crate) fn settle(&self, slot: u32, now: Counts) -> Counts {
         let at = HEAD + APPLICATIONS * PER_APPLICATION + slot as usize * PER_SLOT;
         let since = Counts {
@@ -192,6 +193,7 @@ mod tests {
         assert_eq!(ledger.without_flow().not_ip, Total::default());
     }
 
+    // promise: 15.28
     #[test]
     fn a_slot_gives_what_came_since_the_last_time() {
         let ledger = Ledger::of(Words::own(Ledger::words(2)));

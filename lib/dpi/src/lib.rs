@@ -1,8 +1,8 @@
 //! Deep packet inspection: what flows carry, found out by nDPI from their first packets, with a fast path in XDP for those that
 //! are decided (`docs/adr/0020-edpi.md`).
 //!
-//! [`classifier`] alone classifies what it is shown. [`inspector`] is fed by the fast path and tells it what to do with the rest of
-//! each flow.
+//! [`classifier`] alone classifies the packets that it is given. [`inspector`] is fed by the fast path and directs
+//! its treatment of the rest of each flow.
 
 pub mod classifier;
 pub mod headers;

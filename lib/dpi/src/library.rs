@@ -17,14 +17,14 @@ pub struct LibraryError {
     why: String,
 }
 
-/// What is known of a flow.
+/// The result for a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What it is.
+    /// The application.
     pub application: Application,
-    /// That was guessed by its ports or addresses, not read in it.
+    /// True if the application was guessed by ports or addresses, not read in a packet.
     pub guessed: bool,
-    /// Further packets may tell more.
+    /// True if further packets may show more.
     pub more: bool,
 }
 
@@ -38,7 +38,7 @@ impl Answer {
         1 << 63 | u64::from(self.guessed) << 32 | u64::from(master) << 16 | u64::from(application)
     }
 
-    /// What [`Answer::to_note`] has made. None: nobody has.
+    /// Reads the note that [`Answer::to_note`] has made. `None`: the note has another writer.
     pub(crate) fn of_note(note: u64) -> Option<Self> {
         (note >> 63 == 1).then_some(Answer {
             application: Application {
@@ -54,9 +54,9 @@ impl Answer {
 /// An application by nDPI's numbers; 0 stands for unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Application {
-    /// What carries it (TLS, HTTP), if that is something else.
+    /// The protocol that carries the application (TLS, HTTP), if it is another one.
     pub master: u16,
-    /// What it is.
+    /// The application.
     pub application: u16,
 }
 
@@ -127,7 +127,7 @@ pub struct Library {
     module: Arc<Module>,
 }
 
-/// What nDPI remembers of a flow.
+/// nDPI's state of a flow.
 #[derive(Debug)]
 pub struct Conversation {
     flow: *mut ShimFlow,
@@ -181,7 +181,7 @@ impl Library {
         })
     }
 
-    /// What it says of its version.
+    /// Returns the library's version text.
     pub fn version(&self) -> String {
         // SAFETY: the module is open; it ends with zero, and stays as long as the library.
         unsafe { text(shim_version(self.module.0)) }.unwrap_or_default()
@@ -228,7 +228,7 @@ impl Library {
         })
     }
 
-    /// What a flow was or is taken for, of which no packet will be shown anymore.
+    /// Returns nDPI's last guess about a flow of which no packet will be shown any more.
     pub fn give_up(&mut self, at: &mut Conversation) -> Answer {
         self.answer(at, |module, flow, answer| {
             // SAFETY: module and flow belong together.
@@ -266,7 +266,7 @@ impl Library {
 /// A copy of the text.
 ///
 /// # Safety
-/// It is null or ends with zero.
+/// The pointer is null, or the text ends with zero.
 unsafe fn text(at: *const c_char) -> Option<String> {
     if at.is_null() {
         return None;
@@ -280,6 +280,7 @@ mod tests {
     use super::{Answer, Application, LIBRARY, Library};
     use std::process::Command;
 
+    // promise: 15.26
     #[test]
     fn what_is_not_there_is_said() {
         let error = Library::open_file("libndpi.so.there-is-none").expect_err("there is none");
@@ -289,6 +290,7 @@ mod tests {
         assert!(Library::open_file("a\0b").is_err());
     }
 
+    // promise: 15.26
     #[test]
     fn another_version_is_refused() {
         if Library::open().is_err() {
@@ -333,7 +335,7 @@ mod tests {
                 .args([&library, &source])
                 .status();
             assert!(compiled.expect("it starts").success());
-            // Another name each time: a library that is loaded stays.
+            // Each copy has another name: a library that is loaded stays.
             let own = folder.path().join(format!("{}.so", functions.len()));
             std::fs::rename(&library, &own).expect("renamed");
             let error = Library::open_file(own.to_str().expect("a path")).expect_err("another");

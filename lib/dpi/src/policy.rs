@@ -1,17 +1,17 @@
-//! What becomes of a flow once it is known what it carries.
+//! Treatment of a flow once its application is known.
 
 use crate::classifier::Flow;
 use nfluid_evnf::inspector::Action;
 use std::collections::HashMap;
 
-/// What becomes of a flow that is decided.
+/// Treatment of a decided flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// It goes on as before: the kernel has its packets, the classifier copies of them.
+    /// The flow goes on as before: the kernel has its packets, the classifier copies of them.
     Inspect,
     /// The fast path has it.
     Fast {
-        /// What becomes of its packets.
+        /// The action on the flow's packets.
         action: Action,
         /// The DSCP that they get.
         dscp: Option<u8>,
@@ -42,12 +42,12 @@ pub enum When {
     Never,
 }
 
-/// What becomes of an application's flows.
+/// Rule for an application's flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// Until then they are inspected.
     pub when: When,
-    /// What becomes of them then.
+    /// The treatment of flows that match.
     pub treatment: Treatment,
 }
 
@@ -74,12 +74,12 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// What becomes of a flow that is decided.
+    /// Returns the treatment of a decided flow.
     pub fn decide(&self, flow: &Flow) -> Treatment {
         let known = flow.application();
         let own = self.by_application.get(&known.application);
         let rule = own.or_else(|| self.by_application.get(&known.master));
-        // What was an elephant stays one.
+        // A flow that was an elephant stays an elephant.
         let size = if flow.is_taken_over() {
             u64::MAX
         } else {

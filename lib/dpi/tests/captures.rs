@@ -51,6 +51,7 @@ fn capture_of(frame: &[u8], path: &Path) {
 }
 
 /// Catches: frames that are no plain IP, or contradict themselves, counted otherwise than by the reference.
+// promise: 15.72
 #[test]
 fn odd_and_malformed_frames_are_classified_as_by_ndpireader() {
     if let Some(why) = why_not() {
@@ -114,6 +115,7 @@ fn odd_and_malformed_frames_are_classified_as_by_ndpireader() {
     assert!(differ.is_empty(), "ours, ndpiReader's:\n{differ}");
 }
 
+// promise: 15.21
 #[test]
 fn real_traffic_is_classified_as_by_ndpireader() {
     let skip = |why: &str| println!("SKIPPED real_traffic_is_classified_as_by_ndpireader: {why}");
@@ -155,7 +157,7 @@ fn reader_version() -> Option<String> {
     line.map(|version| version.trim().to_owned())
 }
 
-/// What it writes of protocols: name, packets, bytes, flows.
+/// Returns the program's figures of protocols: name, packets, bytes, flows.
 fn reader(capture: &Path) -> ByName {
     let folder = tempfile::tempdir().expect("a folder");
     let results = folder.path().join("results");

@@ -1,12 +1,14 @@
 //! Fast paths in a row on one interface.
 //!
-//! The first is attached; each calls the one behind it by a tail call. What a member lets pass by the fast path (the firewall:
-//! accepted by all rules; the balancer: of no service) goes on to the next; what it hands up goes to the kernel at once, and no
-//! member behind it sees it. Behind the last one it is the kernel's.
+//! The first member is attached; each member calls the one behind it by a tail call. A packet that passes a member by
+//! the fast path (the firewall: accepted by all rules; the balancer: of no service) goes on to the next member; a
+//! packet that a member hands up goes to the kernel at once, and no member behind it sees the packet. Behind the last
+//! member the packet is the kernel's.
 //!
-//! **Order within a flow.** Which path a packet takes follows from its headers and the tables, never from its content: so packets
-//! of a flow take the same one, in the order in which they came, until a table or a member changes. What was handed up before
-//! that is not overtaken as long as the kernel handles at once what it is handed (`docs/adr/0018-evnf-chains.md`).
+//! **Order within a flow.** The path of a packet follows from its headers and the tables, never from its content: so
+//! packets of a flow take the same path, in the order in which they came, until a table or a member changes. Packets
+//! that were handed up before that are not overtaken as long as the kernel handles handed-up packets at once
+//! (`docs/adr/0018-evnf-chains.md`).
 
 use crate::hook::Hook;
 use crate::load::{Fast, LoadError, Run, because};
@@ -17,10 +19,11 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "chain";
 /// Most members: the kernel follows 33 tail calls.
 pub const MEMBERS_MAX: usize = 32;
-/// What pins of successors are called, before their number.
+/// The name of successors' pins, before their number.
 const PIN: &str = "next";
 
-/// A fast path as a part of one chain. It shares its tables with what it is of; it may have more such parts, in other chains.
+/// A fast path as a part of a chain. The part shares its tables with the fast path, which may have more such parts,
+/// in other chains.
 #[derive(Debug)]
 pub struct Member {
     fast: Fast,
@@ -60,13 +63,13 @@ impl Member {
 
     fn unpin(&mut self) {
         if let Some(pin) = self.pin.take() {
-            // Who comes after this process takes away what is left.
+            // A pin that stays is removed by the process that comes after this one.
             let _left = std::fs::remove_file(pin);
         }
     }
 }
 
-/// Members in their order, as one program. Detached when dropped, unless somebody else has attached it.
+/// Members in their order, as one program. Detached when dropped, unless another owner has attached it.
 #[derive(Debug)]
 pub struct Chain {
     /// Before the members: it goes first.
@@ -87,8 +90,9 @@ impl Chain {
         Self::within(members, None)
     }
 
-    /// The same, which goes on when the process ends, if its first member is held on the interface: the members' successors are
-    /// kept in a folder of a BPF file system. What an earlier chain has left there stays, see [`Chain::take_over`].
+    /// Makes a chain that goes on when the process ends, if its first member is held on the interface: the members'
+    /// successors are kept in a folder of a BPF file system. Pins of an earlier chain there stay, see
+    /// [`Chain::take_over`].
     ///
     /// # Errors
     /// As [`Chain::new`]; nothing is left then.
@@ -146,7 +150,8 @@ impl Chain {
         replaced
     }
 
-    /// The same where somebody else has attached the first member: `hold` puts another in its place.
+    /// Attaches the chain where another owner has attached the first member: `hold` puts another program in its
+    /// place.
     ///
     /// # Errors
     /// As [`Chain::replace`], and those of `hold`.
@@ -193,7 +198,8 @@ impl Chain {
         replaced
     }
 
-    /// The same where somebody else has attached the first member: `hold` puts another in its place.
+    /// Replaces the chain where another owner has attached the first member: `hold` puts another program in its
+    /// place.
     ///
     /// # Errors
     /// As [`Chain::replace_all`], and those of `hold`.
@@ -212,9 +218,10 @@ impl Chain {
         Ok(())
     }
 
-    /// Says which interfaces of its namespace have an other end that can be given packets directly: all of kind veth whose other
-    /// end is in another namespace, by their numbers. An XDP program or a queueing discipline for what comes in there
-    /// does not see these packets, programs at tc there do. Who is not named gets packets in the usual way. XDP needs not know.
+    /// Enters the interfaces of the namespace whose other end can be given packets directly: all of kind veth whose
+    /// other end is in another namespace, by their numbers. An XDP program or a queueing discipline for packets that
+    /// come in there does not see these packets, programs at tc there do. Interfaces that are not entered get packets
+    /// in the usual way. XDP needs no such entry.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -43,7 +43,7 @@ impl Handed {
         })
     }
 
-    /// The same by another descriptor.
+    /// Duplicates the descriptor.
     pub fn try_clone(&self) -> Result<Self, LoadError> {
         let fd = self.fd.try_clone();
         Ok(Handed {
@@ -144,7 +144,7 @@ pub(crate) fn open_read_only(pin: &Path) -> Result<OwnedFd, LoadError> {
         file_flags: libbpf_sys::BPF_F_RDONLY,
         ..Default::default()
     };
-    // SAFETY: the name ends with zero; what the call returns is an open descriptor of nobody's.
+    // SAFETY: the name ends with zero; the call returns an open descriptor that has no other owner.
     unsafe {
         let fd = libbpf_sys::bpf_obj_get_opts(name.as_ptr(), &raw const options);
         answer(fd.min(0), "opening it")?;
@@ -181,7 +181,7 @@ impl Words {
         Words(Memory::Own((0..count).map(|_| AtomicU64::new(0)).collect()))
     }
 
-    /// Those of an array of 64-bit numbers that can be mapped.
+    /// The errors of an array of 64-bit numbers that can be mapped.
     ///
     /// # Errors
     /// When it is none, or the kernel refuses.
@@ -212,7 +212,7 @@ impl Words {
     fn all(&self) -> &[AtomicU64] {
         match &self.0 {
             Memory::Own(words) => words,
-            // SAFETY: so many are mapped as long as this lives; whoever else writes to them does so in whole words.
+            // SAFETY: so many words are mapped as long as this value lives; other writers write whole words.
             Memory::Mapped(at, count) => unsafe { std::slice::from_raw_parts(at.as_ptr(), *count) },
         }
     }
@@ -228,7 +228,7 @@ impl Words {
         word.map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Another number in its place.
+    /// Replaces the number at a place.
     pub fn set(&self, at: usize, value: u64) {
         if let Some(word) = self.all().get(at) {
             word.store(value, Ordering::Relaxed);
@@ -244,7 +244,7 @@ impl Words {
 impl Drop for Words {
     fn drop(&mut self) {
         if let Memory::Mapped(at, count) = self.0 {
-            // SAFETY: this has mapped it, and nobody has a reference to it any more.
+            // SAFETY: this value has made the mapping, and no reference to it is left.
             let unmapped = unsafe { munmap(at.as_ptr().cast(), count * WORD_BYTES) };
             debug_assert!(unmapped.is_ok());
         }
@@ -256,12 +256,12 @@ type Take<'a> = Box<dyn FnMut(&[u8]) -> bool + Send + 'a>;
 /// A reader of a ring.
 pub(crate) struct Ring<'a> {
     ring: NonNull<libbpf_sys::ring_buffer>,
-    /// Whom records are given to; a box's.
+    /// The receiver of the records; owned by a box.
     take: *mut Take<'a>,
     _fd: OwnedFd,
 }
 
-// SAFETY: nothing of libbpf's ring belongs to a thread, and whom records are given to may go along with it.
+// SAFETY: no part of libbpf's ring belongs to a thread, and the receiver of the records may move with it.
 unsafe impl Send for Ring<'_> {}
 
 impl<'a> Ring<'a> {
@@ -283,7 +283,7 @@ impl<'a> Ring<'a> {
         };
         let Some(ring) = NonNull::new(ring) else {
             let why = std::io::Error::last_os_error();
-            // SAFETY: it is the box's, and nobody else has it.
+            // SAFETY: the pointer is the box's, and no other code has it.
             drop(unsafe { Box::from_raw(take) });
             return Err(because(PROGRAM, failed)(why));
         };
@@ -294,14 +294,15 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Waits for records and hands them over, until there are no more or it is told to stop; says how it has ended, as libbpf does.
+    /// Waits for records and hands them over, until there are no more or a stop is requested. Returns libbpf's
+    /// result.
     pub fn poll(&self, patience: Duration) -> i32 {
         let ms = c_int::try_from(patience.as_millis()).unwrap_or(c_int::MAX);
         // SAFETY: the ring is there.
         unsafe { libbpf_sys::ring_buffer__poll(self.ring.as_ptr(), ms) }
     }
 
-    /// The same with what is there.
+    /// Hands over the records that are there, without waiting.
     pub fn consume(&self) -> i32 {
         // SAFETY: the ring is there.
         unsafe { libbpf_sys::ring_buffer__consume(self.ring.as_ptr()) }
@@ -325,7 +326,7 @@ unsafe extern "C" fn hand_over(
     record: *mut c_void,
     size: libbpf_sys::size_t,
 ) -> c_int {
-    // SAFETY: see above; nobody else has it while libbpf calls.
+    // SAFETY: see above; no other code has the receiver while libbpf calls.
     let take = unsafe { &mut *to.cast::<Take<'_>>() };
     // SAFETY: see above; it stays as it is until this returns.
     let record = unsafe { std::slice::from_raw_parts(record.cast::<u8>(), size as usize) };

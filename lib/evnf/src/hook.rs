@@ -1,7 +1,7 @@
 //! Where in the kernel fast paths are put in the way of packets.
 //!
-//! One source serves both hooks (`bpf/evnf/hook.h`), with the same tables: a balancer can be in the driver of a network card and
-//! at the ingress of tc on containers' interfaces at once, and knows its connections in both places.
+//! A single source serves both hooks (`bpf/evnf/hook.h`), with the same tables: a balancer can be in the driver of a
+//! network card and at the ingress of tc on containers' interfaces at once, and knows its connections in both places.
 
 use libbpf_rs::{AsRawLibbpf, Link, ProgramMut, libbpf_sys};
 use std::io;
@@ -15,12 +15,12 @@ pub enum Hook {
     Xdp,
     /// XDP, entered by a tail call from a part of libxdp's dispatcher, which others' programs are in too.
     Component,
-    /// The ingress of tc: packets are socket buffers. Those of another namespace on this host are that already, and stay as they
-    /// are, with several segments in one and checksums that are computed later or never; XDP would have them copied.
-    /// Other programs can be there too. From Linux 6.6 on.
+    /// The ingress of tc: packets are socket buffers. Packets of another namespace on this host are socket buffers
+    /// already, and stay as they are, with several segments in one and checksums that are computed later or never;
+    /// XDP would have them copied. Other programs can be there too. From Linux 6.6 on.
     Tc,
-    /// The egress of tc: what an interface sends, whoever has made it, as the last thing before its queue. The kernel's rules,
-    /// where it was asked for them, have been met before.
+    /// The egress of tc: packets that an interface sends, whatever their origin, as the last step before its queue.
+    /// The kernel's rules, where they apply, come before.
     Egress,
 }
 
@@ -54,24 +54,24 @@ impl Objects {
     }
 }
 
-/// What became of a packet.
+/// The treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It goes on to the kernel.
+    /// The packet goes on to the kernel.
     Pass,
-    /// It was dropped.
+    /// The packet was dropped.
     Drop,
-    /// It was sent on.
+    /// The packet was sent on.
     Send,
 }
 
 impl Hook {
-    /// Whether it is in front of the kernel's stack, where packets are not yet socket buffers.
+    /// Returns true if the hook is in front of the kernel's stack, where packets are not yet socket buffers.
     pub fn is_xdp(self) -> bool {
         matches!(self, Hook::Xdp | Hook::Component)
     }
 
-    /// What a program's return value means there.
+    /// Returns the meaning of a program's return value at this hook.
     pub(crate) fn action(self, returned: u32) -> Action {
         let (drop, pass) = match self {
             Hook::Xdp | Hook::Component => (XDP_DROP, XDP_PASS),
@@ -84,7 +84,7 @@ impl Hook {
         }
     }
 
-    /// Puts a program on an interface of the calling thread's namespace. It stays until the link is dropped.
+    /// Puts a program on an interface of the calling thread's namespace. The program stays until the link is dropped.
     pub(crate) fn attach(self, program: &ProgramMut<'_>, interface: i32) -> io::Result<Link> {
         match self {
             Hook::Xdp => program
@@ -109,14 +109,14 @@ fn attach_tcx(program: &ProgramMut<'_>, interface: i32) -> io::Result<Link> {
     let Some(link) = NonNull::new(link) else {
         let error = io::Error::last_os_error();
         return Err(match error.raw_os_error() {
-            // What an older kernel says to a kind of link that it does not know.
+            // The answer of an older kernel for a kind of link that it does not know.
             Some(EINVAL) => io::Error::other(format!(
                 "{error}: programs at tc are held by links, which takes Linux 6.6; use XDP here"
             )),
             _ => error,
         });
     };
-    // SAFETY: libbpf has just made the link for us; nobody else frees it.
+    // SAFETY: libbpf has just made the link for us; no other code frees it.
     Ok(unsafe { Link::from_ptr(link) })
 }
 
@@ -138,6 +138,7 @@ pub(crate) fn context_of_segments(bytes: u32) -> [u8; CONTEXT_BYTES] {
 mod tests {
     use super::{Action, Hook};
 
+    // promise: 15.61
     #[test]
     fn the_same_number_means_another_thing_at_another_hook() {
         assert_eq!(Hook::Xdp.action(2), Action::Pass);

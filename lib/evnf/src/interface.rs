@@ -21,7 +21,7 @@ pub(crate) fn index(interface: &str) -> io::Result<i32> {
 pub(crate) fn occupant(own: BorrowedFd<'_>, index: i32) -> Option<String> {
     let id = Xdp::new(own).query_id(index, XdpFlags::NONE).ok()?;
     let known = ProgInfoIter::default().find(|program| program.id == id);
-    // It may have gone meanwhile.
+    // The program may have gone meanwhile.
     let name = known.map_or_else(String::new, |program| {
         program.name.to_string_lossy().into_owned()
     });

@@ -38,19 +38,19 @@ impl LoadError {
     }
 }
 
-/// What was counted.
+/// Counted packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets.
     pub packets: u64,
-    /// Their bytes, with Ethernet headers.
+    /// The bytes of the packets, with Ethernet headers.
     pub bytes: u64,
 }
 
 /// A run on one packet.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What became of it.
+    /// The treatment of the packet.
     pub action: Action,
     /// The packet afterwards.
     pub packet: Vec<u8>,
@@ -62,7 +62,7 @@ pub struct Run {
 pub struct Fast {
     object: Object,
     program: &'static str,
-    /// What it was loaded from.
+    /// The objects that the program was loaded from.
     source: Objects,
     hook: Hook,
 }
@@ -134,7 +134,7 @@ impl Fast {
         })
     }
 
-    /// The same program once more, at a hook, with the same tables but a successor of its own.
+    /// Loads the program once more, at a hook, with the same tables but a successor of its own.
     pub(crate) fn again(&self, hook: Hook) -> Result<Self, LoadError> {
         Fast::load_at(hook, self.source, self.program, |map| {
             let name = map.name().to_string_lossy().into_owned();
@@ -152,8 +152,8 @@ impl Fast {
         self.hook
     }
 
-    /// Attaches it to an interface of the calling thread's network namespace, at XDP natively where the driver can. It stays until
-    /// the link is dropped.
+    /// Attaches the program to an interface of the calling thread's network namespace, at XDP natively where the
+    /// driver can. The program stays until the link is dropped.
     ///
     /// # Errors
     /// When there is no such interface, or, at XDP, another program is there; it is named.
@@ -192,15 +192,15 @@ impl Fast {
                 self.enter(NEXT, &key, &program.to_ne_bytes())
             }
             None => {
-                // That there was none is what is wanted.
+                // An absent entry is the wanted result.
                 let _absent = self.map(NEXT)?.delete(&key);
                 Ok(())
             }
         }
     }
 
-    /// Says which interfaces' other ends can be given packets directly: those of kind veth whose other end is in another
-    /// namespace; nobody else. XDP needs not know.
+    /// Enters the interfaces whose other ends can be given packets directly: interfaces of kind veth whose other end
+    /// is in another namespace, and no others. XDP needs no such entry.
     pub(crate) fn set_peers(&self, interfaces: &[u32]) -> Result<(), LoadError> {
         if self.hook.is_xdp() {
             return Ok(());
@@ -220,7 +220,8 @@ impl Fast {
         Ok(())
     }
 
-    /// Keeps its successor at a path on a BPF file system, where nothing is: it forgets that one when nobody holds it.
+    /// Keeps the program's successor at a path on a BPF file system, where no file is: the map forgets the successor
+    /// when no process holds the map.
     pub(crate) fn pin_next(&mut self, path: &Path) -> Result<(), LoadError> {
         let mut maps = self.object.maps_mut();
         let next = maps.find(|map| map.name() == NEXT);

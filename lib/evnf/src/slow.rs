@@ -1,7 +1,8 @@
 //! A slow path of its own for a fast path: a tap, between the fast path and the kernel's stack (`docs/adr/0027-slow-path.md`).
 //!
-//! What the fast path hands up goes into the tap, where a program reads it. What a program puts into that tap, or into another
-//! one, goes on as if it had come in where the fast path is ([`Direction::Inward`]), or out there ([`Direction::Outward`]).
+//! Packets that the fast path hands up go into the tap, where a program reads them. Packets that a program puts into
+//! that tap, or into another one, go on as if they had come in where the fast path is ([`Direction::Inward`]), or out
+//! there ([`Direction::Outward`]).
 //!
 //! **Order within a flow.** A packet does not overtake an earlier one of its flow that is in the slow path, whatever becomes of
 //! the rules meanwhile, as long as the slow path keeps the order of a flow's packets and leaves its addresses as they are.
@@ -30,10 +31,10 @@ const DOOR: &str = "evnf_slow";
 
 /// How long a flow that may go fast waits for its packets in the slow path.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// What has not come out of a slow path for so long never will.
+/// The time after which a packet that has not come out of a slow path counts as lost.
 pub const LOST: Duration = Duration::from_secs(10);
 
-/// What became of packets between a fast path and its slow path (`enum evnf_slow_exit`).
+/// The result of packets between a fast path and its slow path (`enum evnf_slow_exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SlowExit {
     /// The fast path accepts it, but earlier ones of its flow are in the slow path: handed up.
@@ -80,10 +81,10 @@ pub struct SlowTables {
     lost: Duration,
 }
 
-/// What a fast path and the way back have in common.
+/// The tables that a fast path and the return path share.
 #[derive(Debug)]
 pub struct SlowPath {
-    /// It holds the tables; it is on no interface.
+    /// The program that holds the tables; it is on no interface.
     holder: Fast,
     tables: SlowTables,
 }
@@ -125,7 +126,7 @@ impl SlowPath {
         self
     }
 
-    /// Its tables.
+    /// Returns the tables of the slow path.
     pub fn tables(&self) -> SlowTables {
         self.tables.clone()
     }
@@ -146,10 +147,10 @@ impl SlowPath {
         Fast::load_at(Hook::Tc, OBJECTS, PROGRAM, prepare).map(Back)
     }
 
-    /// What has become of packets since its tables were made.
+    /// Returns the exits of packets since the tables were made.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn exits(&self) -> Result<Vec<(SlowExit, Counts)>, LoadError> {
         self.holder.counts_of(EXITS, &SlowExit::ALL)
     }
@@ -252,7 +253,7 @@ pub fn number_of(interface: &str) -> Option<u32> {
     u32::try_from(number).ok()
 }
 
-/// What the pin of a table is called; nothing: it is not pinned.
+/// Returns the name of a table's pin; `None`: the table is not pinned.
 fn pin_name(map: &str) -> Option<&'static str> {
     match map {
         FLOWS => Some("slow_flows"),

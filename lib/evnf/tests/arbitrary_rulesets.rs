@@ -16,6 +16,7 @@ fn most_seeds_are_rule_sets() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    // promise: 15.73
     #[test]
     fn rule_sets_of_anybody(bytes in mutation::near_the_seeds_of("nft")) {
         exercise::ruleset(&bytes);

@@ -492,6 +492,7 @@ mod tests {
         InterfaceChain::new(&place, Direction::Ingress, &paths)
     }
 
+    // promise: 15.16
     #[test]
     fn nobody_gets_what_a_missing_member_before_it_would_have_had_a_say_in() {
         let mut chain = chain();
@@ -514,6 +515,7 @@ mod tests {
         chain.remove().expect("its record is ours");
     }
 
+    // promise: 15.17
     #[test]
     fn what_cannot_be_written_down_is_not_done() {
         let mut chain = chain();

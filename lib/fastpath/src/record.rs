@@ -130,6 +130,7 @@ impl Numbers {
 mod tests {
     use super::*;
 
+    // promise: 15.13
     #[test]
     fn the_number_of_a_server_that_is_gone_is_given_away_last() {
         let mut numbers = Numbers::default();

@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(read[1].plots[0].series[0].points.len(), 1);
     }
 
+    // promise: 13.6
     #[test]
     fn a_damaged_file_is_named() {
         let (folder, results) = folder();

@@ -125,7 +125,7 @@ pub enum StateError {
     /// The stream fails, or the time for it was over.
     #[error("reading its state")]
     Io(#[source] io::Error),
-    /// Its length is more than can be moved.
+    /// The length is more than can be moved.
     #[error("its state has {0} bytes, more than the {SAVED_BYTES_MAX} that can be moved")]
     TooLong(u64),
     /// The stream ends before the state's length.
@@ -160,6 +160,7 @@ mod tests {
     use serde_json::json;
 
     // Catches: the length of an answer is bounded and its values are not.
+    // promise: 7.42
     #[test]
     fn an_answer_that_would_fill_the_memory_is_refused() {
         let list = |object: &str, count: usize| {
@@ -177,6 +178,7 @@ mod tests {
         assert!(matches!(why, AnswerError::TooManyValues), "{why}");
     }
 
+    // promise: 7.43
     #[test]
     fn an_error_without_a_reason_says_so() {
         let said = |answer: Value| {
@@ -192,6 +194,7 @@ mod tests {
         }
     }
 
+    // promise: 7.43
     #[test]
     fn whatever_is_answered_names_addresses_or_none() {
         let mut answer = json!({ "addresses": [[0, [2, 0, 0, 0, 0, 1]], [1, [2, 0, 0, 0, 0, 2]]] });

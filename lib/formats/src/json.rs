@@ -1,4 +1,4 @@
-//! JSON of strangers, with a bound on the number of its values.
+//! JSON from untrusted writers, with a bound on the number of its values.
 //!
 //! A bound in bytes is not enough: `{"":0},` is an object of some hundred bytes in memory, so that a few MB of text would take
 //! hundreds.
@@ -95,6 +95,7 @@ mod tests {
         assert_eq!(read::<Value>(text.as_bytes()).expect("one value"), rules);
     }
 
+    // promise: 7.43
     #[test]
     fn numbers_are_read_to_their_last_digit() {
         // Without the parser's feature `float_roundtrip` several of them are read as a neighbour.

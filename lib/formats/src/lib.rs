@@ -1,4 +1,4 @@
-//! Formats that strangers write and the daemon reads.
+//! Formats that untrusted parties write and the daemon reads.
 //!
 //! | module | who writes it | what it is |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What two daemons say to each other: a kind (1 byte), a length (4, little-endian), and so many bytes.
+//! Messages between two daemons: a kind (1 byte), a length (4, little-endian), and so many bytes.
 //!
 //! The source speaks first, and each of its words has one answer, but for frames. No length in it allocates anything: bytes
 //! are kept as they come, and a message longer than its kind may be is refused before the first of them.
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 
-/// What this version speaks.
+/// The protocol version of this program.
 pub const PROTOCOL: u32 = 2;
 /// Longest message of a kind that carries no state, in bytes.
 pub const TEXT_MAX: usize = 4 << 20;
@@ -34,7 +34,7 @@ pub enum MessageError {
     /// A message that comes is longer than a message of its kind may be.
     #[error("a message of {length} bytes, where {most} are the most")]
     TooLong {
-        /// Its length by its head.
+        /// The length by the message's head.
         length: usize,
         /// The most bytes that a message of its kind may have.
         most: usize,
@@ -44,7 +44,7 @@ pub enum MessageError {
     TooLongToWrite {
         /// The message.
         name: &'static str,
-        /// Its length.
+        /// The length of the message.
         length: usize,
         /// The most bytes that a message of its kind may have.
         most: usize,
@@ -52,10 +52,10 @@ pub enum MessageError {
     /// The other end has gone within a message.
     #[error("the connection was cut")]
     Cut,
-    /// Its bytes mean nothing.
+    /// The bytes of the message mean nothing.
     #[error("message {kind} is not understood")]
     NotUnderstood {
-        /// Its kind.
+        /// The kind of the message.
         kind: u8,
         /// The reason.
         source: JsonError,
@@ -83,7 +83,7 @@ impl From<io::Error> for MessageError {
     }
 }
 
-/// What is to be moved.
+/// The instance that is to be moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     /// The protocol; whatever else there is depends on it.
@@ -94,13 +94,13 @@ pub struct Hello {
     pub name: String,
     /// A deployment with the instance, and its flavor, if that is the deployment's own.
     pub document: Value,
-    /// One with its links and chains.
+    /// The document of the instance with its links and chains.
     pub wires: Value,
     /// The names of its chains.
     pub chains: Vec<String>,
 }
 
-/// What became of the entries of a state, or of frames.
+/// Result of restoring the entries of a state, or frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// Entries that were taken over.
@@ -114,7 +114,7 @@ pub struct Taken {
 pub struct Refusal {
     /// In words.
     pub why: String,
-    /// What to do.
+    /// The remedy.
     #[serde(default)]
     pub remedy: String,
 }
@@ -128,7 +128,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// One word of the conversation.
+/// A message of the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// Source: make this.
@@ -187,7 +187,7 @@ impl Message {
         }
     }
 
-    /// Its name, for errors.
+    /// Returns the name of the message, for errors.
     pub fn name(&self) -> &'static str {
         match self {
             Message::Hello(_) => "hello",
@@ -212,7 +212,7 @@ impl Message {
     /// Writes it.
     ///
     /// # Errors
-    /// It is too long, or the other end does not take it.
+    /// The message is too long, or the other end does not take it.
     pub fn write(&self, to: &mut impl Write) -> Result<(), MessageError> {
         let text;
         let bytes: &[u8] = match self {
@@ -417,6 +417,7 @@ mod tests {
     }
 
     /// Catches: a kind of message without a bound of its length.
+    // promise: 5.38
     #[test]
     fn a_length_that_lies_is_refused_before_a_byte_is_read() {
         for kind in 0..=255 {
@@ -449,6 +450,7 @@ mod tests {
         bytes
     }
 
+    // promise: 7.43
     #[test]
     fn a_hello_that_would_fill_the_memory_is_refused() {
         let objects = vec![r#"{"":0}"#; json::VALUES_MAX / 3 + 1].join(",");

@@ -33,10 +33,10 @@ pub enum SavedError {
     /// The bytes do not begin as a saved instance.
     #[error("this is no saved instance of nfluid")]
     Foreign,
-    /// Another version has written it.
+    /// Another version has written the image.
     #[error("the saved instance is of format {0}, this version reads format {FORMAT}")]
     Format(u16),
-    /// Its checksum is not that of its bytes.
+    /// The checksum is not that of the bytes.
     #[error("the saved instance is damaged or not whole: its checksum is wrong")]
     Damaged,
     /// The bytes end within a part.
@@ -45,13 +45,13 @@ pub enum SavedError {
     /// There are bytes behind the last part.
     #[error("there is more in it than there should be")]
     More,
-    /// Its frames are none, or one that is to be written is longer than any frame.
+    /// The frames are malformed, or a frame to be written is longer than any frame.
     #[error(transparent)]
     Frames(#[from] FramesError),
-    /// Its document cannot be read, or not be written.
+    /// The document cannot be read, or not be written.
     #[error("what it says it is")]
     Document(#[source] JsonError),
-    /// Its document has not exactly one instance.
+    /// The document has not exactly one instance.
     #[error("the saved instance is not one")]
     NotOne,
     /// The instance in the document is not a JSON object.
@@ -64,7 +64,7 @@ pub enum SavedError {
     SameAddresses(&'static str),
 }
 
-/// What there is of a saved instance.
+/// The parts of a saved instance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Image {
     /// A deployment with this instance alone, and the flavor that it has.
@@ -79,7 +79,7 @@ impl Image {
     /// As bytes.
     ///
     /// # Errors
-    /// They are too many, or a frame is none.
+    /// There are too many frames, or an entry is no frame.
     pub fn to_bytes(&self) -> Result<Vec<u8>, SavedError> {
         let document = serde_json::to_vec(&self.document)
             .map_err(|error| SavedError::Document(error.into()))?;
@@ -107,7 +107,7 @@ impl Image {
     /// From bytes.
     ///
     /// # Errors
-    /// They are no saved instance, of another format, or damaged.
+    /// The bytes are no saved instance, of another format, or damaged.
     pub fn parse(bytes: &[u8]) -> Result<Self, SavedError> {
         check_length(bytes)?;
         let mut rest = bytes.strip_prefix(MAGIC).ok_or(SavedError::Foreign)?;
@@ -159,7 +159,7 @@ impl Image {
             .and_then(Value::as_object_mut);
         let instances = instances.ok_or(SavedError::NotOne)?;
         let mut instance = instances.remove(&before).unwrap_or_default();
-        // Nothing else can be given a configuration.
+        // Only an object can be given a configuration.
         if !instance.is_object() {
             return Err(SavedError::NoObject(before));
         }
@@ -178,10 +178,11 @@ impl Image {
     }
 }
 
-/// What a clone is not to have in common with its original: the keys of its configuration under which it says its IP addresses.
+/// Checks the settings that a clone must not share with its original: the keys of the configuration that have its IP
+/// addresses.
 ///
 /// # Errors
-/// It has some.
+/// The configuration has such addresses.
 fn check_addresses(instance: &Value) -> Result<(), SavedError> {
     let nf = instance.get("nf").and_then(Value::as_str);
     let entry = nf.and_then(nfluid_nf::catalogue::find);
@@ -234,12 +235,14 @@ mod tests {
         }
     }
 
+    // promise: 5.9
     #[test]
     fn an_image_survives_the_way_through_bytes() {
         let bytes = image().to_bytes().expect("short");
         assert_eq!(Image::parse(&bytes).expect("valid"), image());
     }
 
+    // promise: 5.10
     #[test]
     fn cut_damaged_foreign_and_old_images_are_refused_with_their_reason() {
         let bytes = image().to_bytes().expect("short");
@@ -259,6 +262,7 @@ mod tests {
         assert!(why(&bytes[..bytes.len() - 20]).contains("checksum"));
     }
 
+    // promise: 5.10
     #[test]
     fn lengths_that_lie_are_refused() {
         let bytes = image().to_bytes().expect("short");
@@ -286,6 +290,7 @@ mod tests {
         bytes
     }
 
+    // promise: 7.43
     #[test]
     fn a_document_that_would_fill_the_memory_is_refused() {
         let objects = vec![r#"{"":0}"#; json::VALUES_MAX / 3 + 1].join(",");
@@ -298,6 +303,7 @@ mod tests {
         assert_eq!(one.expect("valid").name().expect("one"), "fw");
     }
 
+    // promise: 7.43
     #[test]
     fn an_instance_that_is_no_object_is_not_renamed() {
         for instance in ["7", "[]", "null", "\"fw\""] {
@@ -332,6 +338,7 @@ mod tests {
         assert_eq!(Image::parse(&bytes).expect("valid"), saved);
     }
 
+    // promise: 5.9
     #[test]
     fn a_clone_has_neither_address_nor_seed_of_the_original() {
         let mut clone = image();
@@ -342,6 +349,7 @@ mod tests {
         assert_eq!(instance["config"], json!({ "rules": "" }));
     }
 
+    // promise: 5.9
     #[test]
     fn a_clone_needs_ip_addresses_of_its_own() {
         let router = |address: &str| json!({ "addresses": { "in": [address] } });

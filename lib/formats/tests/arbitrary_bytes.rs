@@ -1,4 +1,4 @@
-//! No bytes of a stranger make the daemon panic, or are taken for what they are not.
+//! No bytes of an untrusted party make the daemon panic, or pass for a valid document.
 
 mod exercise;
 #[path = "../../../fuzz/mutation.rs"]
@@ -25,16 +25,19 @@ fn seeds_are_what_they_are_called() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
+    // promise: 7.43
     #[test]
     fn saved_instances_from_anybody(bytes in mutation::near_the_seeds_of("saved")) {
         exercise::saved(&bytes);
     }
 
+    // promise: 7.43
     #[test]
     fn messages_from_anybody(bytes in mutation::near_the_seeds_of("messages")) {
         exercise::messages(&bytes);
     }
 
+    // promise: 7.43
     #[test]
     fn answers_from_anybody(bytes in mutation::near_the_seeds_of("answers")) {
         exercise::answers(&bytes);

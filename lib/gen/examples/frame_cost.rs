@@ -1,5 +1,5 @@
-//! What a frame costs the generator and the receiver, without a port: nanoseconds of this thread's
-//! CPU time per frame, median of the repeats.
+//! Cost of a frame for the generator and the receiver, without a port: nanoseconds of this thread's CPU time per
+//! frame, median of the repeats.
 //!
 //! ```text
 //! cargo run --release -p nfluid-gen --example frame_cost
@@ -21,7 +21,7 @@ const REPEATS: usize = 9;
 
 const _: () = assert!(SLOT_SIZE >= SLOT_MIN);
 
-/// A ring of slots, as a port has, from which nobody takes the frames.
+/// A ring of slots, as a port has, without a receiver that takes the frames.
 struct Slots {
     bytes: Vec<u8>,
     lengths: Vec<usize>,

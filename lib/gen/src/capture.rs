@@ -18,7 +18,7 @@ use window::Window;
 /// Longest record taken for meant, in bytes: the largest snapshot length of libpcap.
 pub const RECORD_MAX: usize = 262_144;
 
-/// What a captured packet begins with.
+/// The first header of a captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// An Ethernet header.
@@ -45,12 +45,12 @@ impl Link {
     }
 }
 
-/// One captured frame.
+/// A captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Captured<'a> {
     /// Time of capture in nanoseconds since 1970.
     pub time_ns: u64,
-    /// What the bytes begin with.
+    /// The first header of the bytes.
     pub link: Link,
     /// Length of the frame when it was captured, in bytes.
     pub original_len: usize,
@@ -66,15 +66,15 @@ pub enum CaptureError {
     Open {
         /// Name of the file.
         file: String,
-        /// What went wrong.
+        /// The cause.
         cause: io::Error,
     },
-    /// It is no capture.
+    /// The file is no capture.
     #[error("{file}: neither pcap nor pcapng: {reason}")]
     NotACapture {
         /// Name of the file.
         file: String,
-        /// What its beginning says.
+        /// The reason, by the beginning of the file.
         reason: String,
     },
     /// A record is cut off, malformed, or of no use.
@@ -86,14 +86,14 @@ pub enum CaptureError {
         record: u64,
         /// Where it begins, in bytes from the start of the file.
         offset: u64,
-        /// What is wrong.
+        /// The defect.
         reason: String,
         /// Packets read before.
         packets: u64,
     },
 }
 
-/// What is wrong with a record; place and file are added by [`Capture`].
+/// The defect of a record; place and file are added by [`Capture`].
 type Flaw = String;
 
 #[derive(Debug)]

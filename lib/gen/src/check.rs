@@ -5,9 +5,8 @@
 //! arrival is a *duplicate* (RFC 5560) and not reordered. A frame is *lost* when it has not arrived
 //! although a later one has; a late arrival takes the loss back.
 //!
-//! Memory is bounded. Each stream remembers its last 1024 numbers: what is later than that cannot
-//! be told from a duplicate, counts as *stale*, and stays lost. Streams beyond the limit are only
-//! counted, as *untracked*.
+//! Memory is bounded. Each stream remembers its last 1024 numbers: a later frame cannot be distinguished from a
+//! duplicate, counts as *stale*, and stays lost. Streams beyond the limit are only counted, as *untracked*.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +17,7 @@ pub const WINDOW: u64 = 1024;
 
 /// Streams kept together, allocated at once.
 const PAGE: usize = 256;
-/// This many frames in a row that are all stale, one after the other, are a sender that began anew.
+/// This many frames in a row that are all stale, one after the other, come from a sender that began anew.
 const RESTART_RUN: u32 = 32;
 /// Added to 32-bit sequence numbers, so that nothing below the first one is negative.
 const SEQUENCE_OFFSET: u64 = 1 << 32;
@@ -38,11 +37,11 @@ pub struct CheckReport {
     pub reordered: u64,
     /// The largest extent of a reordered frame, in places.
     pub reorder_extent_max: u64,
-    /// Arrivals too late to be told from duplicates.
+    /// Frames that came too late to be distinguished from duplicates.
     pub stale: u64,
     /// Frames whose stream header or body changed on the way.
     pub corrupt: u64,
-    /// Frames without a stream header: somebody else's, or changed beyond recognition.
+    /// Frames without a stream header: from another sender, or changed beyond recognition.
     pub foreign: u64,
     /// Valid frames of streams beyond the limit.
     pub untracked: u64,
@@ -65,7 +64,7 @@ impl CheckReport {
         }
     }
 
-    /// Whether every frame arrived once, in order and whole.
+    /// Returns true if every frame arrived once, in order and whole.
     pub fn is_clean(&self) -> bool {
         self.lost + self.duplicates + self.reordered + self.stale + self.corrupt == 0
     }
@@ -86,7 +85,7 @@ pub struct StreamReport {
     pub reordered: u64,
 }
 
-/// What a frame turned out to be within its stream.
+/// The result of a frame within its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
     /// The first of its stream; `skipped` went before it, and `joined` says that it was running.
@@ -107,7 +106,7 @@ enum Arrival {
     Restart,
 }
 
-/// What is remembered of one stream.
+/// The record of a stream.
 #[derive(Clone, Debug, Default)]
 struct Stream {
     /// First number, offset by [`SEQUENCE_OFFSET`]; 0 as long as the stream is unused.
@@ -115,7 +114,7 @@ struct Stream {
     highest: u64,
     /// Different frames since `first`.
     unique: u64,
-    /// The same, and losses, of the times before the sender began anew.
+    /// Unique frames of the times before the sender began anew; the next field has the losses.
     unique_before: u64,
     lost_before: u64,
     duplicates: u64,

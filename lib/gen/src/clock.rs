@@ -44,7 +44,7 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A clock that moves only when told to, or when somebody waits. Clones share the time.
+/// A clock that moves only when it is set, or when a caller waits. Clones share the time.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     now_ns: Arc<AtomicU64>,

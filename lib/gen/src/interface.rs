@@ -129,7 +129,7 @@ impl InterfaceSender {
         })
     }
 
-    /// One system call for the frames from `first` on. Returns how many are done with.
+    /// Makes a system call for the frames from `first` on. Returns how many are done with.
     fn send_from(&mut self, first: usize) -> Result<usize, IoError> {
         let slices: ArrayVec<[IoSlice<'_>; 1], BATCH_MAX> = self.buffers[first..]
             .iter()
@@ -147,8 +147,8 @@ impl InterfaceSender {
         match outcome {
             Ok(results) => Ok(results.count()),
             Err(Errno::EINTR) => Ok(0),
-            // The kernel tells of the first frame only, so one behind it that finds the queue full
-            // is tried once more, as the first of the next call.
+            // The kernel reports the error of the first frame only, so a frame behind it that finds the queue full is
+            // tried once more, as the first of the next call.
             Err(Errno::ENOBUFS | Errno::EAGAIN) => {
                 self.dropped += 1;
                 Ok(1)
@@ -260,7 +260,7 @@ impl InterfaceReceiver {
         self.oversized
     }
 
-    /// One system call for up to `max` frames, into the buffers from the first on.
+    /// Makes a system call for up to `max` frames, into the buffers from the first on.
     fn receive_batch(&mut self, max: usize) -> nix::Result<ArrayVec<Arrival, BATCH_MAX>> {
         let interface_index = self.interface_index;
         let mut slices = self
@@ -298,14 +298,14 @@ impl InterfaceReceiver {
     }
 }
 
-/// What a buffer holds after a system call.
+/// The content of a buffer after a system call.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
     /// A frame of this many bytes.
     Frame(usize),
     /// The beginning of a frame that did not fit.
     Cut,
-    /// Something that did not arrive at this interface.
+    /// A frame that did not arrive at this interface.
     NotOurs,
 }
 

@@ -1,5 +1,5 @@
-//! What the traffic library asks of whatever carries its frames: a ring port, a network interface,
-//! a queue in memory.
+//! The interface between the traffic library and a carrier of its frames: a ring port, a network interface, a queue
+//! in memory.
 //!
 //! A frame is the bytes from the Ethernet destination on, without preamble and without FCS; every
 //! size in this crate is counted that way. Frames are written and read where they lie: a sender
@@ -18,7 +18,7 @@ pub const FRAME_MAX: usize = 2032;
 /// Most frames handed over or taken at once.
 pub const BATCH_MAX: usize = 256;
 
-/// Something that takes frames.
+/// A port that takes frames.
 pub trait Sender {
     /// Lends up to `count` free slots one after the other to `fill`, which gets the position in
     /// this call (0, 1, ..) and at least [`SLOT_MIN`] bytes, writes a frame and returns its length
@@ -51,14 +51,14 @@ pub trait Sender {
         false
     }
 
-    /// Frames that this side took and then could not hand over, since it was opened. They have not
+    /// Returns the frames that this side took and then could not hand over, since it was opened. Such frames have not
     /// been sent, and reports say so. 0 where a frame once taken is always handed over.
     fn dropped(&self) -> u64 {
         0
     }
 }
 
-/// Something that frames arrive at.
+/// A port at which frames arrive.
 pub trait Receiver {
     /// Lends the frames that wait, at most `max`, in their order of arrival. Never blocks. Returns
     /// how many there were.
@@ -82,9 +82,9 @@ pub enum IoError {
     Open {
         /// The port as the user named it.
         port: String,
-        /// What went wrong.
+        /// The cause.
         cause: Box<dyn Error + Send + Sync>,
-        /// What the user can do.
+        /// The user's remedy.
         remedy: &'static str,
     },
     /// The port failed while in use.
@@ -92,12 +92,12 @@ pub enum IoError {
     Failed {
         /// The port as the user named it.
         port: String,
-        /// What was being done, as in "sending".
+        /// The operation that failed, as in "sending".
         action: &'static str,
-        /// What went wrong.
+        /// The cause.
         cause: Box<dyn Error + Send + Sync>,
     },
-    /// One frame was refused and is gone; the port still works.
+    /// A single frame was refused and is gone; the port still works.
     #[error("{port} refused a frame of {length} bytes: longer than its MTU allows")]
     Refused {
         /// The port as the user named it.

@@ -6,7 +6,7 @@ use std::fmt;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Longest latency told apart, in nanoseconds; longer ones count as this.
+/// Longest latency with a bucket of its own, in nanoseconds; longer ones count as this.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
 /// Latencies in nanoseconds.

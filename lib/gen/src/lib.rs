@@ -12,9 +12,8 @@
 //! | [`search`] | NDR and PDR in one search (RFC 2544, MLRsearch) |
 //! | `cli` | the arguments and runners of `nfluid gen` (feature `cli`) |
 //!
-//! Sizes are always those of the frame in its slot: without preamble and FCS. What comes from a
-//! file, a command line or the network is refused with a reason and never panics; memory is bounded
-//! whatever arrives.
+//! Sizes are always those of the frame in its slot: without preamble and FCS. Input from a file, a command line or
+//! the network is refused with a reason and never panics; memory is bounded whatever arrives.
 
 #![forbid(unsafe_code)]
 

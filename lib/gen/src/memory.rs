@@ -19,13 +19,13 @@ pub struct Faults {
     pub reordering: f64,
     /// By how many frames a reordered frame falls back.
     pub reorder_distance: usize,
-    /// One bit of the frame, at `corrupt_from` or behind it, arrives flipped.
+    /// A bit of the frame, at `corrupt_from` or behind it, arrives flipped.
     pub corruption: f64,
     /// First byte of a frame that may be corrupted.
     pub corrupt_from: usize,
 }
 
-/// What has been done to the frames so far.
+/// Faults made so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Frames taken from the sender.
@@ -127,7 +127,7 @@ pub struct MemorySender {
 }
 
 impl MemorySender {
-    /// What has been done to the frames so far.
+    /// Returns the faults made so far.
     pub fn counts(&self) -> FaultCounts {
         lock(&self.queue).counts
     }

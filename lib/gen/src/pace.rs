@@ -2,8 +2,8 @@
 //! that neither a late wake-up nor a rounding error ever adds up, and a slow receiver does not slow
 //! the offer down unnoticed.
 //!
-//! What could not be sent in time is made up for, but only up to a bound: beyond it frames are
-//! given up and counted as missed, so that a stall is not followed by a flood.
+//! Frames that could not be sent in time are made up for, but only up to a bound: beyond the bound frames are given
+//! up and counted as missed, so that a stall is not followed by a flood.
 
 use crate::clock::NS_PER_S;
 
@@ -28,12 +28,12 @@ pub struct Pacer {
     missed: u64,
 }
 
-/// What to do now.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Send up to this many frames.
     Send(u64),
-    /// Nothing to do for this many nanoseconds (`u64::MAX`: ever).
+    /// No action for this many nanoseconds (`u64::MAX`: ever).
     Wait(u64),
 }
 
@@ -73,7 +73,7 @@ impl Pacer {
         ((pps * GATHER_NS / NS_PER_S as f64) as u64).clamp(1, self.burst_max)
     }
 
-    /// What to do at `now_ns`.
+    /// Returns the action at `now_ns`.
     pub fn turn(&mut self, now_ns: u64) -> Turn {
         let pps = match self.pps {
             None => return Turn::Send(self.burst_max),
@@ -147,6 +147,7 @@ mod tests {
         pacer
     }
 
+    // promise: 12.4
     #[test]
     fn the_rate_is_met_without_drift() {
         for (pps, late_ns) in [(1e3, 0), (1e3, 70_000), (1e6, 50_000), (3.7e6, 333)] {
@@ -177,7 +178,7 @@ mod tests {
             pacer.sent(count);
             sent += count;
         }
-        // What does not fill a burst yet waits for the next frames.
+        // Frames that do not fill a burst yet wait for the next frames.
         assert!((1_000_000 - 64..=1_000_000).contains(&(sent + pacer.missed())));
         assert!(sent <= 10_000, "{sent}");
     }

@@ -8,12 +8,11 @@
 //! All fields are big-endian. 18 bytes are what a 60-byte frame (64 with FCS, the smallest of
 //! Ethernet) has room for behind Ethernet, IPv4 and UDP, so that IMIX works with every check on.
 //!
-//! The time is `CLOCK_MONOTONIC` modulo 2^40 ns (18 minutes), which is longer than any latency. The
-//! check mixes stream, time and sequence with the XXH3 hash of the body by one folded multiplication
-//! (as in wyhash; hashing these few bytes properly took half of a frame's time): a change anywhere
-//! behind the transport header shows, and network functions that rewrite addresses, ports or TTL do
-//! not disturb it. The magic tells probes of a ping from their reflections; it is left out of the
-//! check, so that a reflector only changes these two bytes.
+//! The time is `CLOCK_MONOTONIC` modulo 2^40 ns (18 minutes), which is longer than any latency. The check mixes
+//! stream, time and sequence with the XXH3 hash of the body by one folded multiplication (as in wyhash; hashing these
+//! few bytes properly took half of a frame's time): a change anywhere behind the transport header shows, and network
+//! functions that rewrite addresses, ports or TTL do not disturb it. The magic distinguishes probes of a ping from
+//! their reflections; the magic is left out of the check, so that a reflector only changes these two bytes.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -30,7 +29,7 @@ pub const TIME_MODULUS_NS: u64 = 1 << 40;
 /// Arbitrary odd numbers with as many ones as zeros.
 const MIX: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
 
-/// What a stamped frame is for.
+/// The purpose of a stamped frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Load, one way.
@@ -61,13 +60,13 @@ impl Kind {
 /// The stream header of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamHeader {
-    /// What the frame is for.
+    /// The purpose of the frame.
     pub kind: Kind,
     /// Which stream it belongs to, below [`STREAMS_MAX`].
     pub stream: u32,
     /// When it was sent, in nanoseconds modulo [`TIME_MODULUS_NS`].
     pub tx_time_ns: u64,
-    /// Its place in the stream, modulo 2^32.
+    /// The frame's place in the stream, modulo 2^32.
     pub sequence: u32,
 }
 
@@ -91,8 +90,8 @@ impl Stamp {
         payload[10..HEADER_LEN].copy_from_slice(&self.end.to_be_bytes());
     }
 
-    /// Ones' complement sum of the header, not folded, below 2^35; congruent to that of its 16-bit
-    /// words (RFC 1071 section 2).
+    /// Ones' complement sum of the header, not folded, below 2^35; congruent to that of its 16-bit words (RFC 1071
+    /// section 2).
     #[inline]
     pub fn sum(&self) -> u64 {
         let halves = |word: u64| (word >> 32) + (word & 0xffff_ffff);

@@ -26,7 +26,7 @@ pub enum Depth {
     Check,
 }
 
-/// What to receive, and until when. Without any limit, until stopped.
+/// The frames to receive, and the end of receiving. Without any limit, until stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveJob {
     /// How closely frames are looked at.
@@ -67,8 +67,7 @@ pub fn stream_header(frame: &[u8]) -> Result<StreamHeader, PayloadError> {
     StreamHeader::parse(payload)
 }
 
-/// Checks and times frames one by one. For benchmarks that keep their own loop; everybody else
-/// calls [`receive`].
+/// Checks and times frames one by one. For benchmarks that keep their own loop; all other callers use [`receive`].
 #[derive(Debug)]
 pub struct Inspector {
     checker: Checker,
@@ -134,7 +133,7 @@ impl Inspector {
 /// Receives `job` from `port` until it is done or `stop` is set, and calls `observe` once a second.
 ///
 /// # Errors
-/// Those of the port.
+/// The errors of the port.
 pub fn receive(
     job: &ReceiveJob,
     port: &mut impl Receiver,

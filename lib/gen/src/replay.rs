@@ -1,10 +1,9 @@
 //! Replay of a capture into a port: with the timing of its recording, faster or slower, at a rate,
 //! or as fast as the port takes it; once or many times over.
 //!
-//! The capture is read as it is sent, so its size does not matter; a small one (up to 64 MiB) that
-//! is looped is kept in memory. What a slot cannot hold is left out and counted, never cut in
-//! silence. No frame is given up to keep the time: what is late goes out as soon as it can, and the
-//! report says how late that was.
+//! The capture is read as it is sent, so its size does not matter; a small capture (up to 64 MiB) that is looped is
+//! kept in memory. Frames that a slot cannot hold are left out and counted, never cut in silence. No frame is given
+//! up to keep the time: a late frame goes out as soon as it can, and the report says how late it was.
 
 mod schedule;
 mod source;
@@ -38,7 +37,7 @@ pub enum Timing {
     Rate(Rate),
 }
 
-/// What becomes of frames that were cut by the capture's snapshot length.
+/// Treatment of frames that were cut by the capture's snapshot length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Snapped {
@@ -51,11 +50,11 @@ pub enum Snapped {
     Pad,
 }
 
-/// What becomes of the replay at a record that cannot be read.
+/// Treatment of a record that cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum OnDamage {
-    /// It fails.
+    /// The replay fails.
     #[default]
     Fail,
     /// The capture counts as ending before that record, and the report says so.
@@ -69,9 +68,9 @@ pub struct ReplayJob {
     pub timing: Timing,
     /// How many times; 0 until stopped.
     pub loops: u64,
-    /// What becomes of cut frames.
+    /// Treatment of cut frames.
     pub snapped: Snapped,
-    /// What becomes of the replay at a record that cannot be read.
+    /// Treatment of a record that cannot be read.
     pub on_damage: OnDamage,
     /// Source and destination address put before bare IP packets.
     pub macs: (MacAddr, MacAddr),
@@ -98,10 +97,10 @@ impl Default for ReplayJob {
     }
 }
 
-/// What was replayed.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
-    /// What was sent.
+    /// The sent frames.
     #[serde(flatten)]
     pub sent: Volume,
     /// Times that the capture was gone through to its end.
@@ -157,7 +156,7 @@ pub enum ReplayError {
     /// The capture cannot be read.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// Nothing in it can be sent.
+    /// No frame of the capture can be sent.
     #[error("no frame in the capture can be sent ({left_out} were left out)")]
     Empty {
         /// Frames that do not fit a slot, are no frame, or were cut and not wanted.
@@ -235,7 +234,7 @@ pub fn replay<R: Read>(
             }
             length
         });
-        // What was filled before an error in the capture still goes out.
+        // Slots that were filled before an error in the capture still go out.
         let before = refused;
         let taken = refused.note(taken)?.unwrap_or_default();
         while refused.note(port.flush())?.is_none() {}

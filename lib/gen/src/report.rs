@@ -1,4 +1,4 @@
-//! What came of it: a line per second and the final figures, to read and as JSON.
+//! Reports: a line per second and the final figures, to read and as JSON.
 //!
 //! Bits per second are given twice: `bps_l2` counts the frames as they are in their slots, and
 //! `bps_l1` adds the 24 bytes that preamble, FCS and gap take per frame on an Ethernet wire.
@@ -132,12 +132,12 @@ impl Tally {
     }
 }
 
-/// One second of sending.
+/// A second of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendLine {
     /// Seconds since the start.
     pub second: u64,
-    /// What was sent.
+    /// The sent frames.
     #[serde(flatten)]
     pub sent: Volume,
     /// Packets per second asked for; none when as many as possible.
@@ -161,10 +161,10 @@ impl fmt::Display for SendLine {
     }
 }
 
-/// What was sent in all.
+/// The total of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SendReport {
-    /// What was sent.
+    /// The sent frames.
     #[serde(flatten)]
     pub sent: Volume,
     /// Frames that the schedule asked for: sent and missed; none when as many as possible.
@@ -192,12 +192,12 @@ impl fmt::Display for SendReport {
     }
 }
 
-/// One second of receiving.
+/// A second of receiving.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveLine {
     /// Seconds since the start.
     pub second: u64,
-    /// What was received.
+    /// The received frames.
     #[serde(flatten)]
     pub received: Volume,
     /// Change of the number of lost frames; late arrivals make it negative.
@@ -254,10 +254,10 @@ impl fmt::Display for ReceiveLine {
     }
 }
 
-/// What was received in all. The time runs from the first frame to the last.
+/// The total of receiving. The time runs from the first frame to the last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReceiveReport {
-    /// What was received.
+    /// The received frames.
     #[serde(flatten)]
     pub received: Volume,
     /// Loss, duplication, order, corruption; none when frames were only counted.

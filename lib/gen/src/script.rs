@@ -44,7 +44,7 @@ pub enum ScriptError {
     Unreadable {
         /// Name of the file.
         file: String,
-        /// What went wrong.
+        /// The cause.
         cause: io::Error,
     },
     /// A line is wrong.
@@ -54,7 +54,7 @@ pub enum ScriptError {
         file: String,
         /// Line, counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The defect.
         cause: SpecError,
     },
     /// There is no rate in it.

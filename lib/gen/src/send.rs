@@ -16,7 +16,7 @@ const STOP_CHECK_NS: u64 = 20_000_000;
 /// Pause after a port that was full, in nanoseconds.
 const FULL_PAUSE_NS: u64 = 1_000;
 
-/// What to send.
+/// The frames to send.
 #[derive(Clone, Debug, Default)]
 pub struct SendJob {
     /// The frames, and the rate where no script says otherwise.
@@ -36,8 +36,8 @@ pub enum SendError {
     Io(#[from] IoError),
 }
 
-/// Writes a generator's frames into a port, burst by burst, without a schedule. For benchmarks
-/// that keep their own time; everybody else calls [`send`].
+/// Writes a generator's frames into a port, burst by burst, without a schedule. For benchmarks that keep their own
+/// time; all other callers use [`send`].
 #[derive(Debug)]
 pub struct Generator {
     templates: Templates,
@@ -63,7 +63,7 @@ impl Generator {
     /// many frames and bytes it took.
     ///
     /// # Errors
-    /// Those of the port.
+    /// The errors of the port.
     #[inline]
     pub fn burst(
         &mut self,
@@ -272,6 +272,7 @@ mod tests {
         assert_eq!(report.missed, 6000);
     }
 
+    // promise: 12.4
     #[test]
     fn a_script_is_followed_second_by_second_and_ends() {
         let script = Script::read(&b"1kpps\n0\n2 3kpps\n"[..], "test").unwrap();

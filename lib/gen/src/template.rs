@@ -70,7 +70,7 @@ impl Layout {
     }
 }
 
-/// What depends on the flow alone, besides its template.
+/// The fields that depend on the flow alone, besides its template.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     /// Sum of the IPv4 header with length and checksum zero.
@@ -79,7 +79,7 @@ struct Flow {
     transport_sum: u16,
 }
 
-/// What depends on the size alone.
+/// The fields that depend on the size alone.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     frame_len: u16,
@@ -97,14 +97,15 @@ pub struct Templates {
     /// `layout.stride` bytes per flow.
     heads: Vec<u8>,
     flows: Vec<Flow>,
-    /// Frames written per flow. Apart from what is only read: a read of both would wait for the write.
+    /// Frames written per flow, stored separately from fields that are only read: a read of both would wait for the
+    /// write.
     sequences: Vec<u32>,
     sizes: Vec<Size>,
     round: Vec<u16>,
     pattern: Box<[u8; FRAME_MAX]>,
     next_flow: usize,
     next_size: usize,
-    /// Whether flows and sizes would always meet in the same pairs.
+    /// True if flows and sizes would always meet in the same pairs.
     in_step: bool,
 }
 
@@ -274,8 +275,8 @@ impl Templates {
         usize::from(self.sizes[size_index].frame_len)
     }
 
-    /// Whether slots may be [prefilled](Self::prefill): the frames carry nothing that changes, and
-    /// all have one size.
+    /// Returns true if slots may be [prefilled](Self::prefill): the frames carry nothing that changes, and all have
+    /// one size.
     pub fn can_prefill(&self) -> bool {
         self.content == Content::Constant && self.sizes.len() == 1
     }

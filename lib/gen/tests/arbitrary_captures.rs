@@ -16,6 +16,7 @@ fn most_seeds_are_captures() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    // promise: 12.6
     #[test]
     fn captures_of_anybody(bytes in mutation::near_the_seeds_of("pcap")) {
         exercise::capture(&bytes);

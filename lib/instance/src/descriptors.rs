@@ -50,6 +50,7 @@ mod tests {
     use rustix::process::{Resource, getrlimit};
     use std::fs::File;
 
+    // promise: 5.18
     #[test]
     fn only_a_number_near_the_limit_is_refused() {
         let null = File::open("/dev/null").unwrap();

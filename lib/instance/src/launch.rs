@@ -22,7 +22,7 @@ use nfluid_sandbox::{
     FileVersion, InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec,
     Zygote, file_version, spawn,
 };
-use nfluid_switch::instance::Bells;
+use nfluid_switch::instance::Doorbells;
 use nfluid_switch::{Handover, InstanceMemory};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde_json::Value;
@@ -506,7 +506,7 @@ impl Maker {
             });
         }
         let numbers: Vec<RawFd> = (FIRST_FD..FIRST_FD + map_fds).collect();
-        let bells = Bells {
+        let bells = Doorbells {
             own: bell,
             io: io_doorbell,
             peers: &peers,

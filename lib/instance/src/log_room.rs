@@ -133,6 +133,7 @@ mod tests {
     use super::*;
 
     // Catches: no total; the total counted without what was moved aside; the one who writes little gives way.
+    // promise: 7.25
     #[test]
     fn all_logs_together_have_a_bound_and_the_longest_gives_way() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -10,7 +10,7 @@ use crate::log_room::{FILE_MAX, LogRoom};
 use anyhow::{Context, bail};
 use nfluid_control::members::front_of;
 use nfluid_control::template::AT;
-use nfluid_sandbox::start_apart;
+use nfluid_sandbox::start_with_own_files;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::collections::{BTreeMap, VecDeque};
@@ -114,7 +114,7 @@ impl LogCollector {
         let asked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let asked = Arc::new(asked.context("making the log thread's bell")?);
         let theirs = Arc::clone(&shared);
-        start_apart("logs", Arc::clone(&asked), move |asked| {
+        start_with_own_files("logs", Arc::clone(&asked), move |asked| {
             if let Err(error) = Reader::new(&theirs, asked).map(Reader::run) {
                 tracing::error!(%error, "the logs of instances are not read");
             }
@@ -374,6 +374,7 @@ pub fn read_lines(path: &Path, since: u64, tail: usize) -> io::Result<(Vec<Strin
 mod tests {
     use super::*;
 
+    // promise: 5.13
     #[test]
     fn logs_of_the_last_that_have_ended_are_kept_and_none_of_strangers() {
         let folder = tempfile::tempdir().expect("a folder");

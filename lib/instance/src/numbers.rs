@@ -80,6 +80,7 @@ mod tests {
     use super::Numbers;
     use nfluid_switch::numbers::Ids;
 
+    // promise: 7.19
     #[test]
     fn whichever_number_is_exhausted_the_others_are_given_back() {
         let numbers = |ports: u32, pools: u32, users: u32| Numbers {

@@ -29,7 +29,7 @@ pub fn port_specs(spec: &InstanceSpec, first_id: u32, tx_slots: u32) -> Vec<Port
             made.tx_slots = tx_slots;
             made.queue = (queue, port.queues);
             // Its queues' threads share one pipe, which a link's sender rings once for all of them.
-            made.kernel_bell = port.queues > 1;
+            made.kernel_doorbell = port.queues > 1;
             made.wake = wake_of(spec.wake);
             made
         })

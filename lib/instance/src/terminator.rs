@@ -269,6 +269,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // promise: 17.2
     #[test]
     fn a_certificate_is_good_from_its_first_second_to_its_last() {
         let validity = Validity {

@@ -1,6 +1,6 @@
 //! A port that an I/O thread serves.
 
-use nfluid_ring::layout::{Ring, SERVED_APART, SERVED_BESIDE, SERVED_BY_ITSELF};
+use nfluid_ring::layout::{Ring, SERVED_BY_ITSELF, SERVED_FROM_ANY_CORE, SERVED_FROM_OWN_CORE};
 use nfluid_ring::memory::RingMemory;
 use nfluid_switch::serve::{Serve, Sleeper};
 use std::io;
@@ -8,9 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// What an instance and its I/O thread wake each other with, and where both belong.
+/// The descriptors by which an instance and its I/O thread wake each other, and the cores of both.
 #[derive(Debug)]
-pub struct Bells {
+pub struct Doorbells {
     /// An eventfd that the instance writes to: the thread listens to it.
     pub io: OwnedFd,
     /// The instance's own doorbell: rung when it waits until frames are consumed.
@@ -19,14 +19,14 @@ pub struct Bells {
     pub cores: Vec<usize>,
 }
 
-/// A port, its rings and bells.
+/// A port, its rings and doorbells.
 #[derive(Debug)]
 pub struct Duty {
     port: u32,
     ring: RingMemory,
-    bells: Arc<Bells>,
+    doorbells: Arc<Doorbells>,
     /// The doorbell of the link's peer, if there is one that senders ring.
-    peer_bell: Option<OwnedFd>,
+    peer_doorbell: Option<OwnedFd>,
     /// `tx_head` and `tx_tail` at the last visit.
     head: u32,
     tail: u32,
@@ -35,24 +35,29 @@ pub struct Duty {
     instance_rung: u32,
 }
 
-/// What a visit has done.
+/// The result of a visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Visit {
     /// Frames consumed, as the ring says.
     pub frames: u32,
-    /// Bells rung.
+    /// Doorbells rung.
     pub rings: u32,
 }
 
 impl Duty {
     /// Port `port`, whose rings are `ring`.
-    pub fn new(port: u32, ring: RingMemory, bells: Arc<Bells>, peer_bell: Option<OwnedFd>) -> Self {
+    pub fn new(
+        port: u32,
+        ring: RingMemory,
+        doorbells: Arc<Doorbells>,
+        peer_doorbell: Option<OwnedFd>,
+    ) -> Self {
         let tail = ring.ring().switch.tx_tail.load(Ordering::Acquire);
         Duty {
             port,
             ring,
-            bells,
-            peer_bell,
+            doorbells,
+            peer_doorbell,
             head: tail,
             tail,
             peer_rung: 0,
@@ -65,9 +70,9 @@ impl Duty {
         self.port
     }
 
-    /// What it shares with the instance's other ports.
-    pub fn bells(&self) -> &Arc<Bells> {
-        &self.bells
+    /// Returns the doorbells, which the instance's ports share.
+    pub fn doorbells(&self) -> &Arc<Doorbells> {
+        &self.doorbells
     }
 
     fn words(&self) -> &Ring {
@@ -75,17 +80,17 @@ impl Duty {
     }
 
     /// From now on the instance does not make the call itself; whether the thread is on its core.
-    pub(crate) fn take_over(&self, is_beside: bool) {
-        let served = if is_beside {
-            SERVED_BESIDE
+    pub(crate) fn take_over(&self, shares_core: bool) {
+        let served = if shares_core {
+            SERVED_FROM_OWN_CORE
         } else {
-            SERVED_APART
+            SERVED_FROM_ANY_CORE
         };
         self.words().switch.served.store(served, Ordering::Release);
     }
 
-    /// From now on the instance makes the call itself. What it handed over before is still this
-    /// thread's: look once more.
+    /// Makes the instance make its calls itself from now on. Frames that the instance handed over before still belong
+    /// to this thread: the thread looks once more.
     pub(crate) fn leave(&self) {
         self.words().switch.io_sleep.store(0, Ordering::Relaxed);
         let served = &self.words().switch.served;
@@ -111,8 +116,9 @@ impl Duty {
         self.head = self.words().sender.tx_head.load(Ordering::Acquire);
     }
 
-    /// After the switch has run: rings whom it made wait. The switch's locked additions order its
-    /// stores before the look at `tx_sleep`; the instance announces its sleep before its last look.
+    /// Ends a visit after the switch has run: rings for the receivers and senders that the visit found waiting. The
+    /// switch's locked additions order its stores before the look at `tx_sleep`; the instance announces its sleep
+    /// before its last look.
     pub(crate) fn finish(&mut self, serve: &Serve) -> Visit {
         let words = self.ring.ring();
         let tail = words.switch.tx_tail.load(Ordering::Acquire);
@@ -123,8 +129,8 @@ impl Duty {
         self.tail = tail;
         let asleep = words.switch.peer_asleep.load(Ordering::Relaxed);
         if asleep != 0 && asleep != self.peer_rung {
-            let bell = self.peer_bell.as_ref();
-            visit.rings += ring(bell, || serve.ring(self.port, Sleeper::Peer));
+            let doorbell = self.peer_doorbell.as_ref();
+            visit.rings += ring(doorbell, || serve.ring(self.port, Sleeper::Peer));
             self.peer_rung = asleep;
         }
         if visit.frames > 0 {
@@ -141,8 +147,8 @@ impl Duty {
             return 0;
         }
         self.instance_rung = asleep;
-        let bell = self.bells.instance.as_ref();
-        ring(bell, || serve.ring(self.port, Sleeper::Owner))
+        let doorbell = self.doorbells.instance.as_ref();
+        ring(doorbell, || serve.ring(self.port, Sleeper::Owner))
     }
 
     /// Says when the thread sleeps (an epoch that is never 0), and when it is awake (0).
@@ -156,16 +162,17 @@ impl Duty {
     pub(crate) fn sender_cpu(&self) -> Option<usize> {
         let cpu = self.words().sender.tx_cpu.load(Ordering::Relaxed);
         let core = (cpu as usize).checked_sub(1)?;
-        let cores = &self.bells.cores;
+        let cores = &self.doorbells.cores;
         (cores.is_empty() || cores.contains(&core)).then_some(core)
     }
 }
 
-/// One byte into a pipe. A full one was filled by somebody else who can ring it, and would not wake its reader:
-/// `by_switch` does then. A closed one belongs to somebody who is gone. Returns the number of rings.
-fn ring(bell: Option<&OwnedFd>, by_switch: impl FnOnce() -> io::Result<()>) -> u32 {
-    let Some(bell) = bell else { return 0 };
-    let rung = match rustix::io::write(bell, &[1]) {
+/// Writes a byte into a pipe. A full pipe was filled by another process that can ring it, and would not wake its
+/// reader: `by_switch` wakes the reader then. A closed pipe belongs to a process that is gone. Returns the number of
+/// rings.
+fn ring(doorbell: Option<&OwnedFd>, by_switch: impl FnOnce() -> io::Result<()>) -> u32 {
+    let Some(doorbell) = doorbell else { return 0 };
+    let rung = match rustix::io::write(doorbell, &[1]) {
         Err(rustix::io::Errno::AGAIN) => by_switch().is_ok(),
         written => written.is_ok(),
     };

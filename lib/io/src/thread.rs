@@ -25,7 +25,7 @@ pub struct IoThread {
     tid: i32,
 }
 
-/// What the owner of a thread wants.
+/// An order of a thread's owner.
 enum Order {
     Add(Duty, SyncSender<io::Result<()>>),
     Remove(u32, SyncSender<Option<Duty>>),
@@ -41,7 +41,7 @@ impl IoThread {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut worker = Worker::new(serve, idle, Some(&wake))?;
         if placement == Placement::WithInstance {
-            worker.stay_beside();
+            worker.set_shares_core();
         }
         let (orders, receiver) = channel();
         let (told, outcome) = sync_channel(1);
@@ -51,7 +51,7 @@ impl IoThread {
                 let _ = told.send(Ok(gettid().as_raw_nonzero().get()));
                 let mut worker = worker;
                 let ended = run(&mut worker, pin, &receiver, &own_wake);
-                // Whatever ended it: nobody else makes the calls of these ports.
+                // The ports are removed whatever ended the loop: no other thread makes the calls of these ports.
                 worker.remove_all();
                 if let Err(error) = ended {
                     tracing::error!(%error, "an I/O thread has ended; its instances make their calls");
@@ -92,7 +92,7 @@ impl IoThread {
         self.order(|back| Order::Remove(port, back))
     }
 
-    /// What the thread has counted.
+    /// Returns the counters of the thread.
     ///
     /// # Errors
     /// The thread has ended.

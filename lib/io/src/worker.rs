@@ -14,20 +14,20 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-/// What a thread does when no port has frames.
+/// The behaviour of a thread while no port has frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// It lets others on its core run and looks again: fastest, and a whole core.
+    /// The thread lets others on its core run and looks again: fastest, and a whole core.
     Poll,
-    /// It looks so many times more, then sleeps until an instance rings. On the instance's own core 0
-    /// is right: nothing comes while it looks.
+    /// The thread looks so many times more, then sleeps until an instance rings. On the instance's own core 0 is
+    /// right: no frame comes while the thread looks.
     Sleep {
         /// Looks at all ports.
         looks: u32,
     },
 }
 
-/// What a thread counts.
+/// Counters of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerStats {
     /// Frames consumed, as the instances' rings say.
@@ -40,7 +40,7 @@ pub struct WorkerStats {
     pub errors: u64,
     /// Sleeps.
     pub sleeps: u64,
-    /// Bells rung, of receivers and of senders.
+    /// Doorbells rung, of receivers and of senders.
     pub rings: u64,
 }
 
@@ -52,9 +52,9 @@ pub struct Worker {
     duties: Vec<Duty>,
     /// Where in `duties` a port is.
     places: HashMap<u32, usize>,
-    /// Bells of the instances, and whatever else its owner listens to.
-    bells: OwnedFd,
-    is_beside: bool,
+    /// Doorbells of the instances, and whatever else its owner listens to.
+    doorbells: OwnedFd,
+    shares_core: bool,
     epoch: u32,
     empty_looks: u32,
     /// Sleeps over frames that a full link has kept, since one has gone on.
@@ -62,20 +62,20 @@ pub struct Worker {
     stats: WorkerStats,
 }
 
-/// Key of the owner's descriptor; instances' bells have others.
+/// Key of the owner's descriptor; instances' doorbells have others.
 const OWNER: u64 = 1;
 const INSTANCE: u64 = 0;
 /// Longest sleep over frames that a full link has kept.
 const RETRY: Duration = Duration::from_micros(20);
 /// So many times in a row; every frame that goes on forgives them all.
 const RETRIES: u32 = 16;
-/// The same from then on: a receiver that takes nothing any more, or two that agree on it, would have a thread for many look
-/// 50,000 times a second.
+/// The pause between retries from then on. A receiver that takes nothing any more, or two instances that agree on
+/// this, would have a thread for many instances look 50,000 times a second.
 const RETRY_LATER: Duration = Duration::from_micros(500);
-/// Visits of a port that is left. What a ring holds takes four; an instance that goes on handing frames over to a thread
-/// which it was told has left, or writes nonsense into its ring, is not waited for.
+/// Visits of a port that is removed. The frames that a ring holds take four. The thread does not wait for an instance
+/// that goes on handing frames over after it was notified of the removal, or writes nonsense into its ring.
 const LAST_VISITS: u32 = 64;
-/// Bells answered at once; the rest by the next wait.
+/// Doorbells answered at once; the rest by the next wait.
 const EVENTS: usize = 16;
 
 impl Worker {
@@ -84,18 +84,18 @@ impl Worker {
     /// # Errors
     /// When no epoll instance can be made.
     pub fn new(serve: Serve, idle: Idle, owner: Option<&OwnedFd>) -> io::Result<Self> {
-        let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         if let Some(owner) = owner {
             let data = epoll::EventData::new_u64(OWNER);
-            epoll::add(&bells, owner, data, epoll::EventFlags::IN)?;
+            epoll::add(&doorbells, owner, data, epoll::EventFlags::IN)?;
         }
         Ok(Worker {
             serve,
             idle,
             duties: Vec::new(),
             places: HashMap::new(),
-            bells,
-            is_beside: false,
+            doorbells,
+            shares_core: false,
             epoch: fresh_epoch(),
             empty_looks: 0,
             retries: 0,
@@ -103,12 +103,12 @@ impl Worker {
         })
     }
 
-    /// It runs on its instance's core: the instance need not ring before it sleeps itself.
-    pub(crate) fn stay_beside(&mut self) {
-        self.is_beside = true;
+    /// Declares that the thread runs on its instance's core: the instance need not ring before it sleeps itself.
+    pub(crate) fn set_shares_core(&mut self) {
+        self.shares_core = true;
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn stats(&self) -> WorkerStats {
         self.stats
     }
@@ -121,24 +121,24 @@ impl Worker {
     /// Serves one more port: its instance makes no calls from now on.
     ///
     /// # Errors
-    /// When its bell cannot be listened to; the port is as it was.
+    /// When its doorbell cannot be listened to; the port is as it was.
     pub fn add(&mut self, duty: Duty) -> io::Result<()> {
         let data = epoll::EventData::new_u64(INSTANCE);
         // By edge: each ring is an event, and need not be read.
         let by_edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        match epoll::add(&self.bells, duty.bells().io.as_fd(), data, by_edge) {
-            // Another port of the same instance.
+        match epoll::add(&self.doorbells, duty.doorbells().io.as_fd(), data, by_edge) {
+            // Another port of the same instance was added before.
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(errno) => return Err(errno.into()),
         }
-        duty.take_over(self.is_beside);
+        duty.take_over(self.shares_core);
         self.places.insert(duty.port(), self.duties.len());
         self.duties.push(duty);
         Ok(())
     }
 
-    /// Serves a port no longer: its instance makes its calls itself. What it has handed over is
-    /// switched, but for what a full link keeps, which its next call takes along.
+    /// Stops serving a port: its instance makes its calls itself. Frames that the instance has handed over are
+    /// switched, except for frames that a full link keeps: the instance's next call takes those along.
     pub fn remove(&mut self, port: u32) -> Option<Duty> {
         let at = self.places.remove(&port)?;
         let mut duty = self.duties.swap_remove(at);
@@ -151,10 +151,10 @@ impl Worker {
         let last = !self
             .duties
             .iter()
-            .any(|other| Arc::ptr_eq(other.bells(), duty.bells()));
+            .any(|other| Arc::ptr_eq(other.doorbells(), duty.doorbells()));
         if last {
-            // It was added; an error would mean that it is gone already.
-            let _ = epoll::delete(&self.bells, duty.bells().io.as_fd());
+            // The doorbell was added before; an error would mean that it is gone already.
+            let _ = epoll::delete(&self.doorbells, duty.doorbells().io.as_fd());
         }
         Some(duty)
     }
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    /// Whether frames were consumed.
+    /// Returns true if frames were consumed.
     fn visit_alone(&mut self, duty: &mut Duty) -> bool {
         duty.note_head();
         self.run(&[duty.port()]) && duty.finish(&self.serve).frames > 0
@@ -179,10 +179,10 @@ impl Worker {
         self.look_at(0..self.duties.len())
     }
 
-    /// Runs the switch for ports that `next` names, at most as many as one run takes, and looks at no
-    /// others: for thousands of ports whose senders say in one ring that they have frames
-    /// (`nfluid_ring::mpsc`). What is not served here, or has no frames, is passed over. Returns the
-    /// number of frames consumed.
+    /// Runs the switch for the ports that `next` names, at most as many as one run takes, and looks at no others: for
+    /// thousands of ports whose senders say in a ring of their own that they have frames (`nfluid_ring::mpsc`). Ports
+    /// that this thread does not serve, or that have no frames, are passed over. Returns the number of frames
+    /// consumed.
     pub fn turn_of(&mut self, next: impl FnMut() -> Option<u32>) -> u64 {
         let mut named = [0; SERVE_PORTS];
         let mut count = 0;
@@ -246,8 +246,8 @@ impl Worker {
         run.is_ok()
     }
 
-    /// One turn; after enough of them without frames, sleeps until an instance or the owner rings.
-    /// Returns whether the owner did.
+    /// Runs a turn. After enough turns without frames, the thread sleeps until an instance or the owner rings.
+    /// Returns true if the owner has rung.
     ///
     /// # Errors
     /// As `epoll_wait` reports them.
@@ -276,18 +276,18 @@ impl Worker {
         }
     }
 
-    /// Sleeps, unless an instance hands frames over before all have been told of it.
+    /// Sleeps, unless an instance hands frames over before the sleep has been announced to all instances.
     fn sleep(&mut self) -> io::Result<bool> {
         self.epoch = self.epoch.wrapping_add(1).max(1);
         self.announce(self.epoch);
-        // Between the announcement and the last look; a sender stores `tx_head` before it looks at the
-        // announcement. One of the two sees the other.
+        // The fence lies between the announcement and the last look; a sender stores `tx_head` before it looks at the
+        // announcement. So either the thread sees the frame, or the sender sees the announcement.
         fence(Ordering::SeqCst);
         let owner = if self.duties.iter().any(Duty::has_new_frames) {
             false
         } else {
             self.stats.sleeps += 1;
-            // Nobody rings when a full link has room again.
+            // No doorbell is rung when a full link has room again.
             let keeps = self.duties.iter().any(Duty::has_frames);
             let timeout = if keeps {
                 self.retries = self.retries.saturating_add(1);
@@ -313,7 +313,7 @@ impl Worker {
             data: epoll::EventData::new_u64(INSTANCE),
         };
         let mut events = [nothing; EVENTS];
-        match epoll::wait(&self.bells, &mut events, Some(timeout)) {
+        match epoll::wait(&self.doorbells, &mut events, Some(timeout)) {
             Ok(count) => Ok(events[..count]
                 .iter()
                 .any(|event| event.data.u64() == OWNER)),
@@ -344,6 +344,7 @@ mod tests {
     use nfluid_switch::abi::CALL_FRAMES;
     use std::time::Duration;
 
+    // promise: 3.17
     #[test]
     fn a_link_that_stays_full_is_looked_at_two_thousand_times_a_second_at_most() {
         let sleeps = |times: u32| (1..=times).map(retry_after).sum::<Duration>();

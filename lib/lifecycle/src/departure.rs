@@ -406,6 +406,7 @@ mod tests {
         writer.join().expect("ended");
     }
 
+    // promise: 5.35
     #[test]
     fn frames_have_a_part_of_what_is_left() {
         assert_eq!(room_within(16 << 20, 4 << 20), 4 << 20);

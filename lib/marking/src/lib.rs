@@ -9,9 +9,10 @@
 //!
 //! p of the core is found by one of two [`Law`]s: [`Red`], by hand-set thresholds, or [`Pie`], which tunes itself to a delay.
 //!
-//! Two hosts use this crate: the controller of the data plane, and the simulator. It knows no clock, no randomness and no
-//! packet: times and random numbers are handed in, so that the same inputs give the same decisions. Integers only; a
-//! probability is a `u32`, [`NEVER`] is 0, [`ALWAYS`] is `u32::MAX`, and between them p means (p + 1) / 2^32.
+//! Two hosts use this crate: the controller of the data plane, and the simulator. The crate knows no clock, no
+//! randomness and no packet: times and random numbers are handed in, so that the same inputs give the same decisions.
+//! Integers only; a probability is a `u32`, [`NEVER`] is 0, [`ALWAYS`] is `u32::MAX`, and between them p means (p +
+//! 1) / 2^32.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -38,7 +39,7 @@ const RATIO_SHIFT: u32 = 16;
 /// From here on the square of a ratio turns the smallest probability into 1.
 const RATIO_MAX: u64 = 1 << (RATIO_SHIFT + 16);
 
-/// What waits in one ring of a core.
+/// The frames that wait in a ring of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ring {
     /// Packets that wait.

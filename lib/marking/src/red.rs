@@ -102,8 +102,8 @@ impl RedState {
     }
 }
 
-/// An exponential average for samples at any distance in time: a step of elapsed / (elapsed + time constant) of the way. It
-/// needs no exponential, and no distance makes it overshoot.
+/// Returns an exponential average for samples at any distance in time: a step of elapsed / (elapsed + time constant)
+/// toward the sample. The average needs no exponential function, and no distance makes it overshoot.
 fn moved(average: u64, sample: u64, elapsed_ns: u64, constant_ns: u64) -> u64 {
     if constant_ns == 0 {
         return sample;

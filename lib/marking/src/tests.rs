@@ -87,6 +87,7 @@ fn the_average_follows_with_its_time_constant() {
     assert!((as_float(reached[99]) - 0.05).abs() < 0.001);
 }
 
+// promise: 1.31
 #[test]
 fn reversed_and_absurd_thresholds_are_errors() {
     let reversed = Red {
@@ -170,6 +171,7 @@ fn absurd_times_are_errors() {
     assert_eq!(Pie::default().validate(), Ok(()));
 }
 
+// promise: 1.31
 #[test]
 fn a_burst_within_the_allowance_is_not_marked() {
     let mut signal = Signal::new(Law::default()).unwrap();
@@ -236,6 +238,7 @@ fn settled_delay(target_ns: u64, round_trip_ns: u64, flows: f64, cost_ns: u64) -
     sum / (steps - settling) as f64 / target_ns as f64
 }
 
+// promise: 1.31
 #[test]
 fn the_delay_settles_at_the_target() {
     for (round_trip, flows, cost) in [
@@ -252,6 +255,7 @@ fn the_delay_settles_at_the_target() {
     }
 }
 
+// promise: 1.31
 #[test]
 fn the_law_is_the_same_at_another_scale_of_time() {
     let run = |scale: u64| -> Vec<u32> {
@@ -342,6 +346,7 @@ proptest! {
     }
 
     /// The dearer, the likelier; never below the core's own probability, and as the formula says within 0.1 %.
+    // promise: 1.31
     #[test]
     fn probability_is_the_formula(core in any::<u32>(), cost in 1..1_000_000_u64, dearer in 0..1_000_000_u64, cheapest in 1..1_000_000_u64) {
         let p = probability(core, cost, cheapest);

@@ -1,8 +1,8 @@
-//! Callers that have not shown a certificate yet. Anybody may be one.
+//! Callers that have not shown a certificate yet. Any host may be such a caller.
 //!
-//! Strangers have places of their own, few for each address, and take none from those who are known. Where there are too
-//! many, the one that has waited longest is hung up on, of the address that has most: whoever shows a certificate at once
-//! is served, however many others call and say nothing.
+//! Unauthenticated callers have places of their own, few for each address, and take none from authenticated callers.
+//! Where there are too many, the server closes the connection that has waited longest, of the address that has most:
+//! a caller that shows a certificate at once is served, however many others call and send nothing.
 
 use crate::channel::Channel;
 use crate::tls::Tls;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Strangers at a time.
+/// Unauthenticated callers at a time.
 const ALL_MAX: usize = 32;
 /// Of one IPv4 address, or of one IPv6 network of 64 bits.
 const OF_ADDRESS_MAX: usize = 4;
-/// Threads for strangers, those included that were hung up on and have not noticed yet: these end at once, so that whoever
-/// calls meanwhile waits a moment for its thread.
+/// Threads for unauthenticated callers. These include callers whose connection was closed and that have not noticed
+/// yet: such threads end at once, so that a new caller waits a moment for its thread.
 const THREADS_MAX: usize = 2 * ALL_MAX;
 /// After a failed call of the kernel the next one may fail as well.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Strangers that are connected now, in the order in which they came.
+/// Unauthenticated callers that are connected now, in the order in which they came.
 #[derive(Default)]
 struct Strangers(Mutex<Table>);
 
@@ -39,7 +39,7 @@ struct Calling {
     stream: TcpStream,
 }
 
-/// A caller that nobody knows yet; dropped when it is known, or gone.
+/// A caller that is not authenticated yet; dropped when the caller is authenticated, or gone.
 struct Stranger {
     all: Arc<Strangers>,
     number: u64,
@@ -99,7 +99,7 @@ impl Strangers {
         let mut table = self.table();
         if let Some(gone) = table.supernumerary(address) {
             let gone = table.calling.remove(gone);
-            // Its thread notices, and ends.
+            // The caller's thread notices, and ends.
             let _gone = gone.map(|gone| gone.stream.shutdown(Shutdown::Both));
         }
         let number = table.next;
@@ -117,7 +117,7 @@ impl Strangers {
 }
 
 impl Table {
-    /// The stranger that has to go before another one of `address` comes.
+    /// Returns the caller that has to go before another caller of `address` comes.
     fn supernumerary(&self, address: IpAddr) -> Option<usize> {
         let of = |address: IpAddr| {
             let all = self.calling.iter();
@@ -151,7 +151,8 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Finds out who calls, in a thread for each; `answer` is called in that thread for those who are known. It never returns.
+/// Authenticates callers, in a thread for each; `answer` is called in that thread for authenticated callers. The
+/// function never returns.
 pub fn listen(
     listener: &TcpListener,
     tls: &Tls,
@@ -161,7 +162,7 @@ pub fn listen(
     let threads = Arc::<Threads>::default();
     loop {
         let answered = listener.accept().and_then(|(stream, from)| {
-            // First: it may have to hang up on somebody, whose thread then ends.
+            // The entry comes first: it may have to close another caller's connection, whose thread then ends.
             let stranger = strangers.enter(stream.try_clone()?, from.ip());
             let thread = Thread::one_more(&threads);
             let (tls, answer) = (tls.clone(), answer.clone());
@@ -198,7 +199,7 @@ mod tests {
         own.into()
     }
 
-    /// Of each of these addresses, one silent stranger after the other; then one who is known.
+    /// Connects silent callers from each of these addresses, one after the other; then an authenticated caller.
     fn is_answered_beside(addresses: &[Ipv4Addr]) {
         let authority = authority();
         let (ours, caller) = (
@@ -224,7 +225,8 @@ mod tests {
         drop(strangers);
     }
 
-    // Catches: strangers and those who are known share places, and who comes last is refused.
+    // Catches: authenticated and unauthenticated callers share places, and the last caller is refused.
+    // promise: 5.37
     #[test]
     fn who_is_known_is_answered_beside_any_number_of_silent_strangers() {
         is_answered_beside(&[Ipv4Addr::LOCALHOST; 100]);
@@ -233,6 +235,7 @@ mod tests {
     }
 
     // Catches: no bound for an address; the first of another address goes, instead of the first of the crowded one.
+    // promise: 5.37
     #[test]
     fn of_too_many_the_first_of_the_crowded_address_goes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,10 +1,11 @@
-//! What is written down of moves, on the disk of the desired state, so that none is forgotten by a crash.
+//! Records of moves, on the disk of the desired state, so that a crash forgets no move.
 //!
-//! A **departure** is written before the source's instance stops, and removed when it is settled who has it. An **arrival** is
-//! written before the target makes anything, and removed when the source says that it is done; until then the target can answer
-//! what has become of it. From the moment on that the target owns the instance an empty **mark** lies beside it. It is made
-//! within the silence of a move, so nobody waits until it is on the disk: a power cut leaves it or not, but never half of it,
-//! and never half of a record.
+//! A **departure** is written before the source's instance stops, and removed when the owner of the instance is
+//! settled. An **arrival** is written before the target makes anything, and removed when the source says that the
+//! move is done; until then the target can answer what has become of the instance. From the moment on that the target
+//! owns the instance an empty **mark** lies beside the arrival. The mark is made within the silence of a move, so no
+//! process waits until the mark is on the disk: a power cut leaves the mark or not, but never half of it, and never
+//! half of a record.
 
 use anyhow::Context;
 use nfluid_sandbox::ProcessIdentity;
@@ -13,7 +14,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Arrivals of which nobody has said that they are done, and that are remembered all the same: the newest.
+/// Most arrivals that are remembered although the source has not said that they are done: the newest.
 const ARRIVALS_MAX: usize = 1024;
 
 /// An instance that leaves.
@@ -25,9 +26,9 @@ pub struct Departure {
     pub name: String,
     /// `HOST:PORT` of the daemon that it goes to.
     pub to: String,
-    /// Its chains, which go with it.
+    /// The chains of the instance, which go with it.
     pub chains: Vec<String>,
-    /// Its process: another one of this name has not stood still for the move.
+    /// The process of the instance: another instance of this name has not stood still for the move.
     pub process: ProcessIdentity,
 }
 
@@ -38,28 +39,29 @@ pub struct Arrival {
     pub id: String,
     /// The instance.
     pub name: String,
-    /// What was made with it: chains, and flavors that this host had not.
+    /// Objects that were made with the instance: chains, and flavors that this host had not.
     pub chains: Vec<String>,
     /// As for `chains`.
     pub flavors: Vec<String>,
-    /// It is this host's; before that, it never was here. Read from the mark beside the record.
+    /// True if the instance is this host's; before that, the instance never was here. Read from the mark beside the
+    /// record.
     #[serde(skip)]
     pub taken: bool,
 }
 
-/// What a record says.
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found<T> {
-    /// This.
+    /// This value.
     Whole(T),
-    /// Nothing: it was damaged after it was written.
+    /// No value: the record was damaged after it was written.
     Damaged,
     /// There is none.
     Nothing,
 }
 
 impl Departure {
-    /// What is known of one whose record is damaged.
+    /// Returns the known fields of a departure whose record is damaged.
     fn damaged(name: &str) -> Self {
         Departure {
             id: String::new(),
@@ -74,7 +76,7 @@ impl Departure {
         }
     }
 
-    /// Whether its record was damaged.
+    /// Returns true if the record was damaged.
     pub fn is_damaged(&self) -> bool {
         self.id.is_empty()
     }
@@ -97,7 +99,7 @@ pub fn new_id() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether a peer's id may be part of a file's name.
+/// Returns true if a peer's id may be part of a file's name.
 pub fn is_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -106,7 +108,7 @@ impl Ledger {
     /// The ledger in a folder, which is made.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be made.
     pub fn new(folder: PathBuf) -> anyhow::Result<Self> {
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         Ok(Ledger { folder })
@@ -127,7 +129,7 @@ impl Ledger {
     /// Writes a departure down; on the disk when it returns.
     ///
     /// # Errors
-    /// It is not.
+    /// The record is not written.
     pub fn depart(&self, departure: &Departure) -> anyhow::Result<()> {
         self.write(&self.departure_path(&departure.name), departure)
             .context("writing down the move")
@@ -141,16 +143,16 @@ impl Ledger {
     /// Writes an arrival down, of an instance that is the source's still; on the disk when it returns.
     ///
     /// # Errors
-    /// It is not.
+    /// The record is not written.
     pub fn arrive(&self, arrival: &Arrival) -> anyhow::Result<()> {
         self.write(&self.arrival_path(&arrival.id), arrival)
             .context("writing down the move")
     }
 
-    /// Marks an arrival as this host's. Whether a power cut leaves the mark is not known before [`Ledger::keep`].
+    /// Marks an arrival as this host's. A power cut may lose the mark until [`Ledger::keep`] returns.
     ///
     /// # Errors
-    /// It is not marked.
+    /// The arrival is not marked.
     pub fn take(&self, id: &str) -> anyhow::Result<()> {
         File::create(self.mark_path(id))
             .map(drop)
@@ -160,7 +162,7 @@ impl Ledger {
     /// Sees to it that the mark of an arrival is on the disk.
     ///
     /// # Errors
-    /// It is not.
+    /// The mark is not on the disk.
     pub fn keep(&self, id: &str) -> anyhow::Result<()> {
         File::open(self.mark_path(id))
             .and_then(|file| file.sync_all())
@@ -191,8 +193,8 @@ impl Ledger {
         arrival
     }
 
-    /// All departures that are not settled. Of a damaged one nothing is known but the instance: nobody has its id, and no
-    /// process is the one that left.
+    /// Returns all departures that are not settled. Of a damaged record only the instance is known: no target has its
+    /// id, and no process is the one that left.
     pub fn departures(&self) -> Vec<Departure> {
         let paths = self.paths("departure-");
         let found = paths.iter().filter_map(|path| match read(path) {
@@ -295,6 +297,7 @@ mod tests {
         }
     }
 
+    // promise: 5.36
     #[test]
     fn what_is_written_down_is_found_again_until_it_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,6 +325,7 @@ mod tests {
         assert_eq!(left.count(), 0, "no mark either");
     }
 
+    // promise: 5.36
     #[test]
     fn a_power_cut_takes_the_mark_of_an_arrival_or_leaves_it_but_never_its_record() {
         let folder = tempfile::tempdir().unwrap();
@@ -332,7 +336,7 @@ mod tests {
         ledger.take("a1").unwrap();
         assert_eq!(fs::read(&record).unwrap(), before, "on the disk since");
         assert_eq!(ledger.arrivals(), [arrival("a1", true)]);
-        // Nobody has waited for the mark.
+        // No call has waited for the mark.
         let mark = folder.path().join("arrival-a1.taken");
         assert_eq!(fs::metadata(&mark).unwrap().len(), 0, "no half of it");
         fs::remove_file(&mark).unwrap();
@@ -340,6 +344,7 @@ mod tests {
         ledger.keep("a1").expect_err("it is not this host's");
     }
 
+    // promise: 5.36
     #[test]
     fn a_damaged_record_is_not_taken_for_none() {
         let folder = tempfile::tempdir().unwrap();
@@ -352,6 +357,7 @@ mod tests {
         assert!(ledger.departures()[0].is_damaged());
     }
 
+    // promise: 5.38
     #[test]
     fn no_id_of_a_peer_names_another_file() {
         for id in ["", "..", "a/b", "a.json", "a\0", &"a".repeat(65)] {

@@ -39,7 +39,7 @@ mod tests {
         let before = getpriority_process(None).expect("a priority");
         let raised = RaisedPriority::begin();
         let meanwhile = getpriority_process(None).expect("a priority");
-        // Who is not root may not.
+        // Only root may raise the priority.
         assert!(meanwhile == before.min(NICE) || meanwhile == before);
         drop(raised);
         assert_eq!(getpriority_process(None).expect("a priority"), before);

@@ -1,7 +1,8 @@
 //! Certificates: who may move instances to this host, and where this one moves them.
 //!
-//! Both ends show a certificate, and each accepts those that one authority has signed. Whoever has none gets not even an
-//! answer; whoever has one may do what `nfluid apply` may: he names the programs and configurations that run here.
+//! Both ends show a certificate, and each accepts the certificates that one authority has signed. A caller without a
+//! certificate does not even get an answer. A caller with a certificate may do what `nfluid apply` may: it names the
+//! programs and configurations that run here.
 
 use crate::channel::{Channel, Patience, Timed};
 use anyhow::{Context, ensure};
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 /// How long to try each address of the other host.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a handshake may take: meanwhile nobody knows who calls.
+/// Longest time of a handshake: the caller is not authenticated meanwhile.
 const HANDSHAKE: Patience = Patience {
     idle: Duration::from_secs(2),
     whole: Duration::from_secs(5),
@@ -33,9 +34,9 @@ const HANDSHAKE: Patience = Patience {
 /// The files that say who this host is.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Its certificate, and those between it and the authority's.
+    /// The host's certificate, and the certificates between it and the authority's.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The certificate's key.
     pub key: PathBuf,
     /// The certificates of the authorities whose word counts.
     pub authority: PathBuf,
@@ -107,7 +108,7 @@ impl Tls {
     /// Connects to the daemon at `to`, `HOST:PORT`, whose certificate has to be for HOST.
     ///
     /// # Errors
-    /// There is none, or it is somebody else.
+    /// There is no such host, or another host answers.
     pub fn connect(&self, to: &str) -> anyhow::Result<Channel> {
         let host = host_of(to)?;
         let name = ServerName::try_from(host.to_owned())
@@ -127,7 +128,7 @@ impl Tls {
     /// Finds out who has called.
     ///
     /// # Errors
-    /// It is nobody whom this host knows, or it takes too long.
+    /// The caller is not authenticated, or takes too long.
     pub fn accept(&self, stream: TcpStream) -> anyhow::Result<Channel> {
         let peer = stream.peer_addr()?.to_string();
         let mut connection = ServerConnection::new(Arc::clone(&self.server))?;
@@ -151,7 +152,7 @@ fn server(
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)?;
-    // Nobody comes back soon enough.
+    // No caller returns soon enough for a ticket.
     config.send_tls13_tickets = 0;
     Ok(config)
 }
@@ -166,8 +167,8 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     all_in(path, "certificate (PEM)")
 }
 
-/// Lists of revoked certificates, PEM (RFC 5280, section 5). An authority that trusts its own list has one here: of an
-/// authority without a list nobody is accepted any more.
+/// Reads lists of revoked certificates, PEM (RFC 5280, section 5). If any list is given, an authority that trusts its
+/// own list needs a list here: certificates of an authority without a list are not accepted any more.
 fn revocations(path: &Path) -> anyhow::Result<Vec<CertificateRevocationListDer<'static>>> {
     all_in(path, "list of revoked certificates (PEM, 'X509 CRL')")
 }
@@ -245,7 +246,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A host that accepts whom `trusted` has signed, and shows a certificate for `name` that `signer` has signed.
+    /// A host that accepts certificates that `trusted` has signed, and shows a certificate for `name` that `signer`
+    /// has signed.
     pub(crate) fn host(trusted: &Authority, signer: &Authority, name: &str) -> Host {
         let folder = tempfile::tempdir().expect("a folder");
         let files = files(trusted, signer, folder.path(), name);
@@ -279,11 +281,12 @@ pub(crate) mod tests {
         served.join().expect("ended").expect("it has answered");
     }
 
+    // promise: 5.37
     #[test]
     fn who_is_signed_by_another_gets_no_answer() {
         let (ours, theirs) = (authority(), authority());
         let (address, served) = serve(host(&ours, &ours, "127.0.0.1"));
-        // It accepts us, and shows what we do not accept.
+        // The peer accepts us, and shows a certificate that we do not accept.
         let caller = host(&ours, &theirs, "edge1");
         let asked = caller
             .tls
@@ -294,6 +297,7 @@ pub(crate) mod tests {
     }
 
     // Catches: the list is read and not given to the verifier of callers, or of those who are called.
+    // promise: 5.37
     #[test]
     fn whose_certificate_is_revoked_gets_no_answer_and_is_told_nothing() {
         let ours = authority();
@@ -325,7 +329,7 @@ pub(crate) mod tests {
             assert_eq!(asked.is_ok(), answered.is_ok());
             answered.is_ok()
         };
-        // The control: a list on which nobody is.
+        // The control: a list without entries.
         let (none, one) = (list(&[]), list(&[&stolen.certificate]));
         let known = || with(&stolen, None);
         assert!(is_answered(known(), with(&here, none.clone())));
@@ -334,6 +338,7 @@ pub(crate) mod tests {
         assert!(!is_answered(with(&here, one), known()));
     }
 
+    // promise: 5.37
     #[test]
     fn nothing_is_said_to_who_is_signed_by_another_or_for_another() {
         let (ours, theirs) = (authority(), authority());
@@ -345,6 +350,7 @@ pub(crate) mod tests {
         }
     }
 
+    // promise: 5.37
     #[test]
     fn who_shows_nothing_gets_no_answer() {
         let authority = authority();
@@ -357,6 +363,7 @@ pub(crate) mod tests {
         }
     }
 
+    // promise: 5.38
     #[test]
     fn what_drips_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -376,7 +383,9 @@ pub(crate) mod tests {
         drips.join().expect("ended");
     }
 
-    // Catches: a file is opened before it is looked at; that waits for a writer, who is the test as soon as somebody waits.
+    // Catches: a file is opened before its type is checked; the open waits for a writer, as the test itself is once a
+    // reader waits.
+    // promise: 3.18
     #[test]
     fn a_fifo_is_refused_and_nobody_waits_for_who_writes_to_it() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! What leads to an instance and goes with it: its links, its attachments to switches, and chains of it alone. The names in
-//! them, of uplinks, switches, groups and other instances, are those of the target's own.
+//! The wires that go with an instance: its links, its attachments to switches, and chains that have this instance
+//! alone. The names in the wires, of uplinks, switches, groups and other instances, are those of the target's own.
 
 use anyhow::{Context, bail, ensure};
 use nfluid_control::model::{Deployment, PortRef};
@@ -52,13 +52,14 @@ pub fn of(
 
 /// Checks that a peer asks for one instance and what leads to it, and for nothing else.
 ///
-/// A chain has this instance alone, as [`of`] sends it: one with others, or with none, would lead traffic of this host
-/// elsewhere. The other end of a link, and a chain's ends, are this host's own names: which of its free ports, switches and
-/// uplinks a moved instance may be put at is not the peer's to show; a port that has a wire already is refused when the
-/// document is applied. Who must not choose them any more is put on the list of revoked certificates.
+/// A chain has this instance alone, as [`of`] sends it: a chain with other instances, or with none, would lead
+/// traffic of this host elsewhere. The other end of a link, and a chain's ends, are this host's own names: a peer
+/// cannot show which of this host's free ports, switches and uplinks a moved instance may be put at; a port that has
+/// a wire already is refused when the document is applied. A peer that must not choose such names any more is put on
+/// the list of revoked certificates.
 ///
 /// # Errors
-/// It asks for more.
+/// The peer asks for more.
 pub fn check(hello: &Hello) -> anyhow::Result<()> {
     only(&hello.document, &["version", "instances", "flavors"])?;
     only(&hello.wires, &["version", "links", "chains"])?;
@@ -158,6 +159,7 @@ mod tests {
     }
 
     // Catches: the hops of a chain are not looked at; a chain without hops is accepted; the first end of a link alone is.
+    // promise: 5.38
     #[test]
     fn a_peer_can_ask_for_one_instance_and_what_leads_to_it_only() {
         check(&hello()).expect("one instance");

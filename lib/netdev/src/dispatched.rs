@@ -1,8 +1,9 @@
 //! Programs called by libxdp's dispatcher: on an interface that other tools have programs on too.
 //!
-//! What the dispatcher calls is a program of a few instructions (`bpf/evnf/component.bpf.c`) that goes on to the one in its map. So
-//! another program is put in the place of that one without the dispatcher being made anew. Whoever may can take the component out of the
-//! dispatcher, or the dispatcher away: that is seen ([`DispatchedProgram::is_attached`]), but not prevented.
+//! The dispatcher calls a program of a few instructions (`bpf/evnf/component.bpf.c`) that goes on to the program in
+//! its map. So the program in the map can be replaced without a new dispatcher. A process with the privilege can take
+//! the component out of the dispatcher, or the dispatcher away: [`DispatchedProgram::is_attached`] shows that, but
+//! nothing prevents it.
 
 use crate::error::NetdevError;
 use crate::hook::{AttachedProgram, Mode, XdpHook, busy, first_hook};
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The component.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/component.bpf.o"));
-/// Its map: a component is known by it.
+/// The map of a component, by which a component is recognised.
 const MAP: &CStr = c"evnf_first";
 /// Most maps of a program in a dispatcher that are looked at.
 const MAPS_MAX: usize = 64;
@@ -62,7 +63,7 @@ impl DispatchedProgram {
         let (interface, attached) = match entered {
             Ok(entered) => entered,
             Err(why) => {
-                // It holds nothing yet.
+                // The pinned map holds nothing yet.
                 let _left = std::fs::remove_file(pin);
                 return Err(why);
             }
@@ -98,7 +99,8 @@ impl DispatchedProgram {
         self.is_attached().then_some(self.interface)
     }
 
-    /// Whether the interface is there still, whatever it is called by now, and the component in the dispatcher on it.
+    /// Returns true if the interface is there still, whatever its name is by now, and the component is in the
+    /// dispatcher on it.
     pub fn is_attached(&self) -> bool {
         let asked = NetNs::open(self.place.netns.as_deref()).and_then(|netns| {
             netns.within(|| {
@@ -143,7 +145,7 @@ impl DispatchedProgram {
     /// # Errors
     /// When the pin cannot be removed.
     pub fn remove(self) -> Result<(), NetdevError> {
-        // From here on the component passes everything. That there was none is as good.
+        // From here on the component passes everything. An entry that is absent already is as good.
         let _empty = self.map.delete(&0u32.to_ne_bytes());
         let removed = NetNs::open(self.place.netns.as_deref()).and_then(|netns| {
             netns.within(|| match self.component() {
@@ -190,7 +192,7 @@ fn enter(
         )),
         _ => library.attach(OBJECT, (MAP, map), interface.index, hook, priority),
     };
-    // What is there already is no stranger's.
+    // A program that is there already belongs to nfluid.
     let may_be_taken = |_: &io::Error| there.is_none();
     let (_, hooked) = first_hook((netlink, interface), mode, may_be_taken, attempt)?;
     let mut why = IN_DISPATCHER.to_owned();
@@ -202,7 +204,7 @@ fn enter(
     Ok((interface.index, AttachedProgram { path, why }))
 }
 
-/// A component's map with a program in it, pinned: it forgets the program when nobody holds it.
+/// Makes a component's map with a program in it, pinned: the map forgets the program when no process holds it.
 fn new_map(pin: &Path, program: BorrowedFd<'_>) -> Result<MapHandle, NetdevError> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -225,7 +227,7 @@ fn enter_program(map: &MapHandle, program: BorrowedFd<'_>) -> Result<(), NetdevE
     entered.map_err(|error| system("entering a program".to_owned(), &error))
 }
 
-/// Whether a program uses a map, by their numbers.
+/// Returns true if a program uses a map, by their numbers.
 fn uses(program: u32, map: u32) -> bool {
     let Some(program) = program_by_id(program) else {
         return false;

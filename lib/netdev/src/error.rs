@@ -39,7 +39,7 @@ pub enum NetdevError {
         /// The name of the namespace that has one.
         found: String,
     },
-    /// The NIC cannot take frames apart by flow.
+    /// The NIC cannot distribute frames by flow.
     #[error(
         "{interface} cannot steer flows to queues: {why}; classify them by XDP, which works on every interface ('steering: xdp', as without a word)"
     )]
@@ -59,7 +59,7 @@ pub enum NetdevError {
         interface: String,
         /// Name of the program.
         program: String,
-        /// Its id.
+        /// The id of the program.
         id: u32,
     },
     /// The kernel attaches the program in no mode that was allowed.
@@ -124,6 +124,7 @@ impl NetdevError {
 mod tests {
     use super::*;
 
+    // promise: 15.18
     #[test]
     fn who_has_an_interface_is_named_with_what_can_be_done() {
         let busy = |program: &str| {

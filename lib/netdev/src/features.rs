@@ -68,7 +68,7 @@ impl Features {
         Ok(values)
     }
 
-    /// Whether the driver has the feature: it can be switched on, or is.
+    /// Returns true if the driver has the feature: the feature can be switched on, or is on.
     ///
     /// # Errors
     /// When the kernel refuses to say.
@@ -80,7 +80,7 @@ impl Features {
         }))
     }
 
-    /// Whether the feature is on.
+    /// Returns true if the feature is on.
     ///
     /// # Errors
     /// When the kernel refuses to say.
@@ -164,7 +164,7 @@ impl Features {
     }
 }
 
-/// Is the interface of the calling thread's namespace hardware? It has a place on a bus then.
+/// Returns true if the interface of the calling thread's namespace is hardware: hardware has a place on a bus.
 pub fn is_hardware(interface: &str) -> bool {
     let mut info = vec![0u32; DRVINFO_BYTES / 4];
     info[0] = ETHTOOL_GDRVINFO;

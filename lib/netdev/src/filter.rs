@@ -1,9 +1,10 @@
 //! Programs put at tc on an interface by a filter: on kernels before 6.6, which have no links there.
 //!
-//! A filter has one priority and one handle, by which it is found again: it stays when whoever made it is gone. It stands behind
-//! those whose priority is lower, and goes on to them that are behind it. Who may can remove it or put another in its place: that
-//! is seen ([`FilteredProgram::is_attached`]), but not prevented, which a link does. No other filter is ever touched; clsact, of which
-//! filters are, is made if it is not there, and is left where others have filters.
+//! A filter has one priority and one handle, by which it is found again: the filter stays when the process that made
+//! it is gone. The filter stands behind filters of lower priority numbers, and goes on to the filters behind it. A
+//! process with the privilege can remove the filter or put another in its place: [`FilteredProgram::is_attached`]
+//! shows that, but nothing prevents it, as a link would. No other filter is ever touched; the clsact qdisc, which
+//! holds filters, is made if it is not there, and is left where other programs have filters.
 
 use crate::error::NetdevError;
 use crate::netlink::tc::{FilterPlace, Side};
@@ -18,7 +19,7 @@ use std::os::fd::BorrowedFd;
 const PRIORITY: u16 = 50_000;
 /// Ours among those of that priority.
 const HANDLE: u32 = 0x6e66;
-/// What our filters' programs are called (`tc filter show`).
+/// The name of our filters' programs (`tc filter show`).
 const NAME: &str = "nfluid";
 
 /// Where a filter is, or is about to be: enough to find it again. To be written down before it is made.
@@ -85,7 +86,7 @@ impl FilteredProgram {
     /// Puts a program on an interface, in a seat that was prepared there.
     ///
     /// # Errors
-    /// When somebody else's filter has that place, or the kernel refuses.
+    /// When another program's filter has that place, or the kernel refuses.
     pub fn attach(
         place: &Place,
         seat: FilterSeat,
@@ -153,7 +154,7 @@ impl FilteredProgram {
         asked.map_err(|error| io::Error::other(error.to_string()))?
     }
 
-    /// Whether the interface and the filter are there still.
+    /// Returns true if the interface and the filter are there still.
     pub fn is_attached(&self) -> bool {
         let found = self.with(|netlink| Ok(netlink.filter(&self.seat.filter())));
         found.is_ok_and(|name| name.is_some_and(|name| name == NAME))
@@ -188,7 +189,7 @@ impl FilteredProgram {
         Ok(())
     }
 
-    /// Leaves no clsact behind that nobody else uses.
+    /// Removes the clsact qdisc if no other filter uses it.
     fn leave(&self) {
         if !self.seat.made_clsact {
             return;

@@ -98,9 +98,9 @@ pub struct Hooked {
     pub why: String,
 }
 
-/// Attaches a program to `link` by netlink: natively where the driver can, else generically, as far as `mode` allows. The
-/// program `previous`, if any, is replaced. No link holds the program: it stays until [`detach`], or until somebody else
-/// removes or replaces it.
+/// Attaches a program to `link` by netlink: natively where the driver can, else generically, as far as `mode` allows.
+/// The program `previous`, if any, is replaced. No link holds the program: it stays until [`detach`], or until
+/// another process removes or replaces it.
 ///
 /// # Errors
 /// [`NetdevError::Busy`] when another program is there, [`NetdevError::Refused`] when the kernel takes the program nowhere.
@@ -198,7 +198,7 @@ pub(crate) fn busy(netlink: &Netlink, link: &Link) -> NetdevError {
     occupied(&link.name, id)
 }
 
-/// The error for an interface that has the program `id`, which is somebody else's.
+/// Returns the error for an interface that has the program `id` of another owner.
 pub fn occupied(interface: &str, id: u32) -> NetdevError {
     let found = program_by_id(id);
     let name = found.as_ref().and_then(program_name);
@@ -209,7 +209,7 @@ pub fn occupied(interface: &str, id: u32) -> NetdevError {
     }
 }
 
-/// "Somebody else's program is attached", in the kernel's numbers.
+/// Returns true if the kernel's error means that another owner's program is attached.
 fn taken(error: &io::Error) -> bool {
     matches!(errno(error), Some(libc::EBUSY | libc::EEXIST))
 }

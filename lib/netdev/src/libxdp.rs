@@ -1,8 +1,8 @@
 //! libxdp, opened at run time: it has programs of several owners on one interface, one behind the other.
 //!
-//! nfluid is not linked with it, runs where it is not installed, and says then what is missing. It has a libbpf of its own
-//! (`libbpf.so.1`), which is another than the one that is built in here: what one of them has made is never handed to the other, but
-//! for numbers and descriptors, which are the kernel's.
+//! nfluid is not linked with libxdp, runs where libxdp is not installed, and then reports what is missing. libxdp has
+//! a libbpf of its own (`libbpf.so.1`), which is not the libbpf that is built in here: objects of one libbpf are
+//! never handed to the other, except for numbers and descriptors, which are the kernel's.
 
 mod functions;
 
@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Bytes of what the library says that are told on.
+/// Bytes of the library's messages that are passed on.
 const SAID_BYTES: usize = 2048;
 /// `enum xdp_attach_mode`.
 const MODE_ANY: c_uint = 0;
@@ -29,8 +29,8 @@ unsafe extern "C" {
     fn vsnprintf(to: *mut c_char, size: usize, format: *const c_char, list: *mut c_void) -> c_int;
 }
 
-/// What the libraries have said since they were asked last. One at a time uses them: they print for all, and remember where
-/// their files are.
+/// Messages of the libraries since the last reading. Only a single thread at a time uses the libraries: their
+/// messages have no owner, and they remember where their files are.
 static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 static IN_USE: Mutex<()> = Mutex::new(());
 static OPENED: OnceLock<Functions> = OnceLock::new();
@@ -41,7 +41,7 @@ pub struct Libxdp {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Who is at XDP on an interface.
+/// The program at XDP on an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Occupant {
     Nobody,
@@ -71,7 +71,7 @@ impl Libxdp {
         })
     }
 
-    /// Who is at XDP on an interface of the calling thread's namespace.
+    /// Returns the program at XDP on an interface of the calling thread's namespace.
     pub fn occupant(&self, interface: u32) -> Occupant {
         let f = self.functions;
         // SAFETY: of an interface that is not there it says so.
@@ -80,7 +80,8 @@ impl Libxdp {
         if unsafe { (f.error_of)(found.cast()) } != 0 || found.is_null() {
             return Occupant::Nobody;
         }
-        // SAFETY: the library has just made it, and nobody has closed it; the programs are its own, and end with it.
+        // SAFETY: the library has just made the dispatcher, and no code has closed it; the programs belong to it, and
+        // end with it.
         unsafe {
             let mut programs = Vec::new();
             let mut last = null();
@@ -104,8 +105,9 @@ impl Libxdp {
         }
     }
 
-    /// Loads the only program of an object, with `map` in the place of its own one of that name, into the dispatcher on an interface
-    /// of the calling thread's namespace, which is made if there is none. It stays when this process ends.
+    /// Loads the only program of an object, with `map` in the place of its own map of that name, into the dispatcher
+    /// on an interface of the calling thread's namespace. The dispatcher is made if there is none. The program stays
+    /// when this process ends.
     ///
     /// # Errors
     /// When the library or the kernel refuses; nothing has changed then.
@@ -173,7 +175,7 @@ impl Libxdp {
                 Err(words.error("attaching", status.into()))
             } else if is_single() {
                 let why = words.error("attaching", -c_long::from(libc::EOPNOTSUPP));
-                // It would have nobody beside it.
+                // A program without a dispatcher would admit no other program.
                 (f.detach)(program, interface.cast_signed(), MODE_ANY, 0);
                 Err(why)
             } else {
@@ -292,6 +294,7 @@ unsafe extern "C" fn keep(level: c_int, format: *const c_char, list: *mut c_void
 mod tests {
     use super::{ALONE, Libxdp, Occupant, hint};
 
+    // promise: 15.69
     #[test]
     fn an_interface_that_is_not_there_has_nobody_on_it() {
         let Ok(library) = Libxdp::open() else {
@@ -304,6 +307,7 @@ mod tests {
         assert!(library.detach(0x7fff_fff0, u32::MAX).is_err());
     }
 
+    // promise: 15.69
     #[test]
     fn what_may_help_is_said() {
         let words = "Extension program changes packet data, while original does not";

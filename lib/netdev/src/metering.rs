@@ -1,15 +1,15 @@
-//! What the kernel's receive side costs: the run time of XDP programs.
+//! Cost of the kernel's receive side: the run time of XDP programs.
 //!
-//! The programs run in the kernel's softirq, whose time is charged to whoever is on the core. The kernel measures it
-//! where it is asked to (`BPF_ENABLE_STATS`), for every eBPF program of the host, at some 20 ns a run: so it is asked for
-//! short windows only, and what a frame costs within them stands for the others.
+//! The programs run in the kernel's softirq, whose time is charged to the task that is on the core. The kernel
+//! measures the time on request (`BPF_ENABLE_STATS`), for every eBPF program of the host, at some 20 ns a run: so the
+//! measurement is requested for short windows only, and the cost of a frame within a window stands for the others.
 
 use crate::program::{program_by_id, program_info};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Runs of a program that were measured, and how long they took. Both only grow while somebody measures.
+/// Runs of a program that were measured, and their total time. Both only grow while a process measures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTime {
     /// Frames.
@@ -57,7 +57,7 @@ impl TimeKeeping {
     }
 }
 
-/// What was measured of program `id`; nothing if there is none.
+/// Returns the measurements of program `id`; `None` if there is no such program.
 pub fn program_time(id: u32) -> Option<ProgramTime> {
     let program = program_by_id(id)?;
     let info = program_info(&program, &mut [])?;

@@ -27,8 +27,8 @@ impl NetNs {
     /// Opens the namespace at `path`; `None`: the calling thread's own.
     ///
     /// # Errors
-    /// [`NetdevError::NoNamespace`] when nothing, or something else, is there. Something else is not opened: a FIFO would
-    /// block the daemon, a watchdog would be armed.
+    /// [`NetdevError::NoNamespace`] when there is no file, or the file is no namespace. A file that is no namespace
+    /// is not opened: a FIFO would block the daemon, a watchdog would be armed.
     pub fn open(path: Option<&Path>) -> Result<Self, NetdevError> {
         let file = path.unwrap_or(Path::new("/proc/thread-self/ns/net"));
         let missing = |source: io::Error| NetdevError::NoNamespace {
@@ -44,7 +44,7 @@ impl NetNs {
         })
     }
 
-    /// What tells namespaces apart.
+    /// Returns the numbers that identify the namespace.
     pub fn id(&self) -> (u64, u64) {
         self.id
     }
@@ -71,7 +71,7 @@ impl NetNs {
     /// Does `work` in a thread inside the namespace.
     ///
     /// # Errors
-    /// Those of `work`, and when the namespace cannot be entered.
+    /// The errors of `work`, and an error when the namespace cannot be entered.
     pub fn within<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, NetdevError> + Send,

@@ -1,4 +1,4 @@
-//! What a NIC is asked for steering (`linux/ethtool.h`; there is no netlink message for flow rules).
+//! Requests to a NIC for steering (`linux/ethtool.h`; there is no netlink message for flow rules).
 
 use crate::error::NetdevError;
 use crate::features::{Features, ethtool, ioctl_socket};
@@ -37,9 +37,9 @@ const FEATURE: &str = "rx-ntuple-filter";
 
 /// A NIC's table of flow rules, and how it spreads what matches none.
 pub trait FlowTable {
-    /// Its receive queues.
+    /// Returns the number of receive queues.
     fn queues(&self) -> io::Result<u32>;
-    /// Whether it obeys flow rules now.
+    /// Returns true if the NIC obeys flow rules now.
     fn is_on(&self) -> io::Result<bool>;
     /// Has it obey them, or not.
     fn switch(&self, on: bool) -> io::Result<()>;
@@ -126,7 +126,7 @@ impl Nic {
     }
 }
 
-/// What a NIC can do.
+/// The steering features of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steering {
     /// Rules that it has now.
@@ -255,6 +255,7 @@ mod tests {
         assert!(nic.queues().is_err() && nic.rules().is_err() && nic.spread().is_err());
     }
 
+    // promise: 13.8
     #[test]
     fn an_interface_without_queues_of_its_own_steers_nothing_and_the_alternative_is_named() {
         let refused = Steering::of("lo").expect_err("it has one queue");

@@ -9,7 +9,7 @@
 //!   leaves, and writes the VLAN tag into it. Generic segmentation stays on: TCP still crosses the
 //!   sender's stack in 64 KiB pieces, which is what makes it fast.
 //!
-//! What was on is noted and put back in the end.
+//! Offloads that were on are noted and put back in the end.
 
 use crate::error::NetdevError;
 use crate::features::Features;
@@ -46,7 +46,8 @@ const PEER: [&str; 16] = [
     "tx-fcoe-segmentation",
 ];
 
-/// What must be off so that a program sees VLAN tags: on the interface itself, and at the other end of a veth.
+/// Offloads that must be off so that a program sees VLAN tags: on the interface itself, and at the other end of a
+/// veth.
 const OWN_TAGS: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
 const PEER_TAGS: [&str; 2] = ["tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"];
 
@@ -60,7 +61,7 @@ pub struct ChangedFeatures {
     pub own: Vec<String>,
     /// At the other end of a veth.
     pub peer: Vec<String>,
-    /// Those that were switched on there.
+    /// Features that were switched on at the peer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peer_on: Vec<String>,
 }
@@ -136,7 +137,7 @@ fn switch(
 }
 
 impl ChangedFeatures {
-    /// Adds what is on again: somebody switched it on, or the interface is a new one.
+    /// Adds features that are on again: another process switched them on, or the interface is a new one.
     pub fn merge(&mut self, more: ChangedFeatures) {
         let lists = [
             (&mut self.own, more.own),

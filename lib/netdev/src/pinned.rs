@@ -1,5 +1,5 @@
-//! Programs put on an interface at XDP or at tc by a pinned BPF link: they stay when whoever put them there is
-//! gone, until the link is taken away, and nobody else can replace them.
+//! Programs put on an interface at XDP or at tc by a pinned BPF link. The programs stay when the process that put
+//! them there is gone, until the link is taken away, and no other process can replace them.
 
 use crate::error::NetdevError;
 use crate::hook::{AttachedProgram, Mode, XdpHook, busy, first_hook};
@@ -72,7 +72,7 @@ impl PinnedProgram {
         let link = place.on_interface(|_, interface| {
             match make_link(interface.index, program, hook, 0) {
                 Ok(link) => Ok(Some(link)),
-                // What it says to a kind of link that it does not know.
+                // The kernel's answer for a kind of link that it does not know.
                 Err(error) if errno(&error) == Some(libc::EINVAL) => Ok(None),
                 Err(error) => {
                     let what = format!("attaching at tc on {}", place.interface);
@@ -105,7 +105,7 @@ impl PinnedProgram {
         })
     }
 
-    /// Whether the interface is there still, whatever it is called by now.
+    /// Returns true if the interface is there still, whatever its name is by now.
     pub fn is_attached(&self) -> bool {
         self.interface().is_some()
     }
@@ -124,7 +124,7 @@ impl PinnedProgram {
         self.info().map(interface).filter(|number| *number != 0)
     }
 
-    /// What the kernel says of the link, if it is one of XDP or tc.
+    /// Returns the kernel's description of the link, if the link is one of XDP or tc.
     fn info(&self) -> Option<libbpf_sys::bpf_link_info> {
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut len = size_of::<libbpf_sys::bpf_link_info>() as u32;
@@ -166,7 +166,8 @@ impl PinnedProgram {
     /// # Errors
     /// When the pin cannot be removed.
     pub fn remove(self) -> Result<(), NetdevError> {
-        // At once, and not when the kernel comes to it: another may be put there next. Its interface may be gone.
+        // Detaches the program at once, and not when the kernel comes to it: another program may be put there next.
+        // The interface may be gone.
         let _gone = self.link.detach();
         std::fs::remove_file(&self.pin).map_err(NetdevError::system(format!(
             "removing {}",
@@ -198,7 +199,7 @@ fn make_link(
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and no other code has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

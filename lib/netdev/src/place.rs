@@ -20,7 +20,7 @@ impl Place {
     /// Does `work` in a thread inside the interface's namespace.
     ///
     /// # Errors
-    /// Those of `work`, and when there is no such namespace.
+    /// The errors of `work`, and an error when there is no such namespace.
     pub fn within<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, NetdevError> + Send,
@@ -82,7 +82,7 @@ impl Place {
                 return Ok(None);
             };
             let found = netlink.link_by_index(master)?;
-            // One that has gone meanwhile has let it go.
+            // A master that has gone meanwhile has released the interface.
             Ok(found.map(|master| master.name))
         })
     }

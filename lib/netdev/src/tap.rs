@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// come whole: no offloads, no header. The tap outlives the descriptor until [`remove`].
 ///
 /// # Errors
-/// When the kernel refuses: no tun module, or the interface is no tap, or somebody has it open.
+/// When the kernel refuses: no tun module, or the interface is no tap, or another process has it open.
 pub fn open_tap(interface: &str) -> Result<OwnedFd, NetdevError> {
     let fd = open_device()?;
     let failed = |what: &str| NetdevError::system(format!("{what} the tap {interface}"));
@@ -24,7 +24,7 @@ pub fn open_tap(interface: &str) -> Result<OwnedFd, NetdevError> {
     Ok(fd)
 }
 
-/// Removes the tap `interface` from the calling thread's namespace, if nobody else has it open.
+/// Removes the tap `interface` from the calling thread's namespace, if no other process has it open.
 ///
 /// # Errors
 /// When the kernel refuses.

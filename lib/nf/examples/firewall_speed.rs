@@ -36,7 +36,7 @@ impl Lcg {
     }
 }
 
-/// One rule as text, and a packet that it matches.
+/// A rule as text, and a packet that it matches.
 struct Generated {
     text: String,
     inside: SocketPair,
@@ -74,7 +74,7 @@ fn prefix(random: &mut Lcg, v6: bool, lengths: &[u32]) -> (String, IpAddr) {
     }
 }
 
-/// One source in eight is "any".
+/// A source in eight is "any".
 fn source_lengths(random: &mut Lcg) -> &'static [u32] {
     if random.below(8) == 0 {
         &[0]

@@ -1,5 +1,5 @@
-//! What a network function's own work costs: nanoseconds per frame for bridge, signature and NAT,
-//! 64-byte UDP frames in batches of 64, without rings and switch.
+//! Cost of a network function's own work: nanoseconds per frame for bridge, signature and NAT, 64-byte UDP frames in
+//! batches of 64, without rings and switch.
 //!
 //! `cargo run --release -p nfluid-nf --example nat_speed [flows]`; the default is 10,000 flows, of
 //! 100 inside hosts. Each figure is the median of 15 rounds over all flows. The frames lie in as
@@ -151,8 +151,7 @@ fn udp(src: SocketAddr, dst: SocketAddr, dont_fragment: bool) -> FrameBytes {
     frame
 }
 
-/// The same frames in an order with a large stride, so that neighbours in time are no neighbours
-/// in memory.
+/// Returns the frames in an order with a large stride, so that neighbours in time are no neighbours in memory.
 fn shuffled(frames: &[FrameBytes]) -> Vec<FrameBytes> {
     let mut stride = frames.len() * 5 / 8 + 1;
     while gcd(stride, frames.len()) != 1 {

@@ -1,15 +1,15 @@
 //! When a table that a hand sweeps piece by piece has something to do next.
 //!
-//! Look-ups check the time themselves, so that it is nobody's concern how late a sweep is; but who sleeps has to know for how
-//! long. Nothing is noted while frames are handled: once nothing but time changes the table, the hand goes round once more
-//! and finds what ends first.
+//! Look-ups check the time themselves, so a late sweep has no effect on them; but a sleeping host has to know for how
+//! long it may sleep. Nothing is noted while frames are handled: once nothing but time changes the table, the hand
+//! goes round once more and finds the entry that ends first.
 
 use crate::function::Nanos;
 
-/// What ends within so long is swept together.
+/// Entries that end within this time are swept together.
 pub(crate) const TOGETHER: Nanos = Nanos::from_secs(1);
 
-/// What the hand has seen since anything but time has changed the table.
+/// Findings of the hand since anything but time has changed the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ageing {
     /// Places that it has passed.
@@ -34,7 +34,8 @@ impl Ageing {
         *self = Ageing::default();
     }
 
-    /// Before a sweep of a table with so many places. What it removes was seen as the first to end.
+    /// Prepares a sweep of a table with so many places. The entries that the sweep removes were seen as the first to
+    /// end.
     pub(crate) fn sweep(&mut self, places: usize, now: Nanos) {
         if self.passed >= places && self.first <= now {
             self.begin_again();

@@ -1,11 +1,11 @@
-//! What an NF is told about ports that its host is attached to.
+//! Description of the ports that a host is attached to, for its NF.
 
 use crate::function::PortInfo;
 use alloc::borrow::ToOwned;
 use nfluid_ring::attach::PortEntry;
 use nfluid_wire::ether::MacAddr;
 
-/// What an NF is told about a port.
+/// Returns the description of a port for an NF.
 pub fn port_info(entry: &PortEntry) -> PortInfo {
     PortInfo {
         name: entry.name().to_owned(),

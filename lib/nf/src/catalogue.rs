@@ -10,13 +10,13 @@ use serde_json::Value;
 pub struct Entry {
     /// Name in a deployment: `nf: bridge`.
     pub name: &'static str,
-    /// One line for `nfluid` help texts.
+    /// A line for `nfluid` help texts.
     pub summary: &'static str,
     /// Fewest and most ports.
     pub ports: (usize, usize),
-    /// Keys of its configuration under which it is told IP addresses that are its own: no other instance may have them.
+    /// Keys of the configuration that have the NF's own IP addresses: no other instance may have these addresses.
     pub addresses: &'static [&'static str],
-    /// Builds an instance of it. Also how a configuration is validated.
+    /// Builds an instance of the NF. The platform also validates configurations by it.
     pub build: Builder,
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// that a misspelt key is an error and not a silent default.
 ///
 /// # Errors
-/// What serde refuses, with the path of the key: `ports[3].range: invalid type ...`.
+/// Reads a configuration. The error of serde gets the path of the key: `ports[3].range: invalid type ...`.
 ///
 /// ```
 /// use nfluid_nf::config;

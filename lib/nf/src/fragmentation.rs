@@ -1,8 +1,8 @@
 //! IPv4 fragmentation (RFC 791 section 3.2).
 //!
-//! Options whose copied flag is not set become "no operation" in all fragments but the first,
-//! instead of being taken out: the header keeps its length, as with Linux. A fragment other than the
-//! first that is cut further keeps the options that it has: whoever cut it first has chosen them.
+//! Options whose copied flag is not set become "no operation" in all fragments but the first, instead of being taken
+//! out: the header keeps its length, as with Linux. A fragment other than the first that is cut further keeps its
+//! options: the host that cut it first has chosen them.
 
 use crate::ipv4_options::{self, NO_OPERATION};
 use nfluid_wire::ipv4::{self, Ipv4Packet};

@@ -25,7 +25,7 @@ impl Nanos {
     }
 }
 
-/// What the host tells an NF about one of its ports; the index in the list is the port number.
+/// The host's description of a port for an NF; the index in the list is the port number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortInfo {
     /// Name in the deployment, unique within the instance.
@@ -36,7 +36,7 @@ pub struct PortInfo {
     pub mtu: u16,
 }
 
-/// One counter or gauge. Names follow Prometheus: `snake_case`, counters end in `_total`.
+/// A counter or gauge. Names follow Prometheus: `snake_case`, counters end in `_total`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// Name without the platform's prefix, for example `packets_matched_total`.
@@ -57,7 +57,7 @@ impl Metric {
         }
     }
 
-    /// The same metric with one more label.
+    /// Returns the metric with one more label.
     #[must_use]
     pub fn with(mut self, label: &'static str, value: impl Into<String>) -> Self {
         self.labels.push((label, value.into()));
@@ -72,7 +72,7 @@ pub struct ConfigError {
     pub path: String,
     /// Line within a text value (a rule list), 1-based.
     pub line: Option<u32>,
-    /// What is wrong and what would be right.
+    /// The message: what is wrong and what would be right.
     pub message: String,
 }
 
@@ -86,7 +86,7 @@ impl ConfigError {
         }
     }
 
-    /// The same error, at `line` (1-based) of the text value at the path.
+    /// Returns the error at `line` (1-based) of the text value at the path.
     #[must_use]
     pub fn on_line(mut self, line: u32) -> Self {
         self.line = Some(line);
@@ -137,11 +137,10 @@ pub trait NetworkFunction: Send {
     /// Handles one batch: decides for every frame whether and where it goes on. An undecided frame
     /// is dropped. Bounded work per frame; no allocation without a bound.
     ///
-    /// Order: frames that go on leave in the order in which they arrived. What the NF makes while it
-    /// handles a frame leaves behind the frames before that one, and before that one itself and all
-    /// behind it, if the NF takes its frames by [`nfluid_ring::frame_at`]. What it makes leaves in the
-    /// order in which it makes it. An NF that makes several packets of one (fragments) makes them all
-    /// and drops the frame.
+    /// Order: frames that go on leave in the order in which they arrived. Frames that the NF makes while it handles a
+    /// frame leave behind the frames before the handled frame, and before the handled frame itself and all behind it,
+    /// if the NF takes its frames by [`nfluid_ring::frame_at`]. Made frames leave in the order in which the NF makes
+    /// them. An NF that makes several packets of one (fragments) makes them all and drops the frame.
     fn process(&mut self, now: Nanos, batch: &mut Batch<'_, '_>);
 
     /// Work that time drives (expiry, retransmission), bounded per call. The host calls it every
@@ -178,8 +177,8 @@ pub trait NetworkFunction: Send {
         Err(CommandError::Unknown(&[]))
     }
 
-    /// Whether several NFs of this configuration, each with a part of the flows of the same ports,
-    /// together do what one of them does with all.
+    /// Returns true if several NFs of this configuration, each with a part of the flows of the same ports, together
+    /// do the work of one NF with all flows.
     ///
     /// # Errors
     /// Why not, for the operator: as long as an NF does not say otherwise, it may have state that

@@ -1,7 +1,7 @@
 //! ICMP errors: which packets may have one, what it quotes, and how it goes back (RFC 792, RFC 1122 section 3.2.2, RFC 1812
 //! section 4.3.2, RFC 4443 section 2.4).
 //!
-//! The firewall and the NAT are no neighbours of anybody: their answers go back to the Ethernet address and the port where the
+//! The firewall and the NAT have no neighbours: their answers go back to the Ethernet address and the port where the
 //! packet came from. The router sends its errors by its own tables.
 
 use crate::bucket::{Bucket, Rate};
@@ -47,7 +47,7 @@ impl Limit {
 pub(crate) enum Sent {
     /// The answer is in the outbox.
     Yes,
-    /// Nothing may be answered to such a packet.
+    /// Such a packet must not be answered.
     NotAnswerable,
     /// The rate is used up.
     RateLimited,

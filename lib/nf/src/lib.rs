@@ -1,8 +1,7 @@
 //! The network functions of nfluid, one folder each.
 //!
-//! A network function takes a typed configuration and batches of frames. It sees no thread, clock
-//! or socket: time and frames are handed to it, so the same code runs in a process, in a guest
-//! without a kernel and as wasm.
+//! A network function takes a typed configuration and batches of frames. The NF sees no thread, clock or socket: time
+//! and frames are handed to it, so the same code runs in a process, in a guest without a kernel and as wasm.
 #![cfg_attr(not(any(test, feature = "testing")), no_std)]
 #![forbid(unsafe_code)]
 
@@ -13,6 +12,8 @@ mod ageing;
 pub mod attached;
 pub mod bridge;
 mod bucket;
+#[cfg(test)]
+mod captures;
 pub mod catalogue;
 pub mod config;
 pub mod counter;

@@ -3,9 +3,9 @@
 use crate::function::PortInfo;
 use alloc::boxed::Box;
 
-/// What a stranger cannot know without being told: the ports' addresses and, where memory is laid
-/// out at random, where an allocation lies. No more than that: a host with a source of randomness
-/// sets an NF's `seed`.
+/// Returns a seed from values that an outsider does not know: the ports' addresses and, where memory is laid out at
+/// random, the address of an allocation. The seed is no stronger than that: a host with a source of randomness sets
+/// an NF's `seed`.
 pub(crate) fn from_surroundings(ports: &[PortInfo]) -> u64 {
     let anywhere = Box::new(0u8);
     let address = core::ptr::from_ref::<u8>(&anywhere).addr() as u64;

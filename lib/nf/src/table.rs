@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 /// Index of no entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Open-addressing hash table from a hash to an entry's index. It does not know the keys: the
-/// caller compares, because the keys stand in the entries. One slot has 8 bytes, so that a look-up
-/// touches one cache line before the entry's own.
+/// Open-addressing hash table from a hash to an entry's index. The table does not know the keys: the caller compares,
+/// because the keys stand in the entries. A slot has 8 bytes, so that a look-up touches one cache line before the
+/// entry's own.
 ///
-/// Linear probing at a load of at most one half; a removal moves the followers back, so there are
-/// no tombstones to gather. Hashes are seeded: nobody outside can aim at one slot.
+/// Linear probing at a load of at most one half; a removal moves the followers back, so there are no tombstones to
+/// gather. Hashes are seeded: an outsider cannot aim at one slot.
 ///
 /// Hashes lead to as many slots as the entries need, and to more with each entry: one slot's entries
 /// are divided at a time (Litwin, "Linear Hashing", 1980). So few entries lie on few pages, in
@@ -23,20 +23,19 @@ pub(crate) struct Index {
     mask: usize,
     /// Slots to which hashes lead; of the others only those are used that follow full ones.
     homes: usize,
-    /// One less than the power of two that is not below `homes`.
+    /// The power of two that is not below `homes`, less one.
     homes_mask: usize,
     len: usize,
 }
 
 /// Homes of an empty table: a page.
 const HOMES_MIN: usize = 4096 / size_of::<u64>();
-/// Homes for each entry, while there can be more. Those that are not divided yet have the load of a
-/// full table.
+/// Homes for each entry, while there can be more. Homes that are not divided yet have the load of a full table.
 const HOMES_PER_ENTRY: usize = 4;
 
 impl Index {
-    /// A table for `entries_max` entries, at most 2^30. Its memory is reserved here, and touched only
-    /// as far as it is used.
+    /// A table for `entries_max` entries, at most 2^30. The memory is reserved here, and touched only as far as it is
+    /// used.
     pub(crate) fn new(entries_max: usize) -> Index {
         let len = (entries_max * 2).next_power_of_two().max(8);
         let homes = len.min(HOMES_MIN);
@@ -69,9 +68,9 @@ impl Index {
         }
     }
 
-    /// What a look-up will compare first: the index in the first slot with this hash, [`NONE`] if
-    /// there is none next to its home. Only a hint; it touches the slot and not the entry, so that
-    /// the cache misses of many look-ups overlap.
+    /// Returns the index that a look-up will compare first: the index in the first slot with this hash, [`NONE`] if
+    /// there is none next to its home. The result is only a hint; the function touches the slot and not the entry, so
+    /// that the cache misses of many look-ups overlap.
     #[inline]
     pub(crate) fn likely(&self, hash: u64) -> u32 {
         let tag = tag(hash);
@@ -196,7 +195,7 @@ impl<T> Slab<T> {
         self.entries.len() - self.vacant.len()
     }
 
-    /// One past the largest index ever used: the range to sweep.
+    /// Returns the number behind the largest index ever used: the range to sweep.
     pub(crate) fn end(&self) -> u32 {
         self.entries.len() as u32
     }

@@ -7,7 +7,7 @@ use nfluid_ring::{Action, Batch, Frame, Outbox};
 use nfluid_wire::ether::MacAddr;
 use std::vec::Vec;
 
-/// What left the NF: the port and the frame.
+/// A frame that left the NF: the port and the frame.
 pub type Sent = (u8, Vec<u8>);
 
 /// An outbox that keeps what it is given.
@@ -27,7 +27,7 @@ impl Outbox for Collected {
     fn commit(&mut self, _decided: &[Frame<'_>]) {}
 }
 
-/// What leaves an NF while it handles a batch, in the order in which it leaves.
+/// The frames that leave an NF while it handles a batch, in the order in which they leave.
 #[derive(Default)]
 struct OfBatch {
     sent: Collected,

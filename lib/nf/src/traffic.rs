@@ -47,7 +47,7 @@ impl<const PORTS: usize> Forwarded<PORTS> {
     /// Adds the counts of an image.
     ///
     /// # Errors
-    /// They are of another number of ports.
+    /// The counters are of another number of ports.
     pub fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
         let mut arrivals = self.0.iter_mut();
         reader.list(|(packets, bytes): (u64, u64)| {

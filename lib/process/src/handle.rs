@@ -4,7 +4,7 @@ use crate::protocol::{End, Job, News, Opened, PROTOCOL, Request};
 use crate::service::Service;
 use anyhow::{Context, bail};
 use nfluid_sandbox::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
-use nfluid_uplink::{ErrorKind, ToldError};
+use nfluid_uplink::{ErrorKind, ReportedError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -42,8 +42,8 @@ pub struct Process<S: Service> {
 }
 
 impl<S: Service> Process<S> {
-    /// Starts a process for the object `name`. `record` is told which one it is before it does
-    /// anything, so that a daemon that comes later knows; `errors` takes what it says if it panics.
+    /// Starts a process for the object `name`. `record` is called with the process before the process does anything,
+    /// so that a later daemon knows the process; `errors` takes the output of a panic.
     ///
     /// # Errors
     /// Why it cannot do what it is for, and what kept it from running; there is no process then.
@@ -52,8 +52,8 @@ impl<S: Service> Process<S> {
         job: &Job<S::Task>,
         errors: File,
         record: impl FnOnce(&ProcessIdentity) -> anyhow::Result<()>,
-    ) -> Result<Self, ToldError> {
-        let failed = |error: anyhow::Error| ToldError {
+    ) -> Result<Self, ReportedError> {
+        let failed = |error: anyhow::Error| ReportedError {
             kind: ErrorKind::System,
             text: format!("{} '{name}': {error:#}", S::ROLE),
         };
@@ -123,7 +123,7 @@ impl<S: Service> Process<S> {
         })
     }
 
-    /// Its process number.
+    /// Returns the process number.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -133,7 +133,7 @@ impl<S: Service> Process<S> {
         self.process.cpu_time()
     }
 
-    /// What one of its threads has used.
+    /// Returns the CPU time of a thread of the process.
     pub fn thread_use(&self, tid: i32) -> Option<ThreadUse> {
         self.process.thread_use(tid)
     }
@@ -177,10 +177,10 @@ impl<S: Service> Process<S> {
         })
     }
 
-    /// Tells the process to end, and waits until it has. Kills it if it does not obey.
+    /// Orders the process to end, and waits until it has ended. Kills the process if it does not obey.
     ///
     /// # Errors
-    /// What went wrong at its end: what it has changed is still to be undone then.
+    /// An error at the end of the process: its changes are still to be undone then.
     pub fn end(mut self, how: End) -> anyhow::Result<()> {
         let ended = ask_to_end::<S>(&self.socket, how);
         let patience = if ended.is_ok() { DEATH } else { Duration::ZERO };
@@ -212,7 +212,7 @@ impl<S: Service> AsFd for Process<S> {
 /// Ends a process of an earlier daemon that is not taken over, unless it has ended already.
 ///
 /// # Errors
-/// What went wrong at its end, or that it cannot be killed.
+/// An error at the end of the process, or that the process cannot be killed.
 pub fn end_if_alive<S: Service>(
     identity: &ProcessIdentity,
     socket: &Path,
@@ -232,7 +232,7 @@ pub fn end_if_alive<S: Service>(
 }
 
 fn spawn(role: &str, name: &str, errors: File) -> anyhow::Result<Child> {
-    // This very program, also when its file has been replaced by a newer one.
+    // The path of this very program, also when its file has been replaced by a newer one.
     Command::new("/proc/self/exe")
         .arg0("nfluidd")
         .args([role, name])
@@ -244,7 +244,7 @@ fn spawn(role: &str, name: &str, errors: File) -> anyhow::Result<Child> {
         .context("starting its process")
 }
 
-/// Tells the process what to do and hears what has become of it.
+/// Sends the process its job and waits for the answer.
 fn instruct<S: Service>(
     child: &mut Child,
     job: &Job<S::Task>,
@@ -289,7 +289,7 @@ fn read_answer(output: &mut (impl Read + AsFd)) -> anyhow::Result<Vec<u8>> {
 }
 
 fn put_down(child: &mut Child) {
-    // It has ended by itself, or hangs: nothing is lost.
+    // The process has ended by itself, or hangs: nothing is lost.
     let _gone = child.kill();
     let _reaped = child.wait();
 }
@@ -342,7 +342,7 @@ fn ask_to_end<S: Service>(socket: &Path, how: End) -> anyhow::Result<()> {
     }
 }
 
-/// Follows a process in a thread of its own, until it ends or nobody wants to know any more.
+/// Follows a process in a thread of its own, until the process ends or the receiver of its news is dropped.
 fn follow<S: Service>(
     name: &str,
     mut stream: Option<BufReader<UnixStream>>,
@@ -375,7 +375,7 @@ fn listen<S: Service>(
     mut reader: BufReader<UnixStream>,
     heard: &Weak<Mutex<S::Status>>,
 ) {
-    // Nothing to hear is good news.
+    // No news means that the process works.
     if reader.get_ref().set_read_timeout(None).is_err() {
         return;
     }

@@ -1,6 +1,6 @@
 //! The log of a process: lines wait in memory until the daemon takes them.
 //!
-//! A pipe or file would need somebody who reads or cuts it, or it would stop the process one day.
+//! A pipe or file would need a process that reads or cuts it, or it would stop the process one day.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that are kept while nobody takes them; the oldest give way.
+/// Lines that are kept until they are taken; the oldest lines give way.
 const LINES_MAX: usize = 256;
 /// Longer lines are cut.
 const LINE_MAX: usize = 2048;
@@ -49,7 +49,7 @@ impl Journal {
         }
         lines.push_back((level, text[..end].trim_end().to_owned()));
         drop(lines);
-        // It can only fail when it is readable already.
+        // The write can only fail when the counter is readable already.
         let _readable = rustix::io::write(&self.0.fresh, &1u64.to_ne_bytes());
     }
 
@@ -68,7 +68,7 @@ impl AsFd for Journal {
     }
 }
 
-/// One line on its way into the journal.
+/// A line on its way into the journal.
 #[derive(Debug)]
 pub struct Line {
     journal: Journal,

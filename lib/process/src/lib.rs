@@ -8,9 +8,10 @@
 //! | [`uplink`] | the process of an uplink |
 //! | [`io`] | the process of the I/O threads |
 //!
-//! Their work must go on while the daemon is down, so each is in a session of its own. A process is given a [`Job`] on its
-//! standard input, and answers on its standard output. From then on it listens to its socket alone, where the same daemon or a
-//! later one finds it. See `docs/adr/0007-a-process-per-uplink.md`.
+//! The work of these processes must go on while the daemon is down, so each process is in a session of its own. A
+//! process is given a [`Job`] on its standard input, and answers on its standard output. From then on the process
+//! listens to its socket alone, where the same daemon or a later one finds it. See
+//! `docs/adr/0007-a-process-per-uplink.md`.
 
 pub mod handle;
 pub mod io;

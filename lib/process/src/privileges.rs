@@ -1,4 +1,4 @@
-//! What a process of the daemon's may still do.
+//! Privileges that a process of the daemon's keeps.
 
 use rustix::io::{Errno, Result};
 use rustix::thread::{

@@ -1,14 +1,14 @@
-//! What the daemon and a process of its own say to each other: JSON, a line each.
+//! Messages between the daemon and a process of its own: JSON, a line each.
 
 use nfluid_switch::Form;
-use nfluid_uplink::ToldError;
+use nfluid_uplink::ReportedError;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Version of all this. A process of another version is replaced, not talked to.
 pub const PROTOCOL: u32 = 3;
 
-/// What a process is told on its standard input, once.
+/// The job of a process, sent once to its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job<T> {
     /// [`PROTOCOL`].
@@ -19,23 +19,23 @@ pub struct Job<T> {
     pub pin: PathBuf,
     /// Where to listen.
     pub socket: PathBuf,
-    /// What to log.
+    /// The log filter.
     pub log: String,
-    /// What it is for.
+    /// The task of the process.
     pub task: T,
 }
 
-/// Its answer on standard output, once.
+/// The answer of the process on its standard output, sent once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Opened<S> {
-    /// It works.
+    /// The process works.
     Up(S),
-    /// It cannot; the process ends.
-    Refused(ToldError),
+    /// The process cannot work, and ends.
+    Refused(ReportedError),
 }
 
-/// What the daemon asks on the socket, once per connection.
+/// The daemon's request on the socket, sent once per connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request<O> {
@@ -47,8 +47,8 @@ pub enum Request<O> {
     /// To do something, with the descriptors that come along; then a `Result`: the answer to the order,
     /// or why nothing has changed.
     Obey(O),
-    /// To end, and how; then [`News::Ended`]. On the wire the way alone, as every version has it: one
-    /// of another version is told to leave, too.
+    /// A request to end, and how; [`News::Ended`] follows. On the wire there is the way of ending alone, as in every
+    /// version: a process of another version is told to leave by it, too.
     #[serde(untagged)]
     End(End),
 }
@@ -63,11 +63,11 @@ pub enum End {
     Leave,
 }
 
-/// What the process tells on the socket.
+/// News from the process on the socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum News<S> {
-    /// Who it is.
+    /// The identity of the process.
     Hello {
         /// [`PROTOCOL`].
         protocol: u32,
@@ -87,7 +87,7 @@ pub enum News<S> {
         /// The line.
         text: String,
     },
-    /// It ends; what went wrong with that.
+    /// The process ends; the error of its end.
     Ended {
         /// Absent: nothing.
         error: Option<String>,
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_error_keeps_kind_and_text() {
-        let error = ToldError {
+        let error = ReportedError {
             kind: ErrorKind::Busy,
             text: "interface eth7 has an XDP program already".to_owned(),
         };

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Longer than any request: an order names up to 64 ports, or 1024 rules of less than 400 bytes each.
 const REQUEST_MAX: usize = 512 * 1024;
 
-/// Answers requests and tells news, until one asks for the end.
+/// Answers requests and sends news, until a request asks for the end.
 ///
 /// # Errors
 /// When the socket breaks, or what went wrong at the end.
@@ -38,7 +38,7 @@ pub fn until_told_to_end<S: Service>(
                 }
                 Some((Request::Obey(order), fds)) => {
                     let outcome = service.obey(order, fds);
-                    // Who does not wait for it looks at the status later.
+                    // A daemon that does not wait for the answer looks at the status later.
                     let _told = tell(&mut stream, &outcome);
                 }
                 Some((Request::End(how), _)) => break (how, stream),
@@ -54,7 +54,7 @@ pub fn until_told_to_end<S: Service>(
     end(how, stream, follower, service, journal, socket)
 }
 
-/// Blocks until there is something to do. News wait for somebody to hear them.
+/// Blocks until there is something to do. News wait for a reader.
 fn wait<S: Service>(
     service: &S,
     listener: &UnixListener,
@@ -134,7 +134,7 @@ fn end<S: Service>(
 ) -> anyhow::Result<()> {
     let ended = service.end(how);
     if let Some(mut stream) = follower {
-        // Who does not listen any more does not want to know.
+        // A daemon that does not listen any more needs no lines.
         let _told = tell_lines::<S>(&mut stream, journal);
     }
     let error = ended.as_ref().err().map(|error| format!("{error:#}"));

@@ -6,7 +6,7 @@ use crate::{privileges, serve};
 use anyhow::Context;
 use nfluid_control::model::{Backoff, Restart, RestartPolicy};
 use nfluid_control::quantity::Millis;
-use nfluid_uplink::{ErrorKind, ToldError};
+use nfluid_uplink::{ErrorKind, ReportedError};
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -31,20 +31,20 @@ pub const RESTART: Restart = Restart {
     healthy: Millis(10_000),
 };
 
-/// What such a process is for.
+/// The purpose of such a process.
 pub trait Service: Sized {
-    /// What it is told at its start.
+    /// The task that the process is given at its start.
     type Task: Serialize + DeserializeOwned;
     /// How it is.
     type Status: Clone + Default + Serialize + DeserializeOwned + Send + 'static;
-    /// What it can be asked to do.
+    /// An order to the process.
     type Order: Serialize + DeserializeOwned;
-    /// What has become of an order.
+    /// The result of an order.
     type Answer: Serialize + DeserializeOwned;
 
     /// The word after `nfluidd` by which it is started.
     const ROLE: &'static str;
-    /// Its name in the list of processes.
+    /// The title in the list of processes.
     const TITLE: &'static CStr;
     /// The capabilities that it needs as long as it lives.
     const NEEDED: CapabilitySet;
@@ -53,7 +53,7 @@ pub trait Service: Sized {
     ///
     /// # Errors
     /// Why it cannot; nothing has changed.
-    fn open(job: &Job<Self::Task>) -> Result<Self, ToldError>;
+    fn open(job: &Job<Self::Task>) -> Result<Self, ReportedError>;
 
     /// How it is.
     fn status(&self) -> Self::Status;
@@ -61,7 +61,7 @@ pub trait Service: Sized {
     /// Readable when the status has changed; absent: it changes by orders alone.
     fn changes(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether the status has changed since the last question.
+    /// Returns true if the status has changed since the last question.
     fn has_changed(&self) -> bool;
 
     /// Does what it is asked to.
@@ -73,15 +73,14 @@ pub trait Service: Sized {
     /// Ends.
     ///
     /// # Errors
-    /// What could not be undone.
+    /// Changes that could not be undone.
     fn end(self, how: End) -> anyhow::Result<()>;
 }
 
-/// Is the process that standard input describes, until it is told to end.
+/// Runs the process that standard input describes, until an order ends it.
 ///
 /// # Errors
-/// When the daemon is gone before it has said what to do, and what went wrong, which the daemon has
-/// been told as well.
+/// When the daemon is gone before it has sent the job; or another error, which the daemon has been sent as well.
 pub fn run<S: Service>() -> anyhow::Result<()> {
     // A thread that panics must not leave a process behind that looks alive.
     let say = std::panic::take_hook();
@@ -150,7 +149,7 @@ fn detach(title: &CStr) {
     let _root = std::env::set_current_dir("/");
 }
 
-fn open<S: Service>(job: &Job<S::Task>) -> Result<(S, UnixListener), ToldError> {
+fn open<S: Service>(job: &Job<S::Task>) -> Result<(S, UnixListener), ReportedError> {
     let service = S::open(job)?;
     match listen(&job.socket) {
         Ok(listener) => Ok((service, listener)),
@@ -160,12 +159,12 @@ fn open<S: Service>(job: &Job<S::Task>) -> Result<(S, UnixListener), ToldError> 
                 text += &format!("; {error:#}");
             }
             let kind = ErrorKind::System;
-            Err(ToldError { kind, text })
+            Err(ReportedError { kind, text })
         }
     }
 }
 
-/// Its folder is open to root alone, and so is the socket.
+/// Only root can open the folder of the socket, and so the socket.
 fn listen(path: &Path) -> std::io::Result<UnixListener> {
     // Left by a predecessor that was killed.
     let _absent = std::fs::remove_file(path);

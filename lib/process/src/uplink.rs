@@ -1,14 +1,13 @@
 //! The process of an uplink: `nfluidd uplink NAME`.
 //!
-//! What an interface receives needs no process: an XDP program writes it into the rings of its
-//! receivers. What is sent out of it does. So that this goes on while the daemon is down, each uplink
-//! has a small process of its own, in the daemon's cgroup. See
-//! `docs/adr/0007-a-process-per-uplink.md`.
+//! The receive direction of an interface needs no process: an XDP program writes the frames into the rings of their
+//! receivers. The send direction needs one. So that sending goes on while the daemon is down, each uplink has a small
+//! process of its own, in the daemon's cgroup. See `docs/adr/0007-a-process-per-uplink.md`.
 
 use crate::{End, Job, Process, Service};
 use nfluid_switch::Switch;
 use nfluid_switch::classifier::Rule;
-use nfluid_uplink::{NICE, Steered, ToldError, Uplink, UplinkError, UplinkSpec, UplinkStatus};
+use nfluid_uplink::{NICE, ReportedError, Steered, Uplink, UplinkError, UplinkSpec, UplinkStatus};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
@@ -24,7 +23,7 @@ pub struct UplinkService {
     uplink: Uplink,
 }
 
-/// What an uplink can be asked to do.
+/// An order to an uplink.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UplinkOrder {
@@ -61,8 +60,8 @@ impl Service for UplinkService {
         .union(CapabilitySet::IPC_LOCK)
         .union(CapabilitySet::SYS_RESOURCE);
 
-    fn open(job: &Job<UplinkSpec>) -> Result<Self, ToldError> {
-        let told = |error: UplinkError| ToldError::from(&error);
+    fn open(job: &Job<UplinkSpec>) -> Result<Self, ReportedError> {
+        let told = |error: UplinkError| ReportedError::from(&error);
         // Where the kernel groups by session, the uplink's priority would count only within its own.
         // Elsewhere there is no such file.
         let _absent = std::fs::write("/proc/self/autogroup", NICE.to_string());

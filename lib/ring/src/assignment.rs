@@ -1,10 +1,12 @@
-//! What a process that waits in a prepared instance is told when it becomes one: which NF it is, and its ports.
+//! The message by which a process that waits in a prepared instance becomes a network function: the NF's name, its
+//! configuration and its ports.
 //!
-//! One message on a socket of kind SEQPACKET that only the daemon has the other end of. Bytes: the number of bells, for each
-//! the position of its port in the table; the length of the NF's name, the name; the length of the port table (2 bytes,
-//! little-endian), the table; the configuration. Descriptors: the bells, and a memory file with the configuration if that is
-//! too long for the message, which then has none. The table is the one that the process was started with, but for names,
-//! addresses and sizes; the bells of others are known only now.
+//! The message is sent on a socket of kind SEQPACKET. Only the daemon has the other end of the socket. Bytes: the
+//! number of doorbells, for each doorbell the position of its port in the table; the length of the NF's name, the
+//! name; the length of the port table (2 bytes, little-endian), the table; the configuration. Descriptors: the
+//! doorbells, and a memory file with the configuration if the configuration is too long for the message, which then
+//! has none. The table is the table that the process was started with, except for names, addresses and sizes. The
+//! doorbells of other instances are known only now.
 
 use crate::attach::{AttachError, PORTS_MAX, TABLE_MAX, Table};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -28,28 +30,28 @@ const CONFIG_MAX: usize = 32 << 10;
 const BYTES_MAX: usize = 1 + PORTS_MAX + 1 + NAME_MAX + 2 + TABLE_MAX + CONFIG_MAX;
 const FDS_MAX: usize = 1 + PORTS_MAX;
 
-/// What to be.
+/// The role of a process that waited: an NF, its ports and its configuration.
 #[derive(Debug)]
 pub struct Assignment {
     /// The NF's name.
     pub nf: String,
-    /// Its ports.
+    /// The ports of the instance.
     pub table: Table,
-    /// Its configuration in JSON.
+    /// The configuration of the NF in JSON.
     pub config: Config,
 }
 
 /// A configuration.
 #[derive(Debug)]
 pub enum Config {
-    /// Its text.
+    /// The text of the configuration.
     Text(Vec<u8>),
     /// A memory file with it.
     File(OwnedFd),
 }
 
-/// Tells a waiting process what to be, with the bytes of its port table and of its configuration; `bells` are those of its
-/// ports' peers, each with the position of the port.
+/// Assigns a network function to a waiting process: the NF's name, and the bytes of its port table and of its
+/// configuration. `doorbells` are the doorbells of the ports' peers, each with the position of the port.
 ///
 /// # Errors
 /// When the process is gone, or the message too long.
@@ -58,20 +60,20 @@ pub fn send(
     nf: &str,
     table: &[u8],
     config: &[u8],
-    bells: &[(u8, BorrowedFd<'_>)],
+    doorbells: &[(u8, BorrowedFd<'_>)],
 ) -> io::Result<()> {
-    if bells.len() > PORTS_MAX || nf.len() > NAME_MAX || table.len() > TABLE_MAX {
+    if doorbells.len() > PORTS_MAX || nf.len() > NAME_MAX || table.len() > TABLE_MAX {
         return Err(io::Error::other(
-            "too many bells or ports, or a name that is too long",
+            "too many doorbells or ports, or a name that is too long",
         ));
     }
-    let mut bytes = vec![bells.len() as u8];
-    bytes.extend(bells.iter().map(|(port, _)| *port));
+    let mut bytes = vec![doorbells.len() as u8];
+    bytes.extend(doorbells.iter().map(|(port, _)| *port));
     bytes.push(nf.len() as u8);
     bytes.extend(nf.as_bytes());
     bytes.extend((table.len() as u16).to_le_bytes());
     bytes.extend(table);
-    let mut fds: Vec<BorrowedFd<'_>> = bells.iter().map(|(_, bell)| *bell).collect();
+    let mut fds: Vec<BorrowedFd<'_>> = doorbells.iter().map(|(_, doorbell)| *doorbell).collect();
     let file = (config.len() > CONFIG_MAX).then(|| memory_file(config));
     let file = file.transpose()?;
     match &file {
@@ -98,7 +100,8 @@ fn memory_file(content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Waits until this process is told what to be; nothing if nobody can tell it any more.
+/// Waits until this process is assigned a network function. Returns `None` if the other end of the socket is closed:
+/// no assignment can come any more.
 ///
 /// # Errors
 /// When the message is not one.
@@ -134,10 +137,10 @@ fn part<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(part)
 }
 
-/// Ports with bells, the NF's name, and its port table, from the beginning of a message.
+/// Ports with doorbells, the NF's name, and its port table, from the beginning of a message.
 fn parts<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8], &'a [u8])> {
-    let bells = part(rest, 1)?[0];
-    let ports = part(rest, usize::from(bells))?;
+    let doorbells = part(rest, 1)?[0];
+    let ports = part(rest, usize::from(doorbells))?;
     let name = part(rest, 1)?[0];
     let name = part(rest, usize::from(name))?;
     let length = part(rest, 2)?;
@@ -155,12 +158,12 @@ fn assemble(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Assignment, AttachError> 
     let mut table = Table::parse(table)?;
     let mut fds = fds.into_iter();
     for port in ports {
-        let bell = fds.next().ok_or_else(bad)?;
+        let doorbell = fds.next().ok_or_else(bad)?;
         let entry = table.ports.get_mut(usize::from(*port)).ok_or_else(bad)?;
-        if entry.peer_bell_fd >= 0 {
+        if entry.peer_doorbell_fd >= 0 {
             return Err(bad());
         }
-        entry.peer_bell_fd = bell.into_raw_fd();
+        entry.peer_doorbell_fd = doorbell.into_raw_fd();
     }
     let config = match fds.next() {
         Some(file) if rest.is_empty() => Config::File(file),
@@ -209,7 +212,7 @@ mod tests {
             queues: 1,
             socket_fd: 100 + n,
             ring_fd: 200 + n,
-            peer_bell_fd: -1,
+            peer_doorbell_fd: -1,
             ring_slots: 64,
             rx_base: 128 * n as u32,
             tx_base: 128 * n as u32 + 64,
@@ -221,9 +224,9 @@ mod tests {
                 ports: 2,
                 pool_fd: 4,
                 pool_slots: 256,
-                bell_fd: 7,
-                kernel_bell_fd: -1,
-                io_bell_fd: -1,
+                doorbell_fd: 7,
+                kernel_doorbell_fd: -1,
+                io_doorbell_fd: -1,
             },
             ports: vec![entry(0), entry(1)],
         }
@@ -235,15 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_received_with_its_bells() {
+    fn what_is_sent_is_received_with_its_doorbells() {
         let (daemon, waiting) = pair();
-        let (ports, bell) = (table().to_bytes(), file(b""));
-        let bells = [(1, bell.as_fd())];
-        send(&daemon, "bridge", &ports, b"{}", &bells).expect("it waits");
+        let (ports, doorbell) = (table().to_bytes(), file(b""));
+        let doorbells = [(1, doorbell.as_fd())];
+        send(&daemon, "bridge", &ports, b"{}", &doorbells).expect("it waits");
         let told = receive(&waiting).expect("a message").expect("one");
         assert_eq!(told.nf, "bridge");
         assert_eq!(told.table.ports[0], table().ports[0]);
-        assert!(told.table.ports[1].peer_bell_fd > 2);
+        assert!(told.table.ports[1].peer_doorbell_fd > 2);
         assert!(matches!(told.config, Config::Text(text) if text == b"{}"));
         drop(daemon);
         assert!(receive(&waiting).expect("an end").is_none());

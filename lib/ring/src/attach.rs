@@ -1,7 +1,7 @@
 //! How an instance finds its ports: a table in a sealed memory file that it inherits.
 //!
-//! The table names the inherited file descriptors and the geometry of each port. It is the only
-//! thing that an instance is told about the platform; the C form of it is in `nfluid.h`.
+//! The table names the inherited file descriptors and the geometry of each port. An instance learns nothing else
+//! about the platform. The C form of the table is in `nfluid.h`.
 
 use crate::doorbell::Doorbell;
 use crate::layout::SHARED_SLOTS_MAX;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub const ATTACH_ENV: &str = "NFLUID_ATTACH_FD";
 /// First word of the table: "nfl2".
 pub const ATTACH_MAGIC: u32 = 0x326c_666e;
-/// The same of an instance that shares its pool with its trust group: "nfls". Slots come and go there,
-/// which a library that does not know it must not overlook.
+/// The magic number of an instance that shares its pool with its trust group: "nfls". Slots move between the members
+/// of the group, so a library that does not know trust groups must not attach.
 pub const ATTACH_MAGIC_SHARED: u32 = 0x736c_666e;
 /// Most ports of one instance, queues counted.
 pub const PORTS_MAX: usize = 64;
@@ -42,7 +42,7 @@ pub struct PortEntry {
     /// The rings.
     pub ring_fd: RawFd,
     /// Write end of the link peer's doorbell pipe, or -1: the switch rings.
-    pub peer_bell_fd: RawFd,
+    pub peer_doorbell_fd: RawFd,
     /// Slots per ring.
     pub ring_slots: u32,
     /// First RX slot in the pool; 0 where the pool is shared: the descriptors name the slots.
@@ -66,11 +66,11 @@ pub struct TableHead {
     /// Slots in the pool.
     pub pool_slots: u32,
     /// Read end of the instance's doorbell pipe.
-    pub bell_fd: RawFd,
+    pub doorbell_fd: RawFd,
     /// The kernel's doorbell: a BPF ring buffer.
-    pub kernel_bell_fd: RawFd,
+    pub kernel_doorbell_fd: RawFd,
     /// The eventfd that wakes the instance's I/O thread, or -1: it can have none.
-    pub io_bell_fd: RawFd,
+    pub io_doorbell_fd: RawFd,
 }
 
 const _: () = assert!(size_of::<PortEntry>() == 72);
@@ -95,15 +95,15 @@ pub enum AttachError {
     /// The table does not make sense.
     #[error("the port table is damaged: {0}; daemon and library are of different versions?")]
     BadTable(String),
-    /// The bells cannot be listened to.
+    /// The doorbells cannot be listened to.
     #[error("listening to the doorbells: {0}")]
     Listen(io::Error),
     /// A mapping failed.
     #[error("mapping the {what} ({len} bytes): {source}")]
     Map {
-        /// What was mapped.
+        /// The object to be mapped.
         what: &'static str,
-        /// Its length in bytes.
+        /// The length in bytes.
         len: usize,
         /// The cause.
         source: io::Error,
@@ -115,7 +115,7 @@ pub enum AttachError {
 pub struct Table {
     /// Head.
     pub head: TableHead,
-    /// One entry per port and queue.
+    /// The entries, for each port and queue.
     pub ports: Vec<PortEntry>,
 }
 
@@ -129,9 +129,9 @@ impl Table {
             h.ports,
             h.pool_fd as u32,
             h.pool_slots,
-            h.bell_fd as u32,
-            h.kernel_bell_fd as u32,
-            h.io_bell_fd as u32,
+            h.doorbell_fd as u32,
+            h.kernel_doorbell_fd as u32,
+            h.io_doorbell_fd as u32,
         ] {
             words.extend_from_slice(&word.to_ne_bytes());
         }
@@ -144,7 +144,7 @@ impl Table {
             for word in [
                 p.socket_fd as u32,
                 p.ring_fd as u32,
-                p.peer_bell_fd as u32,
+                p.peer_doorbell_fd as u32,
                 p.ring_slots,
                 p.rx_base,
                 p.tx_base,
@@ -176,9 +176,9 @@ impl Table {
             ports: word(4)?,
             pool_fd: word(8)? as RawFd,
             pool_slots: word(12)?,
-            bell_fd: word(16)? as RawFd,
-            kernel_bell_fd: word(20)? as RawFd,
-            io_bell_fd: word(24)? as RawFd,
+            doorbell_fd: word(16)? as RawFd,
+            kernel_doorbell_fd: word(20)? as RawFd,
+            io_doorbell_fd: word(24)? as RawFd,
         };
         if head.magic != ATTACH_MAGIC && !head.is_shared() {
             return Err(bad("wrong magic"));
@@ -201,7 +201,7 @@ impl Table {
                 queues: half(at + 42)?,
                 socket_fd: word(at + 44)? as RawFd,
                 ring_fd: word(at + 48)? as RawFd,
-                peer_bell_fd: word(at + 52)? as RawFd,
+                peer_doorbell_fd: word(at + 52)? as RawFd,
                 ring_slots: word(at + 56)?,
                 rx_base: word(at + 60)?,
                 tx_base: word(at + 64)?,
@@ -217,7 +217,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Each slot and each descriptor is named once: whoever owns a port owns what it names.
+    /// Returns true if each slot and each descriptor is named once: the owner of a port owns what the port's entry
+    /// names.
     fn is_disjoint(&self) -> bool {
         let own_slots = if self.head.is_shared() {
             &[][..]
@@ -236,14 +237,14 @@ impl Table {
         let apart = ranges.windows(2).all(|two| two[0].0 + two[0].1 <= two[1].0);
         let head = [
             self.head.pool_fd,
-            self.head.bell_fd,
-            self.head.kernel_bell_fd,
-            self.head.io_bell_fd,
+            self.head.doorbell_fd,
+            self.head.kernel_doorbell_fd,
+            self.head.io_doorbell_fd,
         ];
         let of_ports = self
             .ports
             .iter()
-            .flat_map(|port| [port.socket_fd, port.ring_fd, port.peer_bell_fd]);
+            .flat_map(|port| [port.socket_fd, port.ring_fd, port.peer_doorbell_fd]);
         let mut fds: Vec<RawFd> = head.into_iter().chain(of_ports).collect();
         fds.retain(|fd| *fd >= 0);
         fds.sort_unstable();
@@ -286,7 +287,7 @@ impl PortEntry {
     }
 }
 
-/// Ports that are mapped and not used yet: whoever has them now goes on until [`Prepared::attach`].
+/// Ports that are mapped and not used yet. A process that uses them now goes on until [`Prepared::attach`].
 #[derive(Debug)]
 pub struct Prepared {
     ports: Vec<(PortEntry, PortFds, RingMemory)>,
@@ -306,7 +307,8 @@ impl Prepared {
             .filter(|fd| *fd >= 0)
             .ok_or(AttachError::NoTable)?;
         let table = Table::parse(&read_table(fd)?)?;
-        // What is no table is somebody else's: only now it is known to be ours to close.
+        // A descriptor whose content is no table belongs to other code. Only a checked descriptor is known to be ours
+        // to close.
         drop(own(fd)?);
         Self::from_table(&table)
     }
@@ -320,14 +322,14 @@ impl Prepared {
         let given = |fd: RawFd| if fd < 0 { Ok(None) } else { own(fd).map(Some) };
         let pool = own(head.pool_fd)?;
         let pool = Arc::new(Pool::of(head, pool.as_fd())?);
-        let io_bell = given(head.io_bell_fd)?.map(Arc::new);
+        let io_doorbell = given(head.io_doorbell_fd)?.map(Arc::new);
         let mut ports = Vec::with_capacity(table.ports.len());
         for entry in &table.ports {
             let fds = PortFds {
                 socket: own(entry.socket_fd)?,
                 ring: own(entry.ring_fd)?,
-                peer_bell: given(entry.peer_bell_fd)?,
-                io_bell: io_bell.clone(),
+                peer_doorbell: given(entry.peer_doorbell_fd)?,
+                io_doorbell: io_doorbell.clone(),
             };
             entry.check(pool.slots())?;
             let ring = RingMemory::map(fds.ring.as_fd())?;
@@ -336,14 +338,14 @@ impl Prepared {
         Ok(Prepared {
             ports,
             pool,
-            doorbell: Doorbell::new(given(head.bell_fd)?, given(head.kernel_bell_fd)?)?,
+            doorbell: Doorbell::new(given(head.doorbell_fd)?, given(head.kernel_doorbell_fd)?)?,
         })
     }
 
-    /// Takes the names, addresses, sizes and peers' bells of `table`, which is about the same ports.
+    /// Takes the names, addresses, sizes and peers' doorbells of `table`, which is about the same ports.
     ///
     /// # Errors
-    /// [`AttachError::BadTable`] when the ports are others; a peer's bell that is not open.
+    /// [`AttachError::BadTable`] when the ports are others; a peer's doorbell that is not open.
     pub fn assign(mut self, table: &Table) -> Result<Self, AttachError> {
         if table.ports.len() != self.ports.len() {
             return Err(AttachError::BadTable("other ports".to_owned()));
@@ -353,21 +355,21 @@ impl Prepared {
                 name: entry.name,
                 mac: entry.mac,
                 mtu: entry.mtu,
-                peer_bell_fd: entry.peer_bell_fd,
+                peer_doorbell_fd: entry.peer_doorbell_fd,
                 ..*new
             };
-            if same != *entry || entry.peer_bell_fd >= 0 {
+            if same != *entry || entry.peer_doorbell_fd >= 0 {
                 return Err(AttachError::BadTable("other ports".to_owned()));
             }
-            if new.peer_bell_fd >= 0 {
-                fds.peer_bell = Some(own(new.peer_bell_fd)?);
+            if new.peer_doorbell_fd >= 0 {
+                fds.peer_doorbell = Some(own(new.peer_doorbell_fd)?);
             }
             *entry = *new;
         }
         Ok(self)
     }
 
-    /// What the platform says about the ports, in the order of the deployment.
+    /// Returns the platform's entries of the ports, in the order of the deployment.
     pub fn entries(&self) -> impl Iterator<Item = &PortEntry> {
         self.ports.iter().map(|(entry, ..)| entry)
     }
@@ -385,7 +387,7 @@ impl Prepared {
     }
 }
 
-/// What an instance is attached to.
+/// The ports, the memory and the doorbell that an instance is attached to.
 #[derive(Debug)]
 pub struct Attached {
     /// The ports, in the order of the deployment, queues of a port one after the other.
@@ -402,9 +404,9 @@ pub struct PortFds {
     /// The rings.
     pub ring: OwnedFd,
     /// Write end of the link peer's doorbell.
-    pub peer_bell: Option<OwnedFd>,
+    pub peer_doorbell: Option<OwnedFd>,
     /// Wakes the instance's I/O thread.
-    pub io_bell: Option<Arc<OwnedFd>>,
+    pub io_doorbell: Option<Arc<OwnedFd>>,
 }
 
 impl Attached {
@@ -424,7 +426,7 @@ impl Attached {
         Prepared::from_table(table).map(Prepared::attach)
     }
 
-    /// One port from its descriptors, for programs that made them themselves.
+    /// Makes a port from its descriptors, for programs that made the descriptors themselves.
     ///
     /// # Errors
     /// When the ring cannot be mapped.
@@ -452,8 +454,8 @@ fn own(fd: RawFd) -> Result<OwnedFd, AttachError> {
             "descriptor {fd} is not open"
         )));
     }
-    // SAFETY: the descriptor is open, was inherited for this purpose, and the table names each one
-    // once: nobody else closes it.
+    // SAFETY: the descriptor is open, was inherited for this purpose, and is named by the table once: no other code
+    // closes it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -485,7 +487,7 @@ mod tests {
             queues: 1,
             socket_fd: 5,
             ring_fd: 6,
-            peer_bell_fd: -1,
+            peer_doorbell_fd: -1,
             ring_slots: 64,
             rx_base: 0,
             tx_base: 64,
@@ -499,9 +501,9 @@ mod tests {
             ports: 1,
             pool_fd: 4,
             pool_slots: 128,
-            bell_fd: 7,
-            kernel_bell_fd: -1,
-            io_bell_fd: -1,
+            doorbell_fd: 7,
+            kernel_doorbell_fd: -1,
+            io_doorbell_fd: -1,
         };
         Table {
             head,
@@ -522,6 +524,7 @@ mod tests {
         table
     }
 
+    // promise: 1.10
     #[test]
     fn a_table_survives_the_way_through_bytes() {
         let bytes = table().to_bytes();
@@ -539,6 +542,7 @@ mod tests {
         assert!(Table::parse(&shared.to_bytes()).is_err());
     }
 
+    // promise: 1.10
     #[test]
     fn damaged_tables_are_refused() {
         let bytes = table().to_bytes();
@@ -549,7 +553,7 @@ mod tests {
             |port: &mut PortEntry| port.rx_base = 0,
             |port: &mut PortEntry| port.tx_base = 191,
             |port: &mut PortEntry| port.ring_fd = 6,
-            |port: &mut PortEntry| port.peer_bell_fd = 4,
+            |port: &mut PortEntry| port.peer_doorbell_fd = 4,
         ] {
             let mut shared = two_ports();
             assert!(Table::parse(&shared.to_bytes()).is_ok());

@@ -1,20 +1,20 @@
-//! What a network function sees of the rings: a batch of frames, in place, each of which it sends
-//! on, drops, or leaves undecided.
+//! The view that a network function has of the rings: a batch of frames, in place. The NF sends on, drops, or leaves
+//! undecided each frame.
 //!
 //! A [`Frame`] borrows its slot in the instance's own memory; nothing is copied between arrival
 //! and the switch. Frames that an NF creates itself (an ICMP error, an ARP request) go through the
 //! [`Outbox`], which copies them once.
 //!
-//! **Order.** What an NF emits while it handles a frame leaves behind all frames before that one in
-//! the batch, and before that frame itself and all behind it: an NF that looks at its frames through
-//! [`frame_at`] gets this without doing anything. What is emitted leaves in the order in which it is
-//! emitted. So no frame of a flow overtakes another one of its flow because one of them was made (a
-//! fragment, a packet that waited for its neighbour) and the other was passed on in place.
+//! **Order.** A frame that an NF emits while it handles another frame leaves behind all frames before the handled
+//! frame in the batch, and before the handled frame itself and all frames behind it: an NF that looks at its frames
+//! through [`frame_at`] gets this order without doing anything. Emitted frames leave in the order in which they are
+//! emitted. So no frame of a flow overtakes another frame of the flow because one of them was made (a fragment, a
+//! packet that waited for its neighbour) and the other was passed on in place.
 
 use crate::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN};
 use arrayvec::ArrayVec;
 
-/// What becomes of a frame when its batch has been processed.
+/// The decision about a frame, carried out when its batch has been processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Give the frame to the switch on this port of the instance (index into its port list).
@@ -23,7 +23,7 @@ pub enum Action {
     Drop,
 }
 
-/// One received frame, in place in its slot.
+/// A received frame, in place in its slot.
 #[derive(Debug)]
 pub struct Frame<'a> {
     slot: &'a mut [u8],
@@ -112,7 +112,7 @@ impl<'a> Frame<'a> {
         self.action = Action::Drop;
     }
 
-    /// What was decided.
+    /// Returns the decision.
     #[inline]
     pub fn action(&self) -> Action {
         self.action
@@ -132,9 +132,9 @@ pub trait Outbox {
     fn commit(&mut self, decided: &[Frame<'_>]);
 }
 
-/// Frame `at` of a batch, and an outbox for what it leads to. What that is given leaves behind the
-/// frames before `at`, which must have been decided about, and before frame `at`. Costs nothing unless
-/// something is emitted.
+/// Returns frame `at` of a batch, and an outbox for the frames that the NF emits because of frame `at`. Frames in the
+/// outbox leave behind the frames before `at`, about which the NF must have decided, and before frame `at`. The
+/// outbox costs nothing unless a frame is emitted.
 ///
 /// # Panics
 /// If there is no such frame.
@@ -194,6 +194,7 @@ impl<'f, 'b> Batch<'f, 'b> {
 mod tests {
     use super::*;
 
+    // promise: 1.11
     #[test]
     fn a_frame_is_dropped_unless_decided() {
         let mut slot = [0u8; 128];

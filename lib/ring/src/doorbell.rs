@@ -6,8 +6,8 @@
 //! and the sleep is not lost; the order of the announcement and the last look, and of publication
 //! and the sender's look at the announcement, is checked by a model (`tests/loom_doorbell.rs`).
 //!
-//! Whoever holds the write end of the pipe can ring, but cannot take a ring back. A peer that rings
-//! for nothing is ignored after [`SPURIOUS_MAX`] rings in a row, until real traffic comes; others who ring by the
+//! A process that holds the write end of the pipe can ring, but cannot take a ring back. A peer that rings for
+//! nothing is ignored after [`SPURIOUS_MAX`] rings in a row, until real traffic comes; other peers that ring by the
 //! pipe wait for at most [`DEAF`] then.
 //!
 //! Both are listened to by edge, so that a wake-up is one system call: the pipe is read now and then. A
@@ -16,9 +16,9 @@
 //! Why pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
 
 use crate::attach::AttachError;
-use crate::bells::Bells;
 use crate::engine::ring_all;
 use crate::port::Port;
+use crate::wake_sources::WakeSources;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -26,8 +26,9 @@ use std::time::Duration;
 
 /// Rings in a row without a frame, after which the pipe is not listened to for one sleep.
 pub const SPURIOUS_MAX: u32 = 16;
-/// Longest sleep in which the pipe is not listened to: other peers' rings are not heard either, so it is short. One
-/// ring for nothing leads to the next, so that who rings always costs two wake-ups in this time.
+/// Longest sleep in which the pipe is not listened to. Rings of other peers are not heard either, so this sleep is
+/// short. A ring for nothing leads to the next such sleep, so a peer that rings all the time costs two wake-ups in
+/// this time.
 pub const DEAF: Duration = Duration::from_millis(1);
 /// Longest sleep: whatever goes wrong elsewhere, a frame waits no longer than this.
 pub const AGEING: Duration = Duration::from_secs(2);
@@ -44,7 +45,7 @@ const YIELDS_TRIED_EVERY: u64 = 16;
 /// The doorbell of a receiver, shared by its ports.
 #[derive(Debug)]
 pub struct Doorbell {
-    bells: Bells,
+    sources: WakeSources,
     epoch: u32,
     spin: u32,
     /// Turns of the next spin that is tried although it has not paid: more each time, since what is waited
@@ -58,15 +59,15 @@ pub struct Doorbell {
     stats: DoorbellStats,
 }
 
-/// What the doorbell counts.
+/// Counters of the doorbell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DoorbellStats {
     /// Sleeps.
     pub sleeps: u64,
     /// Sleeps that found a frame when they ended.
     pub wakes: u64,
-    /// Of those, sleeps that only their timeout has ended: nobody has rung, as a peer that does not, or
-    /// that was killed before it did.
+    /// Sleeps, of those, that only their timeout has ended: no sender has rung, as with a peer that does not ring, or
+    /// that was killed before it rang.
     pub unrung: u64,
     /// Rings without a frame.
     pub spurious: u64,
@@ -82,7 +83,7 @@ pub enum Woken {
     /// An I/O thread has consumed frames of at least one port, and slots are short or the ports' own:
     /// [`Port::collect`] them.
     Consumed,
-    /// Another descriptor that the caller watches is ready.
+    /// The other descriptor that the caller watches is ready.
     Other,
     /// The time is over, or a ring came without a frame.
     Nothing,
@@ -92,10 +93,10 @@ impl Doorbell {
     /// A doorbell on the read end of a pipe, a BPF ring buffer, or both.
     ///
     /// # Errors
-    /// When the ring buffer cannot be mapped, or the bells cannot be listened to.
+    /// When the ring buffer cannot be mapped, or the doorbells cannot be listened to.
     pub fn new(pipe: Option<OwnedFd>, kernel: Option<OwnedFd>) -> Result<Self, AttachError> {
         Ok(Doorbell {
-            bells: Bells::new(pipe, kernel)?,
+            sources: WakeSources::new(pipe, kernel)?,
             epoch: fresh_epoch(),
             spin: SPIN_PROBE,
             probe: SPIN_PROBE,
@@ -106,7 +107,7 @@ impl Doorbell {
         })
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn stats(&self) -> DoorbellStats {
         self.stats
     }
@@ -116,11 +117,12 @@ impl Doorbell {
         self.spin
     }
 
-    /// Rings for whom flushes have found asleep, then waits until one of `ports` has a frame, an I/O
-    /// thread has consumed what holds slots that are missed, `other` (if any) is readable, or `timeout`
-    /// (at most [`AGEING`]; after sleeps that found nothing [`AGEING_IDLE`]) is over. Frames do not wake a
-    /// thread one of whose TX rings is full of what an I/O thread has to consume: it could not send them
-    /// on. `other` may be another one at each call; [`Doorbell::forget`] is called before one is closed.
+    /// Rings for the receivers that flushes have found asleep, then waits until a port of `ports` has a frame, an I/O
+    /// thread has consumed frames that hold missed slots, `other` (if any) is readable, or `timeout` (at most
+    /// [`AGEING`]; after sleeps that found nothing [`AGEING_IDLE`]) is over. Frames do not wake a thread if one of
+    /// its TX rings is full of frames that an I/O thread has to consume: the thread could not send the frames on.
+    /// `other` may be another descriptor at each call; [`Doorbell::forget`] is called before such a descriptor is
+    /// closed.
     ///
     /// # Errors
     /// As `epoll_wait` reports them; an interrupted wait is no error.
@@ -137,7 +139,7 @@ impl Doorbell {
         // An I/O thread on this core runs when this thread sleeps, and rings: turns would only delay it.
         let hands_over = ports
             .iter()
-            .any(|port| port.queued() > 0 && port.is_served_beside());
+            .any(|port| port.queued() > 0 && port.is_served_from_own_core());
         if !hands_over && let Some(woken) = self.give_way(ports, wanted) {
             return Ok(woken);
         }
@@ -163,26 +165,26 @@ impl Doorbell {
     /// # Errors
     /// As `epoll_ctl` reports them.
     pub fn forget(&mut self) -> io::Result<()> {
-        self.bells.listen_to(None)
+        self.sources.listen_to(None)
     }
 
-    /// Waits until somebody rings, for whichever port, or `timeout` (at most [`AGEING`]) is over: for a
-    /// thread that has no ports and wakes those that have. Returns whether somebody did.
+    /// Waits until a sender rings, for whichever port, or until `timeout` (at most [`AGEING`]) is over: for a thread
+    /// that has no ports and wakes the threads that have ports. Returns true if a sender has rung.
     ///
     /// # Errors
     /// As `epoll_wait` reports them; an interrupted wait is no error.
     pub fn wait_for_ring(&mut self, timeout: Duration) -> io::Result<bool> {
         self.stats.sleeps += 1;
         // Before the threads look at their ports: a ring after that is a ring of its own.
-        let rung = self.bells.wait(timeout.min(AGEING))?.any();
+        let rung = self.sources.wait(timeout.min(AGEING))?.any();
         self.stats.wakes += u64::from(rung);
         Ok(rung)
     }
 
-    /// Lets others on this core run while that has paid lately: what they send meanwhile needs nobody to
-    /// be rung. A ring costs what ten such turns cost, in a virtual machine (`nfluid-bench d2`: of 40
-    /// NFs that sleep at once, half of the CPU time is spent on ringing). Alone on a core the turn is
-    /// a system call.
+    /// Lets other threads on this core run while doing so has paid lately: for the frames that those threads send
+    /// meanwhile, no doorbell needs to be rung. A ring costs what ten such turns cost, in a virtual machine
+    /// (`nfluid-bench d2`: of 40 NFs that sleep at once, half of the CPU time is spent on ringing). For a thread that
+    /// is alone on its core, the turn is a system call.
     fn give_way(&mut self, ports: &[Port], wanted: Wanted) -> Option<Woken> {
         for _ in 0..self.yields {
             rustix::thread::sched_yield();
@@ -229,7 +231,7 @@ impl Doorbell {
             if wanted.frames {
                 let receiver = &words.receiver;
                 receiver.rx_seen.store(port.taken(), Ordering::Relaxed);
-                // Who sees the epoch sees what belongs to it.
+                // A sender that sees the epoch sees the words that belong to the epoch.
                 receiver.rx_sleep.store(self.epoch, Ordering::Release);
             }
             if wanted.room && port.queued() > 0 {
@@ -248,12 +250,12 @@ impl Doorbell {
     ) -> io::Result<Woken> {
         self.stats.sleeps += 1;
         let listen = self.spurious < SPURIOUS_MAX;
-        // What a sleep without the pipe has not heard says nothing for who rings by it.
+        // A sleep without the pipe has not heard the pipe, and so says nothing about peers that ring by the pipe.
         let forgiven = if listen { 0 } else { SPURIOUS_MAX - 1 };
-        self.bells.listen_to_pipe(listen)?;
-        self.bells.listen_to(other)?;
+        self.sources.listen_to_pipe(listen)?;
+        self.sources.listen_to(other)?;
         let nothing_until = if listen { self.patience } else { DEAF };
-        let rung = self.bells.wait(timeout.min(nothing_until))?;
+        let rung = self.sources.wait(timeout.min(nothing_until))?;
         self.patience = AGEING;
         if let Some(woken) = due(ports, wanted) {
             self.stats.wakes += 1;
@@ -281,7 +283,7 @@ impl Doorbell {
     }
 }
 
-/// What a sleeper is to be woken for.
+/// The events that a sleeper is to be woken for.
 #[derive(Clone, Copy)]
 struct Wanted {
     /// Frames that arrive: not while a TX ring is full of what an I/O thread has to consume.
@@ -291,8 +293,8 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// What is queued holds slots of any of the ports: it may take half of the smallest ring before that
-    /// is worth a wake-up.
+    /// Queued frames hold slots of any of the ports. Queued frames may take half of the smallest ring before they are
+    /// worth a wake-up.
     fn by(ports: &[Port]) -> Self {
         let queued: u32 = ports.iter().map(Port::queued).sum();
         let half = ports.iter().map(Port::half).min().unwrap_or(0);
@@ -304,7 +306,7 @@ impl Wanted {
     }
 }
 
-/// What there is to do, if anything.
+/// Returns the event that has come already, if there is such an event.
 fn due(ports: &[Port], wanted: Wanted) -> Option<Woken> {
     if wanted.room && ports.iter().any(Port::has_consumed) {
         Some(Woken::Consumed)
@@ -315,8 +317,8 @@ fn due(ports: &[Port], wanted: Wanted) -> Option<Woken> {
     }
 }
 
-/// Where the sleep epochs of a sleeper start: anywhere, so that a restarted instance, or another I/O
-/// thread, does not take up one for which somebody believes to have rung already.
+/// Returns a random epoch from which the sleep epochs of a sleeper start. A restarted instance, or another I/O
+/// thread, thus does not take up an epoch for which a sender believes to have rung already.
 pub fn fresh_epoch() -> u32 {
     rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec as u32
 }

@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What became of the frames of a batch.
+/// Counters of the frames of all batches, by decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Frames received.
@@ -78,7 +78,7 @@ struct Held {
     /// The port, and the position up to which its slots are released when nothing holds them.
     input: u8,
     position: u32,
-    /// What holds them: the frames that were queued on this port before this position.
+    /// The reason why the frames are held: frames were queued on this port before this position.
     output: u8,
     until: u32,
 }
@@ -89,7 +89,7 @@ impl Engine {
         Engine::default()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn stats(&self) -> EngineStats {
         self.stats
     }
@@ -129,7 +129,7 @@ impl Engine {
                 self.turns.idle();
             }
             if self.empty_looks > LOOKS_BEFORE_RINGING * ports.len() {
-                // Its host does not sleep, else the doorbell would have rung.
+                // The thread does not sleep, else the doorbell would have rung.
                 ring_all(ports);
             }
             return 0;
@@ -147,15 +147,15 @@ impl Engine {
         flush_all(ports);
         self.release(ports, input);
         if self.turns.is_over(taken.len()) {
-            // Whom these frames are for may be the one to run next.
+            // The receiver of these frames may be the next thread to run.
             ring_all(ports);
             self.turns.pass();
         }
         taken.len()
     }
 
-    /// Lets `decide` handle a frame that was taken out of the ring of port `input` before, by [`Port::receive`]. It is copied,
-    /// and sent from a slot of the port that it goes on by, when that is flushed.
+    /// Lets `decide` handle a frame that [`Port::receive`] took out of the ring of port `input` before. The frame is
+    /// copied, and sent from a slot of the port by which it leaves, when that port is flushed.
     pub fn run_copy(
         &mut self,
         ports: &mut [Port],
@@ -216,7 +216,7 @@ impl Engine {
         free as usize
     }
 
-    /// Holes behind slots that are held are nobody's business when those are released.
+    /// Releases holes that no frame precedes. Holes behind held slots are released with those slots.
     fn release_holes(&mut self, ports: &mut [Port], input: u8) {
         let last = self.held.iter().rev().find(|held| held.input == input);
         let position = ports[usize::from(input)].taken();
@@ -239,7 +239,7 @@ impl Engine {
         if self.held.is_empty() {
             ports[usize::from(input)].release();
         } else if self.held.len() == before {
-            // Nothing holds them but those before them.
+            // Only the frames before these holes hold them.
             self.held.push_back(Held {
                 input,
                 position,
@@ -260,10 +260,10 @@ impl Engine {
     ) {
         let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = ArrayVec::new();
         for received in taken {
-            // SAFETY: the slots were published to us, are all different (positions of one ring,
-            // fewer than it has slots; of a shared pool, those that were not seen before), and are
-            // not released before this batch ends. That others in the group who could write to them
-            // do not is what the instance has declared to trust in.
+            // SAFETY: the slots were published to us, are all different (positions of one ring, fewer than the ring
+            // has slots; of a shared pool, the slots that were not seen before), and are not released before this
+            // batch ends. Other members of the group could write to the slots; by joining the group the instance has
+            // declared to trust that they do not.
             if let Some(buffer) = unsafe { pool.buffer(received.slot) } {
                 frames.push(Frame::new(buffer, received.len, input));
             }
@@ -356,7 +356,7 @@ pub fn flush_all(ports: &mut [Port]) {
     }
 }
 
-/// Wakes whoever flushes have found asleep.
+/// Wakes the receivers that flushes have found asleep.
 pub(crate) fn ring_all(ports: &mut [Port]) {
     ports.iter_mut().for_each(Port::ring_all);
 }
@@ -365,6 +365,7 @@ pub(crate) fn ring_all(ports: &mut [Port]) {
 mod tests {
     use super::Seen;
 
+    // promise: 1.26
     #[test]
     fn a_slot_is_new_once_per_batch() {
         let mut seen = Seen::default();

@@ -40,12 +40,12 @@ impl Buckets {
     /// All of them.
     pub const ALL: Buckets = Buckets([u64::MAX; WORDS]);
 
-    /// Whether the flows between two addresses are in it.
+    /// Returns true if the flows between two addresses are in this set.
     pub fn have(&self, one: IpAddr, other: IpAddr) -> bool {
         self.contains(bucket_of(one, other))
     }
 
-    /// Whether a bucket is in it.
+    /// Returns true if a bucket is in this set.
     pub fn contains(&self, bucket: u8) -> bool {
         self.0[usize::from(bucket) / 64] >> (bucket % 64) & 1 == 1
     }
@@ -55,7 +55,7 @@ impl Buckets {
         self.0[usize::from(bucket) / 64] |= 1 << (bucket % 64);
     }
 
-    /// Those of it that are also in `other`.
+    /// Returns the buckets that are also in `other`.
     #[must_use]
     pub fn within(&self, other: &Buckets) -> Buckets {
         let mut words = self.0;
@@ -65,7 +65,7 @@ impl Buckets {
         Buckets(words)
     }
 
-    /// Those of it that are not in `other`.
+    /// Returns the buckets that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Buckets) -> Buckets {
         self.within(&Buckets(other.0.map(|word| !word)))
@@ -76,7 +76,7 @@ impl Buckets {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Returns true if the set has no bucket.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; WORDS]
     }
@@ -95,8 +95,9 @@ impl Shares {
         Shares(members)
     }
 
-    /// The same for another number of members, with as few buckets changed as can be: of more members only the new ones gain,
-    /// of fewer only those lose that go. No member has two more than another. No members: as it is.
+    /// Returns the table for another number of members, with as few changed buckets as possible: if members are
+    /// added, only the new members gain buckets; if members go, only those members lose buckets. No member has two
+    /// buckets more than another member. For 0 members the table stays as it is.
     #[must_use]
     pub fn among(&self, members: u8) -> Self {
         let mut shares = *self;
@@ -136,7 +137,7 @@ impl Shares {
         &self.0
     }
 
-    /// What a member has.
+    /// Returns the buckets of a member.
     pub fn buckets_of(&self, member: u8) -> Buckets {
         let mut buckets = Buckets::default();
         for (bucket, owner) in (0..=u8::MAX).zip(&self.0) {
@@ -179,6 +180,7 @@ mod tests {
         assert!(hit.len() > BUCKETS * 9 / 10, "{}", hit.len());
     }
 
+    // promise: 7.39
     #[test]
     fn more_members_take_from_all_and_fewer_give_to_all() {
         let mut shares = Shares::ONE;

@@ -10,8 +10,8 @@ pub const CALL_TX: i32 = 1;
 pub const CALL_TX_KEEP: i32 = 2;
 /// `setsockopt` option: enter the switch and do nothing.
 pub const CALL_NOP: i32 = 3;
-/// `setsockopt` option: ring the kernel bell of a link's sleeping peer.
-pub const CALL_BELL: i32 = 4;
+/// `setsockopt` option: ring the kernel doorbell of a link's sleeping peer.
+pub const CALL_DOORBELL: i32 = 4;
 
 /// Bytes per frame slot.
 pub const SLOT_SIZE: usize = 2048;
@@ -31,9 +31,9 @@ pub const BATCH_MAX: usize = 64;
 /// [`SwitchLine::served`]: the instance makes the call itself.
 pub const SERVED_BY_ITSELF: u32 = 0;
 /// [`SwitchLine::served`]: an I/O thread makes it, perhaps on another core.
-pub const SERVED_APART: u32 = 1;
+pub const SERVED_FROM_ANY_CORE: u32 = 1;
 /// [`SwitchLine::served`]: an I/O thread makes it, on the instance's core.
-pub const SERVED_BESIDE: u32 = 2;
+pub const SERVED_FROM_OWN_CORE: u32 = 2;
 
 /// A cache line of its own for each writer, so that they do not disturb each other.
 #[repr(C, align(64))]
@@ -57,7 +57,7 @@ pub struct SwitchLine {
     pub tx_tail: AtomicU32,
     /// Sleep epoch of a link's peer that the call found blocked, else 0.
     pub peer_asleep: AtomicU32,
-    /// Who makes the call: see [`SERVED_BY_ITSELF`] and the others.
+    /// The thread that makes the port's calls: see [`SERVED_BY_ITSELF`] and the others.
     pub served: AtomicU32,
     /// Sleep epoch (never 0) of the I/O thread while it is blocked, else 0.
     pub io_sleep: AtomicU32,
@@ -75,7 +75,7 @@ pub struct ReceiverLine {
     pub rx_seen: AtomicU32,
 }
 
-/// One port's rings: control words and descriptors.
+/// The rings of a port: control words and descriptors.
 #[repr(C, align(4096))]
 pub struct Ring {
     /// Words that the sender writes.
@@ -95,7 +95,7 @@ const _: () = assert!(size_of::<Ring>() == 20480);
 const _: () = assert!(core::mem::offset_of!(Ring, receiver) == 128);
 const _: () = assert!(core::mem::offset_of!(Ring, tx) == 4096);
 
-/// What takes the place of a slot's number where a ring position has none for the moment.
+/// The value in the place of a slot's number where a ring position has no slot for the moment.
 pub const NO_SLOT: u32 = 0xffff;
 /// Most slots of a pool that a trust group shares: all that 16 bits can name, in whole blocks.
 pub const SHARED_SLOTS_MAX: u32 = 65536 - BLOCK_SLOTS as u32;

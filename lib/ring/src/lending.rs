@@ -30,7 +30,7 @@ impl Lending {
     }
 
     fn heap(&self) -> MutexGuard<'_, Vec<u32>> {
-        // Numbers stay numbers, whoever panicked.
+        // Numbers stay numbers, also after a panic of another thread.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,7 +47,7 @@ impl Lending {
         lent.is_some_and(|lent| lent.load(Ordering::Relaxed))
     }
 
-    /// What came back. Numbers of no slot, and more than there can be, are left out.
+    /// Takes slots back. Numbers of no slot, and more slots than there can be, are left out.
     pub(crate) fn put_back(&self, slots: impl Iterator<Item = u32>) {
         let mut heap = self.heap();
         for slot in slots.filter(|slot| self.has(*slot)) {
@@ -103,6 +103,7 @@ mod tests {
             .collect()
     }
 
+    // promise: 1.25
     #[test]
     fn a_lent_slot_is_replaced_by_what_came_back() {
         let lending = Lending::new(64);

@@ -5,7 +5,7 @@
 //! - [`flow`]: which flows go together when several instances share a port's.
 //! - [`batch`]: what a network function sees: frames in place, one decision per frame.
 //! - [`attach`]: the table by which an instance finds its ports, and attaching to them.
-//! - [`assignment`]: what a process that waits in a prepared instance is told.
+//! - [`assignment`]: the message that assigns a network function to a process that waits in a prepared instance.
 //! - [`port`]: receive in place, send, forward without a copy.
 //! - [`engine`]: the loop body of a network function.
 //! - [`doorbell`]: block until a frame arrives.
@@ -21,8 +21,6 @@ pub mod assignment;
 #[cfg(feature = "port")]
 pub mod attach;
 pub mod batch;
-#[cfg(feature = "port")]
-mod bells;
 #[cfg(feature = "port")]
 pub mod clock;
 #[cfg(feature = "port")]
@@ -42,5 +40,7 @@ pub mod port;
 pub mod slice;
 #[cfg(feature = "port")]
 mod turn;
+#[cfg(feature = "port")]
+mod wake_sources;
 
 pub use batch::{Action, Batch, Frame, Outbox, frame_at};

@@ -57,7 +57,7 @@ impl Drop for Mapping {
     }
 }
 
-/// One port's rings.
+/// The rings of a port.
 #[derive(Debug)]
 pub struct RingMemory(Mapping);
 
@@ -79,7 +79,7 @@ impl RingMemory {
     }
 }
 
-/// The words that a port's owner and the switch write, for somebody who only looks.
+/// The words that a port's owner and the switch write, for an observer that only reads.
 #[derive(Debug)]
 pub struct ReceiverWords(Mapping);
 
@@ -102,8 +102,8 @@ impl ReceiverWords {
         line.rx_head.load(Ordering::Relaxed)
     }
 
-    /// Whether frames that the owner has handed over wait for the switch, as both say: where they go is no room, or an
-    /// I/O thread has not come to them.
+    /// Returns true if frames that the owner has handed over wait for the switch, by the words of both: the
+    /// destination has no room, or an I/O thread has not come to the frames.
     pub fn sends(&self) -> bool {
         let at = core::mem::offset_of!(Ring, sender);
         // SAFETY: as in `rx_head`: this line is among the control words too.
@@ -167,7 +167,7 @@ impl MpscMemory {
         Ok(MpscMemory { memory, fd })
     }
 
-    /// What another process maps.
+    /// Returns the descriptor that another process maps.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -202,8 +202,8 @@ impl Pool {
         })
     }
 
-    /// Maps the pool that `head` tells of. Of a trust group's the instance owns some slots, others as
-    /// time goes by.
+    /// Maps the pool that `head` describes. Of a trust group's pool the instance owns some slots, which change over
+    /// time.
     ///
     /// # Errors
     /// When the kernel refuses the mapping.
@@ -213,19 +213,19 @@ impl Pool {
         Ok(pool)
     }
 
-    /// What the instance knows of its slots, where the pool is shared.
+    /// Returns the instance's record of its slots, if the pool is shared.
     #[inline]
     pub(crate) fn lending(&self) -> Option<&Lending> {
         self.lending.as_ref()
     }
 
-    /// Whether the pool is shared and a frame that was received in `slot` has been queued: what comes
-    /// back for it may be another slot.
+    /// Returns true if the pool is shared and a frame that was received in `slot` has been queued: another slot may
+    /// come back for that frame.
     pub fn is_lent(&self, slot: u32) -> bool {
         self.lending().is_some_and(|lending| lending.is_lent(slot))
     }
 
-    /// Whether the instance shares the pool with others.
+    /// Returns true if the instance shares the pool with other instances.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.lending.is_some()
@@ -259,8 +259,8 @@ impl Pool {
     /// The frame buffer of `slot`; `None` if there is no such slot.
     ///
     /// # Safety
-    /// The caller owns the slot: it is an RX slot that was published to it and not yet released, or
-    /// a TX slot that no call is sending. It holds no other reference to the slot's bytes.
+    /// The caller owns the slot: the slot is an RX slot that was published to the caller and not yet released, or a
+    /// TX slot that no call is sending. The caller holds no other reference to the slot's bytes.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn buffer(&self, slot: u32) -> Option<&mut [u8]> {

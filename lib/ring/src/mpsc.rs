@@ -1,18 +1,19 @@
-//! One ring from very many producers to one consumer, for parties that trust each other.
+//! Ring from very many producers to one consumer, for parties that trust each other.
 //!
-//! In front of an I/O thread it says which ports have frames, so that nobody looks at thousands of
-//! rings. Any number of producers may share a core and be preempted, or killed, at any instruction:
+//! The ring in front of an I/O thread says which ports have frames, so that no thread looks at thousands of rings.
+//! Any number of producers may share a core and be preempted, or killed, at any instruction:
 //!
 //! - A slot is claimed and published by one compare-and-swap, of its sequence number and its value
 //!   together. There is no state in between that others would have to wait for.
-//! - The tail only says where to try. Who finds it behind moves it on, whoever published there.
+//! - The tail only says where to try. A producer that finds the tail behind moves the tail on, whichever producer
+//!   published there.
 //!
 //! So a producer that never runs again leaves at most a tail behind that the next one corrects. Rings
 //! with a reservation before the publication (DPDK's, LMAX's) wait for it for ever.
 //!
-//! A sequence number has 32 bits: a producer would have to be held between its load and its exchange
-//! while exactly 2^32 values pass to be wrong. It is not a ring for parties that do not trust each
-//! other: who can write it can make up values.
+//! A sequence number has 32 bits: for a wrong value a producer would have to be held between its load and its
+//! exchange while exactly 2^32 values pass. This ring is not for parties that do not trust each other: a party that
+//! can write the ring can make up values.
 
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -72,7 +73,7 @@ impl<const SLOTS: usize> Mpsc<SLOTS> {
         }
     }
 
-    /// Makes an empty ring of memory that holds anything. Before anybody else uses it.
+    /// Makes an empty ring of memory that holds anything. The call comes before any other use of the memory.
     pub fn clear(&self) {
         for (index, slot) in self.slots.iter().enumerate() {
             slot.store(word(index as u32, 0), Ordering::Relaxed);
@@ -93,7 +94,7 @@ impl<const SLOTS: usize> Mpsc<SLOTS> {
     /// Publishes a value. Lock-free: it tries again only when another producer has succeeded.
     ///
     /// # Errors
-    /// [`Full`]; the consumer is told by [`Mpsc::overflowed`].
+    /// [`Full`]; [`Mpsc::overflowed`] reports the overflow to the consumer.
     pub fn push(&self, value: u32) -> Result<(), Full> {
         for _ in 0..Self::TRIES {
             let tail = self.tail.0.load(Ordering::Acquire);
@@ -122,7 +123,7 @@ impl<const SLOTS: usize> Mpsc<SLOTS> {
 
     /// Moves the tail on from a position at which a value was published.
     fn help(&self, tail: u32) {
-        // Whoever was faster has done the same.
+        // A faster producer has done the same.
         let _ = self.tail.0.compare_exchange(
             tail,
             tail.wrapping_add(1),
@@ -144,14 +145,14 @@ impl<const SLOTS: usize> Mpsc<SLOTS> {
         Some(found as u32)
     }
 
-    /// Whether a value waits. For the consumer: before it sleeps.
+    /// Returns true if a value waits. The consumer calls this function before it sleeps.
     pub fn is_ready(&self) -> bool {
         let head = self.head.0.load(Ordering::Relaxed);
         sequence_of(self.slot(head).load(Ordering::Acquire)) == head.wrapping_add(1)
     }
 
-    /// Whether values were refused since the last time: the consumer then looks at everything that they
-    /// could have named.
+    /// Returns true if values were refused since the last call. The consumer then looks at everything that those
+    /// values could have named.
     pub fn overflowed(&self) -> bool {
         self.overflow.0.load(Ordering::Relaxed) != 0
             && self.overflow.0.swap(0, Ordering::AcqRel) != 0
@@ -187,7 +188,7 @@ mod tests {
         ring.tail.0.store(0, super::Ordering::Relaxed);
         assert_eq!(ring.push(2), Ok(()));
         assert_eq!((ring.pop(), ring.pop()), (Some(1), Some(2)));
-        // The same, and its value has been taken.
+        // The value is pushed again, and its predecessor has been taken.
         ring.push(3).unwrap();
         ring.tail.0.store(2, super::Ordering::Relaxed);
         assert_eq!(ring.pop(), Some(3));

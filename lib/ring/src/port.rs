@@ -4,16 +4,18 @@
 //! the switch copies every queued frame to its receiver. When it returns, the queued slots may be
 //! used again.
 //!
-//! In the other I/O models an I/O thread makes the call for the port (`docs/adr/0008-io-models.md`):
-//! flushing hands the queued frames over, wakes the thread if it sleeps, and goes on. The slots may be used again
-//! when [`Port::collect`] says so. Who makes the call is the platform's choice, and may change at any
-//! time: a word in the ring says it.
+//! In the other I/O models an I/O thread makes the call for the port (`docs/adr/0008-io-models.md`): flushing hands
+//! the queued frames over, wakes the thread if the thread sleeps, and goes on. The slots may be used again when
+//! [`Port::collect`] says so. The platform chooses the thread that makes the call, and may change its choice at any
+//! time: a word in the ring names the choice.
+
+mod calls;
 
 use crate::attach::{PortEntry, PortFds};
 use crate::batch::{Frame, Outbox};
 use crate::layout::{
-    CALL_BELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BESIDE,
-    SERVED_BY_ITSELF, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
+    CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BY_ITSELF,
+    SERVED_FROM_OWN_CORE, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
 };
 use crate::lending::Lending;
 use crate::memory::{Pool, RingMemory};
@@ -22,16 +24,16 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// What a full link does to the frames of a flush.
+/// The treatment of a flush's frames by a full link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// They are dropped, and counted on the receiver's port.
+    /// Frames are dropped, and counted on the receiver's port.
     Drop,
-    /// They stay queued; the caller decides when to flush again. Links only: a switch drops.
+    /// Frames stay queued; the caller decides when to flush again. Links only: a switch drops.
     Keep,
 }
 
-/// What the library counts; the platform's own counters are the switch's.
+/// Counters of the library; the platform's own counters are the switch's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortStats {
     /// Frames received.
@@ -50,14 +52,14 @@ pub struct PortStats {
     pub tx_errors: u64,
 }
 
-/// A port of this instance. One thread uses it at a time; queues of a port are ports of their own.
+/// A port of this instance. Only a single thread uses a port at a time; queues of a port are ports of their own.
 #[derive(Debug)]
 pub struct Port {
     entry: PortEntry,
     socket: OwnedFd,
-    peer_bell: Option<OwnedFd>,
+    peer_doorbell: Option<OwnedFd>,
     /// Wakes the I/O thread; shared by the ports of the instance.
-    io_bell: Option<Arc<OwnedFd>>,
+    io_doorbell: Option<Arc<OwnedFd>>,
     ring: RingMemory,
     pool: Arc<Pool>,
     mask: u32,
@@ -115,7 +117,7 @@ impl Port {
         words.receiver.rx_sleep.store(0, Ordering::Release);
         let mask = entry.ring_slots - 1;
         if let Some(lending) = pool.lending() {
-            // Those who dealt them out have put them there.
+            // The daemon that dealt the slots out has put their numbers there.
             let slots = (0..entry.tx_slots.min(entry.ring_slots)).map(|i| {
                 let index = tx_done.wrapping_add(i) & mask;
                 tx_desc_slot(words.tx[index as usize].load(Ordering::Acquire))
@@ -126,8 +128,8 @@ impl Port {
             mask,
             entry,
             socket: fds.socket,
-            peer_bell: fds.peer_bell,
-            io_bell: fds.io_bell,
+            peer_doorbell: fds.peer_doorbell,
+            io_doorbell: fds.io_doorbell,
             ring,
             pool,
             rx_next,
@@ -145,12 +147,12 @@ impl Port {
         }
     }
 
-    /// What the platform says about the port.
+    /// Returns the platform's entry of the port.
     pub fn entry(&self) -> &PortEntry {
         &self.entry
     }
 
-    /// What the library has counted.
+    /// Returns the counters of the library.
     pub fn stats(&self) -> PortStats {
         self.stats
     }
@@ -195,8 +197,9 @@ impl Port {
         }
     }
 
-    /// Nobody is handed a hole, so nobody would release it, and a ring full of holes would stay
-    /// full. One behind frames that are still held goes with them.
+    /// Releases a hole at once, unless frames before the hole are still held. The NF is handed no holes, so the NF
+    /// would not release them, and a ring full of holes would stay full. A hole behind held frames is released with
+    /// those frames.
     #[cold]
     fn release_hole(&mut self, position: u32) {
         let line = &self.words().receiver;
@@ -463,268 +466,6 @@ impl Port {
     pub fn raw_ring(&self) -> &Ring {
         self.words()
     }
-
-    /// Hands the queued frames to the switch, in this thread's own context, and wakes the link's
-    /// peer if it sleeps; or to an I/O thread, if one serves the port. Returns how many frames have
-    /// been consumed since the last flush.
-    ///
-    /// # Errors
-    /// `EBUSY`: another thread is in a call on this port; `ENETDOWN`: the port is down. The queued
-    /// frames are discarded and counted in [`PortStats::tx_errors`].
-    pub fn flush(&mut self, when_full: WhenFull) -> io::Result<u32> {
-        let flushed = self.flush_quietly(when_full);
-        self.ring_all();
-        flushed
-    }
-
-    /// As [`Port::flush`], but who sleeps on the caller's core, and could not run before it, is woken by
-    /// [`Port::ring_all`], or when the caller sleeps itself ([`crate::doorbell::Doorbell::wait`]).
-    ///
-    /// # Errors
-    /// As for [`Port::flush`].
-    pub fn flush_quietly(&mut self, when_full: WhenFull) -> io::Result<u32> {
-        if self.is_served() && self.hand_over(when_full) {
-            return Ok(self.collect());
-        }
-        let mut consumed = 0;
-        while self.queued() > 0 {
-            let step = self.call(when_full)?;
-            consumed += step;
-            if step == 0 || (when_full == WhenFull::Keep && self.queued() > 0) {
-                break;
-            }
-        }
-        Ok(consumed)
-    }
-
-    fn call(&mut self, when_full: WhenFull) -> io::Result<u32> {
-        let option = match when_full {
-            WhenFull::Drop => CALL_TX,
-            WhenFull::Keep => CALL_TX_KEEP,
-        };
-        self.words()
-            .sender
-            .tx_head
-            .store(self.tx_next, Ordering::Release);
-        self.stats.calls += 1;
-        if let Err(error) = self.hyperio(option) {
-            if self.was_served && error.raw_os_error() == Some(libc::EBUSY) {
-                // The I/O thread that leaves the port is in its last calls: it looks at `tx_head`
-                // after each of them, and takes these frames along.
-                return Ok(self.collect());
-            }
-            self.stats.tx_errors += 1;
-            self.discard_queued();
-            return Err(error);
-        }
-        let asleep = self.words().switch.peer_asleep.load(Ordering::Relaxed);
-        let tail = self.words().switch.tx_tail.load(Ordering::Acquire);
-        if tail.wrapping_sub(self.tx_done) > self.queued() {
-            // Another thread uses this port too: positions mean nothing any more.
-            self.stats.tx_errors += 1;
-            self.discard_queued();
-            return Err(io::Error::from_raw_os_error(libc::EBUSY));
-        }
-        if asleep != 0 {
-            self.peer_asleep = asleep;
-        }
-        Ok(self.collect())
-    }
-
-    /// Whether an I/O thread makes this port's calls.
-    #[inline]
-    pub fn is_served(&self) -> bool {
-        self.words().switch.served.load(Ordering::Relaxed) != SERVED_BY_ITSELF
-            && self.io_bell.is_some()
-    }
-
-    /// Whether an I/O thread on this core makes this port's calls.
-    #[inline]
-    pub(crate) fn is_served_beside(&self) -> bool {
-        self.words().switch.served.load(Ordering::Relaxed) == SERVED_BESIDE
-            && self.io_bell.is_some()
-    }
-
-    /// Does a frame wait in one of the port's own TX slots? Its sender may want that slot back; of what is
-    /// only passed on, nobody wants anything back before slots are short.
-    #[inline]
-    pub(crate) fn awaits_slots(&self) -> bool {
-        self.sends_own && self.queued() > 0
-    }
-
-    /// Frames of which the port should not have more queued if its instance is to have room enough.
-    #[inline]
-    pub(crate) fn half(&self) -> u32 {
-        self.mask / 2
-    }
-
-    /// Hands what is queued over to the I/O thread. `false`: it has left the port meanwhile, and may
-    /// not have seen these frames.
-    fn hand_over(&mut self, when_full: WhenFull) -> bool {
-        self.was_served = true;
-        let words = self.words();
-        let line = &words.sender;
-        line.tx_keep
-            .store(u32::from(when_full == WhenFull::Keep), Ordering::Relaxed);
-        line.tx_cpu.store(current_cpu() + 1, Ordering::Relaxed);
-        line.tx_head.store(self.tx_next, Ordering::Release);
-        // Before the looks at the thread's words; it announces its sleep, or its leave, before its last
-        // look at `tx_head`. One of the two sees the other.
-        fence(Ordering::SeqCst);
-        self.io_asleep = words.switch.io_sleep.load(Ordering::Relaxed);
-        // On this core it cannot run before this thread sleeps, and should find all there is then.
-        if !self.is_served_beside() || self.queued() > self.half() {
-            self.ring_io_thread();
-        }
-        self.is_served()
-    }
-
-    /// Wakes the I/O thread if handing over has found it asleep.
-    fn ring_io_thread(&mut self) {
-        let epoch = std::mem::take(&mut self.io_asleep);
-        if epoch == 0 || epoch == self.io_rung {
-            return;
-        }
-        if let Some(bell) = &self.io_bell {
-            // A full eventfd is a ring that the thread has not answered yet.
-            let _ = rustix::io::write(&**bell, &1u64.to_ne_bytes());
-            self.stats.rings += 1;
-        }
-        self.io_rung = epoch;
-    }
-
-    /// Wakes whoever flushes have found asleep: the link's peer, and the I/O thread.
-    #[inline]
-    pub fn ring_all(&mut self) {
-        self.ring_peer();
-        if self.io_asleep != 0 {
-            self.ring_io_thread();
-        }
-    }
-
-    /// Notes what an I/O thread has consumed since the last time; returns how many frames.
-    pub fn collect(&mut self) -> u32 {
-        let tail = self.words().switch.tx_tail.load(Ordering::Acquire);
-        let consumed = tail.wrapping_sub(self.tx_done);
-        if consumed > self.queued() {
-            return 0;
-        }
-        self.take_back(consumed);
-        self.tx_done = tail;
-        self.sends_own &= self.queued() > 0;
-        self.stats.tx_frames += u64::from(consumed);
-        consumed
-    }
-
-    /// Where the pool is shared: what lies in the next `count` TX descriptors is the instance's again.
-    #[inline]
-    fn take_back(&self, count: u32) {
-        let Some(lending) = self.pool.lending().filter(|_| count > 0) else {
-            return;
-        };
-        let tx = &self.words().tx;
-        lending.put_back((0..count.min(self.mask + 1)).map(|i| {
-            let index = self.tx_done.wrapping_add(i) & self.mask;
-            tx_desc_slot(tx[index as usize].load(Ordering::Relaxed))
-        }));
-    }
-
-    /// Has an I/O thread consumed something that was not yet collected?
-    #[inline]
-    pub(crate) fn has_consumed(&self) -> bool {
-        self.queued() > 0 && self.words().switch.tx_tail.load(Ordering::Acquire) != self.tx_done
-    }
-
-    /// Position after the last frame queued.
-    #[inline]
-    pub(crate) fn tx_next(&self) -> u32 {
-        self.tx_next
-    }
-
-    /// Has the switch consumed everything that was queued before `position`?
-    #[inline]
-    pub(crate) fn is_consumed(&self, position: u32) -> bool {
-        self.queued() == 0 || position.wrapping_sub(self.tx_done).cast_signed() <= 0
-    }
-
-    /// Takes back what is queued: the switch has not consumed it and never will.
-    pub fn discard_queued(&mut self) {
-        self.take_back(self.queued());
-        self.tx_next = self.words().switch.tx_tail.load(Ordering::Acquire);
-        self.tx_done = self.tx_next;
-        self.words()
-            .sender
-            .tx_head
-            .store(self.tx_next, Ordering::Release);
-    }
-
-    /// Wakes the link's peer if a flush has found it asleep.
-    #[inline]
-    pub fn ring_peer(&mut self) {
-        if self.peer_asleep != 0 {
-            self.ring_sleeping_peer();
-        }
-    }
-
-    /// One byte into the peer's pipe. A full pipe was filled by another peer of its owner, and would
-    /// not wake it: the switch rings then. A closed one means that it is gone, which is not this sender's error.
-    fn ring_sleeping_peer(&mut self) {
-        let epoch = std::mem::take(&mut self.peer_asleep);
-        if epoch == self.rung {
-            return;
-        }
-        if let Some(bell) = &self.peer_bell {
-            if rustix::io::write(bell, &[1]) == Err(rustix::io::Errno::AGAIN) {
-                let _ = self.hyperio(CALL_BELL);
-            }
-            self.stats.rings += 1;
-        }
-        self.rung = epoch;
-    }
-
-    /// Enters the switch and does nothing there: the cost of the call itself.
-    ///
-    /// # Errors
-    /// As the kernel reports them.
-    pub fn nop(&self) -> io::Result<()> {
-        self.hyperio(CALL_NOP)
-    }
-
-    /// Runs the switch over a TX ring in which nothing is queued.
-    ///
-    /// # Errors
-    /// As for [`Port::flush`].
-    pub fn call_empty(&self) -> io::Result<()> {
-        self.hyperio(CALL_TX)
-    }
-
-    #[inline]
-    fn hyperio(&self, option: i32) -> io::Result<()> {
-        let value = 0u32;
-        // SAFETY: the option value is a live u32 of the length that is passed; the kernel only
-        // reads it.
-        let status = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                SOL_NFLUID,
-                option,
-                (&raw const value).cast(),
-                size_of::<u32>() as libc::socklen_t,
-            )
-        };
-        if status == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
-    }
-}
-
-/// The core on which the caller runs.
-fn current_cpu() -> u32 {
-    // SAFETY: the call has no preconditions; it fails only where the kernel does not know it.
-    let cpu = unsafe { libc::sched_getcpu() };
-    u32::try_from(cpu).unwrap_or(u32::MAX - 1)
 }
 
 /// Several ports as the place where an NF puts the frames that it makes.

@@ -1,18 +1,21 @@
 //! The time slice of an NF's thread.
 //!
-//! Who wakes runs at once if its slice is shorter than that of whoever runs, and it has not had more than its part of
-//! the core; nobody gets more of the core by that (Linux 6.12 and later, EEVDF). So an NF that wakes rarely and finds few
-//! frames then has a short slice, and the [`PLATFORM`]'s otherwise. Measured: `nfluid-bench r4`.
+//! A thread that wakes runs at once if its slice is shorter than the slice of the running thread, and if it has not
+//! had more than its part of the core. No thread gets more of the core by a short slice (Linux 6.12 and later,
+//! EEVDF). So an NF that wakes rarely and finds few frames then has a short slice, and the [`PLATFORM`]'s otherwise.
+//! Measured: `nfluid-bench r4`.
 //!
-//! The platform gives each instance [`PLATFORM`], unless its operator has chosen another slice. That is how the two are
-//! told apart: only a slice that is one of those here is changed here.
+//! The platform gives each instance [`PLATFORM`], unless its operator has chosen another slice. The value
+//! distinguishes the platform's slices from an operator's: only a slice that is a constant of this module is changed
+//! here.
 
 use rustix::process::Pid;
 use std::io;
 
-/// What the platform gives an instance that is given no slice, in nanoseconds. An operator's are whole microseconds.
+/// The slice in nanoseconds that the platform gives an instance without a slice of its own. Slices of operators are
+/// whole microseconds.
 pub const PLATFORM: u64 = 3_000_001;
-/// What an NF with little to do has instead: the shortest that the kernel has, and a nanosecond.
+/// The slice of an NF with little to do: the shortest slice that the kernel has, and a nanosecond.
 const LIGHT: u64 = 100_001;
 
 /// After so many activations with few frames the clock is looked at.
@@ -42,7 +45,8 @@ pub fn give(thread: Option<Pid>, slice: u64) -> io::Result<()> {
     }
 }
 
-/// The slice of a thread in nanoseconds; without one, of the calling thread. 0 where the kernel tells none.
+/// Returns the slice of a thread in nanoseconds; without a thread, of the calling thread. Returns 0 where the kernel
+/// does not report slices.
 ///
 /// # Errors
 /// As `sched_getattr` reports them.
@@ -50,7 +54,7 @@ pub fn of(thread: Option<Pid>) -> io::Result<u64> {
     Ok(read(thread)?.runtime)
 }
 
-/// What sched_setattr(2) takes (linux/sched/types.h).
+/// The argument of sched_setattr(2) (linux/sched/types.h).
 #[repr(C)]
 #[derive(Default)]
 struct Attributes {
@@ -83,8 +87,8 @@ fn read(thread: Option<Pid>) -> io::Result<Attributes> {
     }
 }
 
-/// Says that the calling thread has little to do for now, but that in a hurry, or that this is over. An operator's slice stays,
-/// and so does the kernel's where there are no others.
+/// Declares that the calling thread has little to do for now, but needs to run soon after it wakes; or that this
+/// state is over. An operator's slice stays, and so does the kernel's slice on kernels without slices per thread.
 pub fn set_light(light: bool) {
     let slice = of(None).ok().and_then(|now| instead_of(now, light));
     if let Some(slice) = slice {
@@ -92,7 +96,7 @@ pub fn set_light(light: bool) {
     }
 }
 
-/// Whether a thread has little to do, and its slice.
+/// The slice of a thread, and whether the thread has little to do.
 #[derive(Debug)]
 pub(crate) struct Slices {
     /// Activations with few frames since the clock was looked at, and when that was.
@@ -132,7 +136,7 @@ impl Slices {
         self.be(false);
     }
 
-    /// Whoever is light makes sure of it now and then: an operator may have taken a slice back.
+    /// Sets the slice again now and then while the thread is light: an operator may have taken a slice back.
     fn be(&mut self, light: bool) {
         if !light && !self.light {
             return;
@@ -164,7 +168,8 @@ fn instead_of(now: u64, light: bool) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// What a thread that has `slice` has in the end, a thread of its own; nothing before Linux 6.12.
+    /// Runs `act` on a thread of its own whose slice is `slice`, and returns the slice that the thread has in the
+    /// end. Returns `None` before Linux 6.12.
     fn on_a_thread_with(slice: u64, act: impl FnOnce(&mut Slices) + Send) -> Option<u64> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -185,6 +190,7 @@ mod tests {
         }
     }
 
+    // promise: 4.13
     #[test]
     fn a_thread_that_wakes_rarely_has_a_short_slice_until_there_is_much_to_do() {
         let Some(slice) = on_a_thread_with(PLATFORM, |slices| activations(slices, 2_000_000))
@@ -210,6 +216,7 @@ mod tests {
         assert_eq!(on_a_thread_with(PLATFORM, often), Some(PLATFORM));
     }
 
+    // promise: 4.13
     #[test]
     fn an_operators_slice_stays() {
         const CHOSEN: u64 = 5_000_000;

@@ -1,24 +1,24 @@
 //! Turns on a core that others share: bounded batches, and points at which the others may run.
 //!
-//! The kernel looks at who should run at its timer's ticks, 4 ms apart where there are 250 of them in a
-//! second, and when somebody wakes. A thread that always has frames thus keeps its core for a tick, and
-//! what wakes behind several such threads waits for a tick of each. Here the thread itself lets the
-//! kernel look once per turn, between two batches, and takes no more frames at once than it handles
-//! within a turn. That costs a system call per turn and changes no share: who runs next is the kernel's
-//! decision, by what each cgroup has had so far. Measured: `nfluid-bench noisy`, `r4`.
+//! The kernel chooses the running thread at its timer's ticks, 4 ms apart where there are 250 of them in a second,
+//! and when a thread wakes. A thread that always has frames thus keeps its core for a tick, and a thread that wakes
+//! behind several such threads waits for a tick of each. Here the thread itself lets the kernel choose once per turn,
+//! between two batches, and takes no more frames at once than the thread handles within a turn. A turn costs a system
+//! call and changes no share: the kernel chooses the next thread by the CPU time that each cgroup has had so far.
+//! Measured: `nfluid-bench noisy`, `r4`.
 
 use crate::clock::monotonic_ns;
 use crate::layout::BATCH_MAX;
 use crate::slice::Slices;
 use rustix::thread::sched_yield;
 
-/// A turn in nanoseconds. At its end the kernel nearly always lets somebody else run who waits, so this is
-/// how often caches are cold: what an NF has in them takes about 10 us to come back. With turns of 200 us
-/// an NF with a fifth of the core lost 5 % of its throughput by that.
+/// A turn in nanoseconds. At the end of a turn the kernel nearly always runs another waiting thread, so caches are
+/// cold once per turn: an NF needs about 10 us to fill them again. With turns of 200 us an NF with a fifth of the
+/// core lost 5 % of its throughput by cold caches.
 const TURN_NS: u64 = 1_000_000;
-/// Who finds fewer frames than this before there is nothing to do need not look at the clock.
+/// A thread that finds fewer frames than this before there is nothing to do need not look at the clock.
 const FEW: usize = 8;
-/// Who finds as many has much to do.
+/// A thread that finds as many frames has much to do.
 const MANY: usize = 256;
 
 /// The turns of one thread.
@@ -94,8 +94,9 @@ impl Turns {
         now_ns.saturating_sub(began_ns) >= TURN_NS
     }
 
-    /// Half as many frames if these took more than a turn, twice as many if they took little of it. If somebody
-    /// else ran in between, that is counted too: one batch that is too small costs little.
+    /// Halves the batch if its frames took more than a turn, and doubles the batch if its frames took little of a
+    /// turn. The time of another thread that ran in between is counted too: a single batch that is too small costs
+    /// little.
     fn bound(&mut self, frames: usize, took_ns: u64) {
         if took_ns > TURN_NS {
             self.batch = (frames / 2).max(1);
@@ -109,6 +110,7 @@ impl Turns {
 mod tests {
     use super::{BATCH_MAX, TURN_NS, Turns};
 
+    // promise: 1.32
     #[test]
     fn a_turn_is_over_after_its_time() {
         let mut turns = Turns::default();
@@ -119,6 +121,7 @@ mod tests {
         assert!(!turns.is_over_at(BATCH_MAX, 1000 + 2 * TURN_NS), "another");
     }
 
+    // promise: 1.32
     #[test]
     fn a_few_frames_need_no_clock_and_no_turn() {
         let mut turns = Turns::default();
@@ -126,6 +129,7 @@ mod tests {
         assert!(!turns.is_over(BATCH_MAX) && turns.began_ns.is_some());
     }
 
+    // promise: 1.32
     #[test]
     fn dear_frames_make_small_batches_and_cheap_ones_large_batches() {
         let mut turns = Turns::default();

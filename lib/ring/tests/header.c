@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* promise: 11.1 */
 /*
  * The header compiles, its structures have the library's sizes, and every function answers a program
  * that is no instance with an error, not with a crash. Ends with 0 if all of it holds.

@@ -1,4 +1,4 @@
-//! No table and no ring, whoever wrote it, makes the port library reach beyond the port.
+//! No table and no ring, whatever its content, makes the port library reach beyond the port.
 #![cfg(all(feature = "port", not(loom)))]
 
 mod exercise;
@@ -33,6 +33,7 @@ fn a_ring_full_of_holes_is_empty_again_once_they_were_seen() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
+    // promise: 1.10
     #[test]
     fn tables_and_rings_from_anybody(input in mutation::near_the_seeds_of("rings")) {
         exercise::table_and_rings(&input);
@@ -51,6 +52,7 @@ proptest! {
         exercise::table_and_rings(&input);
     }
 
+    // promise: 1.10
     #[test]
     fn steps_from_anybody(
         table in prop::sample::select(mutation::seeds("rings")),

@@ -2,11 +2,11 @@
 //! three threads: in any with few interruptions) and with any store delayed as far as the memory
 //! model lets it.
 //!
-//! This is a model of `src/doorbell.rs` (the receiver), `src/port.rs` (a link's sender rings the
-//! pipe) and `bpf/switch/deliver.h` (the switch rings the kernel bell), step by step; the code does
-//! system calls, which loom cannot run. The ageing timeout and the limit on rings without a frame
-//! are left out: here a receiver that is not woken sleeps for ever, and loom reports a deadlock.
-//! The tests that expect one show that the model would notice each of the rules being broken.
+//! The model follows `src/doorbell.rs` (the receiver), `src/port.rs` (a link's sender rings the pipe) and
+//! `bpf/switch/deliver.h` (the switch rings the kernel doorbell), step by step; the code itself does system calls,
+//! which loom cannot run. The ageing timeout and the limit on rings without a frame are left out: here a receiver
+//! that is not woken sleeps for ever, and loom reports a deadlock. The tests that expect a deadlock show that the
+//! model would notice each of the rules being broken.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p nfluid-ring --release --test loom_doorbell`
 #![cfg(loom)]
@@ -25,7 +25,7 @@ struct Rules {
     receiver_fence: bool,
     /// The switch's locked addition between publication and its look at the announcement.
     sender_fence: bool,
-    /// The kernel bell's note follows the ring.
+    /// The kernel doorbell's note follows the ring.
     note_after_ring: bool,
 }
 
@@ -35,15 +35,15 @@ const RIGHT: Rules = Rules {
     note_after_ring: true,
 };
 
-/// A bell that remembers rings until it is answered: a pipe, or a BPF ring buffer.
-struct Bell {
+/// A doorbell that remembers rings until it is answered: a pipe, or a BPF ring buffer.
+struct Doorbell {
     rings: Mutex<u32>,
     rung: Condvar,
 }
 
-impl Bell {
+impl Doorbell {
     fn new() -> Self {
-        Bell {
+        Doorbell {
             rings: Mutex::new(0),
             rung: Condvar::new(),
         }
@@ -64,17 +64,17 @@ impl Bell {
     }
 }
 
-/// What receiver and senders share: two positions of a ring, and the words around them.
+/// The memory that receiver and senders share: two positions of a ring, and the words around them.
 struct Shared {
     rules: Rules,
     /// RX descriptors: 0, or published.
     rx: [AtomicU32; 2],
     rx_sleep: AtomicU32,
-    /// Sleep epoch for which the kernel bell was rung.
+    /// Sleep epoch for which the kernel doorbell was rung.
     rung: AtomicU32,
-    bell: Bell,
+    doorbell: Doorbell,
     /// Rung by the receiver when it has the frame at position 1: see `stalled_after_first_step`.
-    second_received: Bell,
+    second_received: Doorbell,
 }
 
 impl Shared {
@@ -84,8 +84,8 @@ impl Shared {
             rx: [AtomicU32::new(0), AtomicU32::new(0)],
             rx_sleep: AtomicU32::new(0),
             rung: AtomicU32::new(0),
-            bell: Bell::new(),
-            second_received: Bell::new(),
+            doorbell: Doorbell::new(),
+            second_received: Doorbell::new(),
         })
     }
 
@@ -106,30 +106,30 @@ impl Shared {
     fn send_on_link(&self, position: usize, rung: &mut u32) {
         let epoch = self.deliver(position);
         if epoch != 0 && epoch != *rung {
-            self.bell.ring();
+            self.doorbell.ring();
             *rung = epoch;
         }
     }
 
-    /// `ring_kernel_bell`, in which `between` happens between ring and note.
+    /// `ring_kernel_doorbell`, in which `between` happens between ring and note.
     fn send_through_switch(&self, position: usize, between: impl FnOnce()) {
         let epoch = self.deliver(position);
         if epoch == 0 || self.rung.load(Ordering::Relaxed) == epoch {
             return;
         }
         if self.rules.note_after_ring {
-            self.bell.ring();
+            self.doorbell.ring();
             between();
             self.rung.store(epoch, Ordering::Relaxed);
         } else {
             self.rung.store(epoch, Ordering::Relaxed);
             between();
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
-    /// A sender whose CPU quota ends in the middle of its call: it goes on only when the second
-    /// frame has arrived, for which nobody may depend on it.
+    /// Sends as a sender whose CPU quota ends in the middle of its call: the sender goes on only when the second
+    /// frame has arrived. The arrival of the second frame must not depend on this sender.
     fn send_and_stall(&self, position: usize) {
         self.send_through_switch(position, || self.second_received.sleep_and_clear());
     }
@@ -163,13 +163,13 @@ impl Shared {
         }
         let ready = (0..2).any(|position| !taken[position] && self.is_published(position));
         if !ready {
-            self.bell.sleep_and_clear();
+            self.doorbell.sleep_and_clear();
         }
         self.rx_sleep.store(0, Ordering::Relaxed);
     }
 }
 
-/// One sender on a link, one frame.
+/// A single sender on a link, with a single frame.
 fn link_with_one_frame(rules: Rules) {
     loom::model(move || {
         let shared = Shared::new(rules);
@@ -182,7 +182,7 @@ fn link_with_one_frame(rules: Rules) {
 
 /// Two senders through the switch, a frame each. Three threads have too many orders to try all of
 /// them: those in which a thread is interrupted at most [`PREEMPTIONS_MAX`] times are tried.
-fn kernel_bell_with_two_senders(rules: Rules, first: fn(&Shared)) {
+fn kernel_doorbell_with_two_senders(rules: Rules, first: fn(&Shared)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(PREEMPTIONS_MAX);
     model.check(move || {
@@ -199,6 +199,7 @@ fn kernel_bell_with_two_senders(rules: Rules, first: fn(&Shared)) {
     });
 }
 
+// promise: 1.8
 #[test]
 fn a_link_loses_no_wake_up() {
     link_with_one_frame(RIGHT);
@@ -219,16 +220,18 @@ fn a_link_loses_no_wake_up_between_two_frames() {
     });
 }
 
+// promise: 1.8
 #[test]
-fn the_kernel_bell_loses_no_wake_up_of_two_senders() {
-    kernel_bell_with_two_senders(RIGHT, |shared| shared.send_through_switch(0, || ()));
+fn the_kernel_doorbell_loses_no_wake_up_of_two_senders() {
+    kernel_doorbell_with_two_senders(RIGHT, |shared| shared.send_through_switch(0, || ()));
 }
 
 #[test]
-fn the_kernel_bell_depends_on_no_sender_that_stalls() {
-    kernel_bell_with_two_senders(RIGHT, |shared| shared.send_and_stall(0));
+fn the_kernel_doorbell_depends_on_no_sender_that_stalls() {
+    kernel_doorbell_with_two_senders(RIGHT, |shared| shared.send_and_stall(0));
 }
 
+// promise: 1.8
 #[test]
 #[should_panic(expected = "deadlock")]
 fn without_the_receivers_fence_a_wake_up_is_lost() {
@@ -254,5 +257,5 @@ fn with_the_note_before_the_ring_a_stalled_sender_loses_anothers_wake_up() {
         note_after_ring: false,
         ..RIGHT
     };
-    kernel_bell_with_two_senders(rules, |shared| shared.send_and_stall(0));
+    kernel_doorbell_with_two_senders(rules, |shared| shared.send_and_stall(0));
 }

@@ -21,6 +21,7 @@ fn drain<const SLOTS: usize>(ring: &Mpsc<SLOTS>) -> Vec<u32> {
     std::iter::from_fn(|| ring.pop()).collect()
 }
 
+// promise: 1.20
 #[test]
 fn two_producers_and_the_consumer_at_once() {
     explore(|| {

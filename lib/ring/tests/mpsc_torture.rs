@@ -1,6 +1,6 @@
-//! The ring of many producers under processes that share a core, are preempted wherever a pest wakes
-//! up, and are killed at any instruction: what a living producer pushes arrives once and in order, and
-//! nobody waits for the dead.
+//! The ring of many producers under processes that share a core, are preempted whenever a disturbing thread wakes up,
+//! and are killed at any instruction: each value that a living producer pushes arrives once and in order, and no
+//! process waits for a dead producer.
 
 use nfluid_ring::memory::MpscMemory;
 use nfluid_ring::mpsc::Mpsc;
@@ -83,7 +83,7 @@ impl Drop for Producer {
     }
 }
 
-/// Wakes up all the time and takes the core from whoever runs.
+/// Wakes up all the time and takes the core from the running producer.
 fn pest(stop: &std::sync::atomic::AtomicBool) {
     pin();
     while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -91,7 +91,7 @@ fn pest(stop: &std::sync::atomic::AtomicBool) {
     }
 }
 
-/// What has arrived of each producer.
+/// The values that have arrived from each producer.
 struct Arrived([u32; PRODUCERS as usize]);
 
 impl Arrived {
@@ -112,6 +112,7 @@ impl Arrived {
     }
 }
 
+// promise: 1.20
 #[test]
 fn producers_that_are_preempted_and_killed_anywhere_hold_up_nobody() {
     let memory = MpscMemory::create().unwrap();
@@ -127,7 +128,7 @@ fn producers_that_are_preempted_and_killed_anywhere_hold_up_nobody() {
             arrived.take(ring, BETWEEN);
             let number = kill % PRODUCERS;
             producers[number as usize].kill();
-            // What it had pushed comes first; its successor begins anew.
+            // The values that the killed producer had pushed come first; its successor begins anew.
             let left: Vec<u32> = std::iter::from_fn(|| ring.pop()).collect();
             for got in left {
                 let next = &mut arrived.0[(got >> 24) as usize];

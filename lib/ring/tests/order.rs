@@ -21,7 +21,8 @@ fn arrive(ports: &[Port; 2]) {
     }
 }
 
-/// What was queued on the second port, in order: the number of a frame that was passed on, `None` for one that was made.
+/// Returns the frames that were queued on the second port, in order: the number of a frame that was passed on, `None`
+/// for a frame that the NF made.
 fn left(ports: &[Port; 2]) -> Vec<Option<u32>> {
     let ring = ports[1].raw_ring();
     let until = ring.sender.tx_head.load(Ordering::Acquire);
@@ -31,6 +32,7 @@ fn left(ports: &[Port; 2]) -> Vec<Option<u32>> {
 }
 
 // Catches: made frames queued at once, before those decided about; or all of them behind the batch.
+// promise: 10.25
 #[test]
 fn what_is_made_leaves_where_it_was_made() {
     let mut ports = ports();
@@ -56,6 +58,7 @@ fn what_is_made_leaves_where_it_was_made() {
 }
 
 // Catches: frames queued twice, or not at all, when an NF has committed them.
+// promise: 10.25
 #[test]
 fn who_does_not_say_where_is_before_the_batch_and_all_leaves_once() {
     let mut ports = ports();
@@ -78,6 +81,7 @@ fn who_does_not_say_where_is_before_the_batch_and_all_leaves_once() {
 }
 
 // Catches: descriptors written over those that an I/O thread has not consumed, when an NF makes more than it takes.
+// promise: 10.26
 #[test]
 fn a_ring_that_is_full_of_what_was_made_takes_nothing_on_top() {
     let mut ports = ports();

@@ -1,4 +1,4 @@
-//! What an I/O thread has consumed ends a sleep when slots are short, or when they are the sleeper's own.
+//! An I/O thread that has consumed frames ends a sleep when slots are short, or when the slots are the sleeper's own.
 #![cfg(all(feature = "port", not(loom)))]
 
 mod served;

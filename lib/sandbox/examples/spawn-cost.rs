@@ -120,7 +120,7 @@ fn measure(
     Ok(())
 }
 
-/// The same program without any sandbox, as the standard library starts it.
+/// Starts the program without any sandbox, as the standard library starts it.
 fn plain(path: &str, rounds: u32) -> Result<(), Box<dyn Error>> {
     let mut times = Vec::new();
     for _ in 0..rounds {

@@ -1,9 +1,9 @@
 //! On which CPUs something runs, and in which slices.
 //!
-//! Who joins a cgroup must be where it is to stay before it joins: the kernel (6.18) weighs a group on one CPU by the
-//! load that the group has, or last had, on the others, and looks again only when a member is there at a tick or wakes.
-//! A member that polls and gives its turns away never is: started elsewhere and pinned later, its group keeps about half
-//! of its weight for as long as one looks.
+//! A process that joins a cgroup must be on its final CPU before it joins. The kernel (6.18) weighs a group on one
+//! CPU by the load that the group has, or last had, on the others, and looks again only when a member is there at a
+//! tick or wakes. A member that polls and yields never is: started elsewhere and pinned later, its group keeps about
+//! half of its weight for as long as has been observed.
 
 use crate::error::{Errno, OsError};
 use crate::instance::{Instance, InstanceError};
@@ -25,11 +25,11 @@ pub(crate) fn set_of(cpus: &[usize]) -> Result<CpuSet, usize> {
     Ok(set)
 }
 
-/// What to do when a process cannot be pinned.
+/// The remedy for a process that cannot be pinned.
 pub(crate) const REMEDY: &str = "none of these CPUs is online and in the daemon's cpuset";
 
-/// Keeps the calling thread on some CPUs, so that what it forks begins there; on drop it may go where it might before.
-/// Neither allocates nor panics.
+/// Keeps the calling thread on some CPUs, so that its children begin there. On drop the thread gets its former CPUs
+/// back. The guard neither allocates nor panics.
 pub(crate) struct OnCpus {
     before: CpuSet,
 }
@@ -45,7 +45,8 @@ impl OnCpus {
 
 impl Drop for OnCpus {
     fn drop(&mut self) {
-        // It was there before; only a CPU that went offline meanwhile makes this fail, and then another try does not help.
+        // The thread was there before; only a CPU that went offline meanwhile makes this call fail, and then another
+        // try does not help.
         let _where_it_was = sched_setaffinity(None, &self.before);
     }
 }
@@ -54,8 +55,9 @@ impl Drop for OnCpus {
 const READINGS_MAX: u32 = 8;
 
 impl Instance {
-    /// Moves all threads of the instance to `cpus`; those that it starts later begin there. Who was a member of its
-    /// cgroup while it ran elsewhere leaves no load there (measured on 6.18): its weight is right at once.
+    /// Moves all threads of the instance to `cpus`; threads that the instance starts later begin there. An instance
+    /// that was a member of its cgroup while it ran elsewhere leaves no load there (measured on 6.18): its weight is
+    /// right at once.
     ///
     /// # Errors
     /// EINVAL if none of the CPUs is there; [`InstanceError::Gone`] if the instance has ended. Some threads may have
@@ -66,8 +68,8 @@ impl Instance {
         self.for_each_thread(|thread| sched_setaffinity(Some(thread), &set).map_err(failed))
     }
 
-    /// Gives all threads of the instance, and those that it starts later, a time slice; without one, the kernel's own.
-    /// Who has a shorter slice than others runs sooner when it wakes, and not more.
+    /// Gives all threads of the instance, and threads that it starts later, a time slice; without a slice, the
+    /// kernel's own. A thread with a shorter slice than others runs sooner when it wakes, and gets no more CPU time.
     ///
     /// # Errors
     /// EOPNOTSUPP before Linux 6.12, which has one slice for all; [`InstanceError::Gone`] if the instance has ended.

@@ -9,7 +9,7 @@ const MANY: u64 = 1000;
 
 /// A limit, and what an instance takes of it.
 struct Limit {
-    /// What it is called where it is set.
+    /// The name of the setting that sets the limit.
     name: &'static str,
     most: u64,
     /// Of the rest of the host.
@@ -18,7 +18,7 @@ struct Limit {
     each: u64,
 }
 
-/// Where limits are told, and what is taken of them: reserve, and for each instance.
+/// Files that show the limits, and the part of each limit that is used: reserve, and for each instance.
 const FILES: [(&str, u64, u64); 10] = [
     ("kernel.pid_max", 1024, 1),
     ("kernel.threads-max", 1024, 1),
@@ -39,7 +39,7 @@ impl Limit {
     }
 }
 
-/// What is narrowest.
+/// Returns the narrowest limit.
 pub(crate) fn room_for_instances() -> Feature {
     let of_file = |(name, reserve, each): (&'static str, u64, u64)| {
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
@@ -88,6 +88,7 @@ mod tests {
         }
     }
 
+    // promise: 5.19
     #[test]
     fn the_narrowest_limit_is_told() {
         let wide = limit("wide", 1_000_000, 1);

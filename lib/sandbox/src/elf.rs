@@ -1,7 +1,7 @@
 //! The headers of an ELF file (elf(5)): whether the kernel of this machine loads it, and what it needs to start.
 //!
-//! The file is a stranger's. However long it is, and whatever its headers say, only its header, at most 128 program headers
-//! and the path of its loader are read.
+//! The file is untrusted. However long the file is, and whatever its headers say, only its header, at most 128
+//! program headers and the path of its loader are read.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -17,10 +17,10 @@ const PT_GNU_STACK: u32 = 0x6474_e551;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
 
-/// What a program needs to start.
+/// The files that a program needs to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Linkage {
-    /// Nothing but itself.
+    /// The program's own file alone.
     Static,
     /// A loader, and through it shared libraries.
     Dynamic {
@@ -169,6 +169,7 @@ pub(crate) mod tests {
         bytes
     }
 
+    // promise: 3.20
     #[test]
     fn a_header_asks_for_a_bounded_number_of_bytes() {
         let mut bytes = elf(None);
@@ -197,6 +198,7 @@ pub(crate) mod tests {
     }
 
     // Catches: `linkage` looks for PT_INTERP alone; or it stops there.
+    // promise: 3.9
     #[test]
     fn memory_that_is_writable_and_executable_cannot_be_asked_for() {
         let with = |headers: &[(u32, u32)]| {
@@ -239,6 +241,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        // promise: 3.20
         #[test]
         fn damaged_programs_never_panic(
             at in 0usize..120, value in any::<u8>(), cut in 0usize..140,

@@ -1,21 +1,21 @@
-//! What every error of this crate carries: the operation, the path or number it was done to, the kernel's answer,
-//! and what an operator can do about it.
+//! The parts of every error of this crate: the operation, its path or number, the kernel's answer, and the operator's
+//! remedy.
 
 use std::borrow::Cow;
 use std::fmt;
 
 pub use rustix::io::Errno;
 
-/// A refused system call, told so that an operator can act on it.
+/// A refused system call, reported so that an operator can act on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OsError {
-    /// What was attempted, as a verb phrase: `create cgroup`.
+    /// The attempted operation, as a verb phrase: `create cgroup`.
     pub operation: &'static str,
     /// The path, number or name that it was attempted on.
     pub subject: String,
     /// The kernel's answer.
     pub errno: Errno,
-    /// What to do, or empty where the message says it all.
+    /// The remedy, or empty where the message is enough.
     pub remedy: Cow<'static, str>,
 }
 

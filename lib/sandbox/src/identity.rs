@@ -48,7 +48,8 @@ impl KernelIdRange {
     /// A range of `count` numbers from `first` on.
     ///
     /// # Errors
-    /// [`BadKernelIdRange`] if it touches the host's own users or the numbers that mean "nobody" to the kernel.
+    /// [`BadKernelIdRange`] if the range touches the host's own users or the numbers that mean "nobody" to the
+    /// kernel.
     pub fn new(first: u32, count: u32) -> Result<Self, BadKernelIdRange> {
         let end = first.checked_add(count);
         if first >= 65_536 && count > 0 && end.is_some_and(|end| end < u32::MAX - 1) {

@@ -56,11 +56,13 @@ impl fmt::Display for ProcessIdentity {
 /// How an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It exited with this status.
+    /// The instance exited with this status.
     Exited(i32),
-    /// A signal killed it. SIGSYS is the system call filter, SIGKILL the memory limit or somebody's kill.
+    /// A signal killed the instance. SIGSYS comes from the system call filter, SIGKILL from the memory limit or from
+    /// another process.
     Killed(i32),
-    /// It is gone. Only a process's parent learns how, and this instance was adopted.
+    /// The instance is gone. Only the parent of a process learns how the process ended, and this instance was
+    /// adopted.
     Unknown,
 }
 
@@ -75,7 +77,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// What a thread has used.
+/// CPU time of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadUse {
     /// CPU time since it was started.
@@ -85,7 +87,7 @@ pub struct ThreadUse {
 }
 
 impl ThreadUse {
-    /// What thread `tid` of process `pid` has used; nothing if there is no such thread.
+    /// Returns the CPU time of thread `tid` of process `pid`; `None` if there is no such thread.
     pub fn of(pid: u32, tid: i32) -> Option<Self> {
         let task = format!("/proc/{pid}/task/{tid}");
         let stat = std::fs::read_to_string(format!("{task}/stat")).ok()?;
@@ -116,7 +118,7 @@ pub enum InstanceError {
 pub struct Instance {
     identity: ProcessIdentity,
     pidfd: OwnedFd,
-    /// Whether it is a child of this process; only then the kernel tells how it ended.
+    /// True if the instance is a child of this process; only then the kernel reports how the instance ended.
     is_child: bool,
 }
 
@@ -173,7 +175,7 @@ impl Instance {
         &self.identity
     }
 
-    /// Its process number.
+    /// Returns the process number.
     pub fn pid(&self) -> u32 {
         self.identity.pid
     }
@@ -186,8 +188,8 @@ impl Instance {
         Some(Duration::from_millis(ticks * 1000 / per_second.max(1)))
     }
 
-    /// What its threads have run and, ready to run, have waited for a CPU, together: what it would have run by itself.
-    /// Nothing if it is gone.
+    /// Returns the time for which the instance's threads have run and, ready to run, have waited for a CPU, together:
+    /// the time for which they would have run alone. Returns `None` if the instance is gone.
     pub fn cpu_and_wait_time(&self) -> Option<Duration> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
         // A thread that has ended in between is left out.
@@ -198,7 +200,7 @@ impl Instance {
         Some(times.fold(Duration::ZERO, add))
     }
 
-    /// What one of its threads has used; nothing if there is no such thread.
+    /// Returns the CPU time of a thread of the instance; `None` if there is no such thread.
     pub fn thread_use(&self, tid: i32) -> Option<ThreadUse> {
         ThreadUse::of(self.pid(), tid)
     }
@@ -218,8 +220,8 @@ impl Instance {
         }
     }
 
-    /// Kills it with everything that it started. It is gone when [`Instance::wait`] says so. One that has ended already
-    /// is no error.
+    /// Kills the instance with every process that it started. The instance is gone when [`Instance::wait`] says so.
+    /// An instance that has ended already is no error.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -234,7 +236,7 @@ impl Instance {
     /// not ask again.
     ///
     /// # Errors
-    /// The kernel's refusal; ECHILD if somebody else in this process waited for it.
+    /// The kernel's refusal; ECHILD if other code of this process waited for the instance.
     pub fn try_wait(&self) -> Result<Option<Ended>, InstanceError> {
         if !self.is_child {
             return Ok(self.is_over(Duration::ZERO)?.then_some(Ended::Unknown));
@@ -278,7 +280,7 @@ impl Instance {
         }
     }
 
-    /// Whether the pidfd polls readable: the process has ended, whoever is its parent.
+    /// Returns true if the pidfd polls readable: the process has ended, whichever process is its parent.
     fn is_over(&self, timeout: Duration) -> Result<bool, InstanceError> {
         crate::shell::poll_readable(self.pidfd.as_fd(), timeout)
             .map_err(|errno| OsError::new("poll", &self.identity, errno).into())
@@ -303,7 +305,7 @@ fn ended(status: &WaitIdStatus) -> Ended {
 }
 
 fn boot_id() -> Result<String, OsError> {
-    // This process lives in one boot.
+    // The boot does not change while this process lives.
     static READ: OnceLock<String> = OnceLock::new();
     if let Some(known) = READ.get() {
         return Ok(known.clone());
@@ -345,8 +347,9 @@ pub(crate) fn stat_word(stat: &str, number: usize) -> Option<&str> {
     fields.split_ascii_whitespace().nth(number - 3)
 }
 
-/// For how long a thread has run, and for how long it was ready to and did not (Documentation/scheduler/sched-stats.rst).
-/// `task`: its folder below `/proc/PID/task`. Nothing if it has ended.
+/// Returns the time for which a thread has run, and the time for which the thread was ready and did not run
+/// (Documentation/scheduler/sched-stats.rst). `task`: its folder below `/proc/PID/task`. Returns `None` if the thread
+/// has ended.
 pub(crate) fn ran_and_waited(task: &Path) -> Option<(Duration, Duration)> {
     let times = std::fs::read_to_string(task.join("schedstat")).ok()?;
     let mut times = times.split_ascii_whitespace();
@@ -367,6 +370,7 @@ mod tests {
         ProcessIdentity::of(std::process::id()).unwrap()
     }
 
+    // promise: 5.1
     #[test]
     fn a_running_process_is_adopted_by_its_true_identity_only() {
         let identity = own_identity();

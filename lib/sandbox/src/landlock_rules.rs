@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The newest ABI that was tested.
 const ABI_TESTED: ABI = ABI::V6;
 
-/// What this kernel offers.
+/// The Landlock features of this kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LandlockSupport {
     /// Compiled out.

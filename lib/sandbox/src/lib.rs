@@ -17,7 +17,7 @@
 //! An instance outlives the daemon that started it, and a restarted daemon adopts it. [`spawn`] starts one;
 //! [`Shell`] does it in two steps, for a pool; [`probe`] says what this host can do and what to do about the rest.
 //!
-//! This crate has mechanisms only: which instances there should be, and when to restart one, is decided elsewhere.
+//! This crate has mechanisms only: other crates decide which instances there are, and when an instance is restarted.
 
 pub mod cgroup;
 // The parser is public for the fuzz target.
@@ -28,13 +28,14 @@ pub mod fds;
 pub mod seccomp;
 
 mod affinity;
-mod apart;
 mod capacity;
 mod child;
+mod freed_memory;
 mod identity;
 mod instance;
 mod landlock_rules;
 mod netns;
+mod own_files;
 mod own_time;
 mod probing;
 mod program;
@@ -44,18 +45,18 @@ mod sealed;
 mod shell;
 mod spec;
 mod sys;
-mod thrift;
 mod zygote;
 
 /// A signal for [`Instance::signal`].
 pub use elf::Linkage;
 pub use rustix::process::Signal;
 
-pub use apart::start_apart;
+pub use freed_memory::return_freed_memory;
 pub use identity::{BadKernelIdRange, KernelId, KernelIdRange};
 pub use instance::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 pub use landlock_rules::{LandlockSupport, landlock_support};
 pub use netns::{EmptyNetNs, NetNs};
+pub use own_files::start_with_own_files;
 pub use own_time::OwnTime;
 pub use probing::{Feature, Status, probe};
 pub use program::{FileVersion, Program, ProgramError, file_version};
@@ -64,5 +65,4 @@ pub use root::Root;
 pub use sealed::Sealed;
 pub use shell::{Barriers, INSIDE_ID, Shell, SpawnError, Spawned, Step, spawn};
 pub use spec::{InheritedFd, Launch, Limits, ShellSpec};
-pub use thrift::return_freed_memory;
 pub use zygote::{Zygote, ZygoteError};

@@ -1,4 +1,5 @@
-//! The network namespace of an instance. It stays empty either way: an instance's network is its ports.
+//! The network namespace of an instance. The namespace stays empty, own or shared: an instance's network is its
+//! ports.
 
 use crate::error::{Errno, OsError};
 use rustix::thread::UnshareFlags;
@@ -8,10 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Which network namespace an instance gets.
 #[derive(Debug, Clone, Copy)]
 pub enum NetNs<'a> {
-    /// One of its own: 0.2 ms to make, more with many others on the host.
+    /// A namespace of the instance's own: 0.2 ms to make, more with many others on the host.
     Own,
-    /// One that several instances share, see [`EmptyNetNs`]. They have no capabilities in it and cannot make sockets;
-    /// what is lost is the second line between them should the system call filter have a hole.
+    /// A namespace that several instances share, see [`EmptyNetNs`]. The instances have no capabilities in it and
+    /// cannot make sockets. Sharing loses the second line between the instances should the system call filter have a
+    /// hole.
     Shared(BorrowedFd<'a>),
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Threads that are looked at: more than an instance may have.
 const THREADS_MAX: usize = 512;
 
-/// Follows the threads of one process. Those of its children are not looked at.
+/// Follows the threads of a process. Threads of child processes are not followed.
 #[derive(Debug)]
 pub struct OwnTime {
     pid: u32,
@@ -20,7 +20,8 @@ pub struct OwnTime {
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadTimes {
     ran: Duration,
-    /// Ready to run, but not running. Told when it runs again, not before.
+    /// The time for which the thread was ready to run, but not running. The kernel reports it when the thread runs
+    /// again, not before.
     waited: Duration,
     /// At the moment.
     is_ready: bool,
@@ -55,7 +56,7 @@ impl ThreadTimes {
     fn had_since(&self, before: &ThreadTimes, passed: Duration) -> Duration {
         let ran = self.ran.saturating_sub(before.ran);
         if self.is_ready {
-            // For how long it has waited already nobody knows.
+            // The kernel does not report for how long the thread has waited already.
             return ran.min(passed);
         }
         let waited = self.waited.saturating_sub(before.waited);
@@ -73,7 +74,7 @@ fn threads(pid: u32) -> HashMap<u32, ThreadTimes> {
     times.collect()
 }
 
-/// Nothing if the thread has ended.
+/// Returns `None` if the thread has ended.
 fn read(task: &Path) -> Option<ThreadTimes> {
     let (ran, waited) = ran_and_waited(task)?;
     let stat = std::fs::read_to_string(task.join("stat")).ok()?;
@@ -96,6 +97,7 @@ mod tests {
         }
     }
 
+    // promise: 5.16
     #[test]
     fn who_waits_for_a_core_has_only_the_time_that_it_ran() {
         let before = times(100, 100, false);

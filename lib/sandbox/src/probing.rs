@@ -1,5 +1,5 @@
-//! What this host offers to instances and to the switch, for `doctor`: each feature with its status and what to do
-//! about it.
+//! The features that this host offers to instances and to the switch, for `doctor`: each feature with its status and
+//! a remedy.
 
 use crate::cgroup::{CgroupError, Controller, Hierarchy, Layout};
 use crate::error::Errno;
@@ -20,16 +20,16 @@ pub enum Status {
     Missing,
 }
 
-/// One thing that was looked at.
+/// A feature that was probed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feature {
-    /// What it is.
+    /// The name of the feature.
     pub name: &'static str,
     /// How usable it is.
     pub status: Status,
-    /// What was found.
+    /// The finding.
     pub detail: String,
-    /// What to do about it; empty if nothing is wrong.
+    /// The remedy; empty if nothing is wrong.
     pub remedy: String,
 }
 
@@ -88,7 +88,7 @@ fn root_user() -> Feature {
         let remedy = "run nfluidd as root: it makes namespaces, cgroups and eBPF programs";
         return Feature::new(name, Status::Missing, "not root", remedy);
     }
-    // Of this thread; the kernel always tells.
+    // The slice of this thread; the kernel always reports it.
     let own =
         rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |all| all.effective);
     let absent = CAPABILITIES.iter().filter(|(one, _)| !own.contains(*one));
@@ -307,6 +307,7 @@ fn controller_feature(hierarchy: &Hierarchy, controller: Controller) -> Feature 
 mod tests {
     use super::*;
 
+    // promise: 8.7
     #[test]
     fn what_is_not_available_has_a_remedy() {
         let features = probe();

@@ -12,7 +12,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What changes when another file is installed: device, inode, length, and time of change in seconds and nanoseconds.
+/// The values that change when another file is installed: device, inode, length, and time of change in seconds and
+/// nanoseconds.
 pub type FileVersion = (u64, u64, u64, i64, i64);
 
 /// Returns the version of a file. `None`: there is no such file.
@@ -39,7 +40,7 @@ pub struct Program {
     origin: PathBuf,
     linkage: Linkage,
     sealed: bool,
-    /// Nobody but root can change it.
+    /// True if only root can change the file.
     is_roots: bool,
 }
 
@@ -56,7 +57,7 @@ pub enum ProgramError {
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         why: &'static str,
     },
     /// Instances run as a user of their own, who may not execute the file.
@@ -66,10 +67,10 @@ pub enum ProgramError {
     NotForOthers {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
     },
-    /// It would have to be copied to memory.
+    /// The file would have to be copied to memory.
     #[error(
         "{path} has {bytes} bytes and can be changed by others than root: of such a program at most {COPY_BYTES_MAX} bytes are copied; \
          chown root {path}; chmod go-w {path}"
@@ -77,7 +78,7 @@ pub enum ProgramError {
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// The length of the file.
         bytes: u64,
     },
     /// The file system forbids execution.
@@ -137,11 +138,13 @@ impl Program {
         })
     }
 
-    /// A copy in memory that nobody can change, of mode 0111. One copy serves any number of instances.
+    /// Returns a copy in memory that no process can change, of mode 0111. A single copy serves any number of
+    /// instances.
     ///
-    /// A process whose program it may not read is undumpable to everyone but the host's root: the kernel forgets what
-    /// `prctl(PR_SET_DUMPABLE)` said at each exec, but not this. It also makes the platform independent of an upgrade
-    /// that replaces the file. It costs the size of the program in memory.
+    /// A process that may not read its own program is undumpable to every user but the host's root: the kernel
+    /// forgets the setting of `prctl(PR_SET_DUMPABLE)` at each exec, but not this property. A sealed copy also makes
+    /// the platform independent of an upgrade that replaces the file. The copy costs the size of the program in
+    /// memory.
     ///
     /// # Errors
     /// The kernel's refusal to make an executable memory file (sysctl vm.memfd_noexec=2).
@@ -151,7 +154,7 @@ impl Program {
             .map_err(|errno| copying(&self.origin, errno))?;
         let fd = sealed(&self.origin, |to| {
             from.rewind()?;
-            // It may grow meanwhile.
+            // The file may grow meanwhile.
             std::io::copy(&mut from.take(COPY_BYTES_MAX), to)
         })?;
         Self::of_sealed(fd, &self.origin)
@@ -168,8 +171,8 @@ impl Program {
         Self::of_sealed(fd, origin)
     }
 
-    /// The program as it was looked at: itself, if root alone can change the file, else a [`Program::sealed_copy`]. Who owns
-    /// a file can write to it until it is executed.
+    /// Returns the program as it was checked: the file itself, if root alone can change the file, else a
+    /// [`Program::sealed_copy`]. The owner of a file can write to it until it is executed.
     ///
     /// # Errors
     /// As [`Program::sealed_copy`]; [`ProgramError::TooLong`].
@@ -206,7 +209,7 @@ impl Program {
         rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map(File::from)
     }
 
-    /// What it needs to start.
+    /// Returns the files that the program needs to start.
     pub fn linkage(&self) -> &Linkage {
         &self.linkage
     }
@@ -221,7 +224,7 @@ impl Program {
         self.is_roots
     }
 
-    /// Whether it is a [`Program::sealed_copy`].
+    /// Returns true if the program is a [`Program::sealed_copy`].
     pub fn is_sealed(&self) -> bool {
         self.sealed
     }
@@ -238,7 +241,7 @@ fn copying(origin: &Path, errno: Errno) -> OsError {
         .remedy("sysctl vm.memfd_noexec=0 allows executable memory files")
 }
 
-/// A file in memory of mode 0111 that nobody can change, with what `fill` writes.
+/// Makes a file in memory of mode 0111 that no process can change, with the content that `fill` writes.
 fn sealed(
     origin: &Path,
     fill: impl FnOnce(&mut File) -> std::io::Result<u64>,
@@ -320,7 +323,7 @@ mod tests {
         assert_eq!(*program.linkage(), Linkage::Dynamic { interpreter });
     }
 
-    /// Catches: a loader of the user's own, whose segments nobody has looked at.
+    /// Catches: a loader of the user's own, whose segments were not checked.
     #[test]
     fn a_loader_that_others_can_change_is_refused() {
         let loader = file_with(&elf(None), 0o777);
@@ -366,7 +369,8 @@ mod tests {
         assert!(Program::of_bytes(b"no program", Path::new("sent")).is_err());
     }
 
-    // Catches: what was looked at is executed by the file's descriptor, whoever owns the file.
+    // Catches: a file that is executed by its descriptor instead of as it was checked, although another user owns the
+    // file.
     #[test]
     fn a_program_that_others_can_change_is_executed_as_it_was_looked_at() {
         let root = rustix::process::geteuid().is_root();

@@ -1,8 +1,9 @@
 //! Files that a user names and the daemon opens as root.
 //!
-//! Opening is an act: a FIFO blocks until somebody writes to it, a tape is rewound, a watchdog is armed. The path may be
-//! the user's program, the loader that an ELF file names, the interpreter of a script, or a key. So it is opened by
-//! O_PATH first, which only finds the file, looked at, and opened for reading if it is a regular file.
+//! Opening a file has effects: a FIFO blocks until a process writes to it, a tape is rewound, a watchdog is armed.
+//! The path may be the user's program, the loader that an ELF file names, the interpreter of a script, or a key. So
+//! the file is opened by O_PATH first, which only finds the file; its type is checked; and it is opened for reading
+//! if it is a regular file.
 
 use crate::error::Errno;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -37,7 +38,7 @@ pub(crate) fn is_roots(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(found.st_uid == 0 && found.st_mode & 0o022 == 0)
 }
 
-/// Opens the file of a descriptor again, for reading. It does not wait for the holder of a lease.
+/// Opens the file of a descriptor again, for reading. The call does not wait for the holder of a lease.
 pub(crate) fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -55,7 +56,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::PathBuf;
 
-    /// A FIFO that everybody may execute, and who opens it.
+    /// Makes a FIFO that every user may execute, and a descriptor that shows whether it is opened.
     fn fifo(folder: &Path) -> (PathBuf, OwnedFd) {
         let path = folder.join("fifo");
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o777), 0).unwrap();
@@ -71,6 +72,7 @@ mod tests {
     }
 
     // Catches: `Program::open` opens with O_RDONLY and looks afterwards; `open_regular` leaves out the look.
+    // promise: 3.18
     #[test]
     fn what_is_no_regular_file_is_looked_at_and_not_opened() {
         let folder = tempfile::tempdir().unwrap();
@@ -88,8 +90,9 @@ mod tests {
         assert!(was_opened(&watch));
     }
 
-    // Catches: the Landlock rule for an ELF file's loader opens the loader for reading. That waits for a writer: the test
-    // is one as soon as somebody waits.
+    // Catches: the Landlock rule for an ELF file's loader opens the loader for reading. That open waits for a writer,
+    // as the test itself is once a reader waits.
+    // promise: 3.18
     #[test]
     fn the_loader_that_a_program_names_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();
@@ -116,7 +119,7 @@ mod tests {
             std::thread::yield_now();
         }
         ruleset.join().unwrap().unwrap();
-        // Of the test's own attempts to write nothing is told: none has opened it.
+        // The watch does not report the test's own attempts to write: none of them has opened the file.
         assert!(!was_opened(&watch));
     }
 

@@ -16,17 +16,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Where loaders look for libraries without being told (ld.so(8)).
+/// Directories in which loaders look for libraries by default (ld.so(8)).
 const LIBRARY_DIRECTORIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
 
-/// What an instance finds in its root directory.
+/// The content of an instance's root directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
-    /// Nothing. For statically linked programs.
+    /// No files. For statically linked programs.
     Empty,
     /// The host's library directories (/lib, /lib32, /lib64, /usr/lib, /usr/lib64 as far as they exist) and `extra`
-    /// ones at the same paths, all read-only. For dynamically linked programs. What lies there is readable to the
-    /// instance as far as it is readable to everyone on the host.
+    /// directories at the same paths, all read-only. For dynamically linked programs. Files there are readable to the
+    /// instance as far as they are readable to every user of the host.
     Libraries {
         /// More directories: absolute, without `..`.
         extra: Vec<PathBuf>,
@@ -63,7 +63,7 @@ pub(crate) struct Link {
     target: PathBuf,
 }
 
-/// What the set-up does inside the new root, in this order.
+/// The steps of the set-up inside the new root, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct RootPlan {
     /// Directories to make, parents first, relative to the root.
@@ -89,10 +89,11 @@ impl RootPlan {
     }
 }
 
-/// What a path of the host is now: its link's target, or file system and number of the directory; nothing if there is none.
+/// Identity of a path of the host now: its link's target, or file system and number of the directory; `None` if there
+/// is no such path.
 pub(crate) type Identity = (PathBuf, Option<PathBuf>, Option<(u64, u64)>);
 
-/// What the library directories are now that `root` shows.
+/// Returns the present identities of the library directories that `root` shows.
 pub(crate) fn identities(root: &Root) -> Vec<Identity> {
     let Root::Libraries { extra } = root else {
         return Vec::new();
@@ -134,7 +135,7 @@ pub(crate) fn libraries(root: &Root) -> Result<(Vec<LibraryDirectory>, Vec<Link>
             return Err(OsError::new("show directory", path.display(), Errno::INVAL)
                 .remedy("library directories are absolute paths without `..`, and not `/`"));
         }
-        // What a directory shown already contains is shown already.
+        // A directory within a shown directory is shown already.
         if !directories
             .iter()
             .any(|shown| path.starts_with(&shown.path))
@@ -228,7 +229,8 @@ mod tests {
         };
         let before = identities(&root);
         assert_eq!(before, identities(&root));
-        // Its number may be used again at once: the new one is there before the old one goes.
+        // The number of a removed directory may be used again at once: the new directory is there before the old one
+        // goes.
         let new = place.path().join("new");
         std::fs::create_dir(&new).unwrap();
         std::fs::rename(&new, &shown).unwrap();

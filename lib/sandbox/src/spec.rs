@@ -1,4 +1,5 @@
-//! What an instance is to be: the part that does not depend on its program ([`ShellSpec`]), and the rest ([`Launch`]).
+//! Specification of an instance: the part that does not depend on its program ([`ShellSpec`]), and the rest
+//! ([`Launch`]).
 
 use crate::cgroup::Cgroup;
 use crate::identity::KernelId;
@@ -11,25 +12,26 @@ use crate::zygote::Zygote;
 use std::ffi::CString;
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// What can be prepared before it is known which program will run.
+/// The part of an instance that can be prepared before its program is known.
 #[derive(Debug, Clone)]
 pub struct ShellSpec<'a> {
     /// The host name that the instance sees, and what messages call it.
     pub name: String,
-    /// Its user number; no two instances may share one.
+    /// The user number; no two instances may share a number.
     pub id: KernelId,
-    /// Who pays. Set its limits before or after, they hold at once.
+    /// The cgroup that the instance is charged to. Limits set before or after the start hold at once.
     pub cgroup: &'a Cgroup,
-    /// What it finds in its root directory.
+    /// The content of the root directory.
     pub root: Root,
     /// Which network namespace it gets.
     pub net: NetNs<'a>,
     /// Sealed mount and IPC namespaces, which it shares with others; without, it has its own.
     pub sealed: Option<&'a Sealed>,
-    /// The CPUs that it may use, by number; all of its maker's if `None`. It cannot change this, [`crate::Instance::pin`]
-    /// can.
+    /// The CPUs that the instance may use, by number; all of the parent's if `None`. The instance cannot change this
+    /// set, [`crate::Instance::pin`] can.
     pub cpus: Option<Vec<usize>>,
-    /// Who forks it: a process that is small and stays so, or, without one, the caller itself.
+    /// The process that forks the instance: a process that is small and stays small, or, without a zygote, the caller
+    /// itself.
     pub zygote: Option<&'a Zygote>,
 }
 
@@ -42,21 +44,22 @@ pub struct InheritedFd<'a> {
     pub number: RawFd,
 }
 
-/// What runs in an instance. Everything not listed here is closed.
+/// The program of an instance. Every descriptor that is not listed here is closed.
 #[derive(Debug, Clone)]
 pub struct Launch<'a> {
     /// The program.
     pub program: &'a Program,
-    /// Its arguments, the first one being its own name.
+    /// The arguments, beginning with the program's own name.
     pub argv: Vec<CString>,
-    /// Its environment, `NAME=value` each. Nothing is added.
+    /// The environment, `NAME=value` each. Nothing is added.
     pub env: Vec<CString>,
-    /// What it inherits. Standard streams that are not given are `/dev/null`. A pipe to the daemon as standard output
-    /// would kill the instance (SIGPIPE) when it writes after the daemon's death: give it a file or a socket.
+    /// The inherited descriptors. Standard streams that are not given are `/dev/null`. A pipe to the daemon as
+    /// standard output would kill the instance (SIGPIPE) when the instance writes after the daemon's death: give it a
+    /// file or a socket.
     pub fds: Vec<InheritedFd<'a>>,
     /// The system call filter. `None` leaves this barrier out, for tests of the others; never do so for an instance.
     pub filter: Option<&'a Filter>,
-    /// Whether Landlock rules are applied, as far as the kernel has them. `false` is for tests of the other barriers.
+    /// Applies Landlock rules, as far as the kernel has them, if true. `false` is for tests of the other barriers.
     pub landlock: bool,
     /// The TCP port to which Landlock lets it connect, at whatever address; none: no connection at all.
     pub connect_port: Option<u16>,

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 pub(crate) const MOUNT_READ_ONLY: u64 = 0x1 | 0x2 | 0x4;
 const AT_RECURSIVE: libc::c_int = 0x8000;
 
-/// What mount_setattr(2) takes (linux/mount.h).
+/// The argument of mount_setattr(2) (linux/mount.h).
 #[repr(C)]
 struct MountAttributes {
     set: u64,
@@ -19,7 +19,7 @@ struct MountAttributes {
     userns_fd: u64,
 }
 
-/// What clone3(2) takes (linux/sched.h), as of its cgroup field.
+/// The argument of clone3(2) (linux/sched.h), as of its cgroup field.
 #[repr(C)]
 #[derive(Default)]
 struct CloneArguments {
@@ -39,7 +39,7 @@ struct CloneArguments {
 /// The kernel's set of signals, 64 bits.
 const SIGNAL_SET_BYTES: usize = 8;
 
-/// One instruction of a filter as the kernel wants it (linux/filter.h).
+/// An instruction of a filter as the kernel wants it (linux/filter.h).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct FilterInstruction {
@@ -64,14 +64,14 @@ pub(crate) enum Fork {
     Child,
 }
 
-/// What a fork makes.
+/// The kind of process that a fork makes.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     /// A plain child.
     Child,
     /// A child in a new pid namespace.
     Instance,
-    /// The same, but a child of this process's parent.
+    /// An instance that is a child of this process's parent.
     SiblingInstance,
 }
 
@@ -95,7 +95,7 @@ pub(crate) unsafe fn fork(kind: Kind, cgroup: Option<BorrowedFd<'_>>) -> Result<
         }
     }
     if !matches!(kind, Kind::SiblingInstance) {
-        // A sibling's end is told as that of its maker is.
+        // The kernel reports the end of a sibling with the signal of this process.
         arguments.exit_signal = libc::SIGCHLD as u64;
     }
     if let Some(cgroup) = cgroup {
@@ -113,7 +113,7 @@ pub(crate) unsafe fn fork(kind: Kind, cgroup: Option<BorrowedFd<'_>>) -> Result<
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return Ok(Fork::Child);
     };
-    // SAFETY: with CLONE_PIDFD the kernel has stored a new descriptor that nobody else owns.
+    // SAFETY: with CLONE_PIDFD the kernel has stored a new descriptor that no other code owns.
     let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
     Ok(Fork::Parent { pid, pidfd })
 }
@@ -209,7 +209,8 @@ pub(crate) fn drop_bounding_set() -> Result<(), Errno> {
 /// Gives every signal its default action (an ignored one stays ignored across exec) and unblocks all. By bare system
 /// calls: the C library's own functions take locks.
 pub(crate) fn reset_signals() {
-    // The kernel's struct sigaction, all zero: SIG_DFL, no flags, empty mask. It is four words everywhere.
+    // The kernel's struct sigaction, all zero: SIG_DFL, no flags, empty mask. The structure has four words on every
+    // architecture.
     let default_action = [0u64; 4];
     for signal in 1..=64 {
         // SAFETY: the action is of the kernel's size and only read; those that cannot be changed are refused, harmlessly.
@@ -268,7 +269,7 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// What sched_setattr(2) takes (linux/sched/types.h).
+/// The argument of sched_setattr(2) (linux/sched/types.h).
 #[repr(C)]
 #[derive(Default)]
 struct SchedulingAttributes {
@@ -301,7 +302,7 @@ fn scheduling_attributes(thread: Pid) -> Result<SchedulingAttributes, Errno> {
     Ok(attributes)
 }
 
-/// The time slice of a thread in nanoseconds; 0 where the kernel tells none.
+/// Returns the time slice of a thread in nanoseconds; 0 where the kernel does not report slices.
 pub(crate) fn slice_ns(thread: Pid) -> Result<u64, Errno> {
     Ok(scheduling_attributes(thread)?.runtime)
 }
@@ -337,7 +338,8 @@ pub(crate) fn landlock_abi() -> Result<u32, Errno> {
     u32::try_from(abi).map_err(|_| Errno::INVAL)
 }
 
-/// Whether this process may make a BPF map: makes the smallest, an array of one number, which is gone at once.
+/// Checks whether this process may make a BPF map: makes the smallest map, an array of one number, which is gone at
+/// once.
 pub(crate) fn try_bpf_map() -> Result<(), Errno> {
     const MAP_CREATE: libc::c_int = 0;
     const ARRAY: u32 = 2;
@@ -353,7 +355,7 @@ pub(crate) fn try_bpf_map() -> Result<(), Errno> {
         )
     })?;
     let map = RawFd::try_from(map).map_err(|_| Errno::BADF)?;
-    // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and no other code has it.
     drop(unsafe { OwnedFd::from_raw_fd(map) });
     Ok(())
 }
@@ -383,7 +385,7 @@ pub(crate) fn load_filter(instructions: &[FilterInstruction]) -> Result<(), Errn
     Ok(())
 }
 
-/// Makes the empty path at address 0 that [`execute`] needs. It takes the host's CAP_SYS_RAWIO.
+/// Makes the empty path at address 0 that [`execute`] needs. The mapping takes the host's CAP_SYS_RAWIO.
 pub(crate) fn map_empty_path() -> Result<(), Errno> {
     let flags = rustix::mm::MapFlags::PRIVATE | rustix::mm::MapFlags::FIXED;
     let page = rustix::param::page_size();
@@ -401,9 +403,10 @@ pub(crate) fn map_empty_path() -> Result<(), Errno> {
 
 /// Executes an open program. Returns only if that failed.
 ///
-/// The path is at address 0, where [`map_empty_path`] has put an empty one. The filter of system calls allows execveat
-/// with that address only, as it sees no text. A program has nothing there: whoever would map memory below
-/// vm.mmap_min_addr needs CAP_SYS_RAWIO, which an instance never has. So the kernel executes this program and no other.
+/// The path is at address 0, where [`map_empty_path`] has put an empty path. The filter of system calls allows
+/// execveat with that address only, as the filter sees no text. A program has nothing there: mapping memory below
+/// vm.mmap_min_addr takes CAP_SYS_RAWIO, which an instance never has. So the kernel executes this program and no
+/// other.
 ///
 /// # Safety
 /// Both arrays end with NULL, and their other pointers point to NUL-terminated strings.

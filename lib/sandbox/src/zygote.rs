@@ -6,8 +6,8 @@
 //! starts and stays as small as the daemon was then. The shells that it makes are the daemon's children all the same
 //! (CLONE_PARENT), so that the daemon learns how they end.
 //!
-//! It ends when its [`Zygote`] is dropped or the daemon dies. If it dies itself, preparing a shell fails with
-//! [`ZygoteError::Gone`]; start another one.
+//! The zygote ends when its [`Zygote`] is dropped or the daemon dies. After the death of the zygote, preparing a
+//! shell fails with [`ZygoteError::Gone`]; start another zygote.
 
 use crate::child::plan::{self, FDS_MAX, Plan};
 use crate::child::{self, Scratch};
@@ -23,10 +23,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
-/// A process that forks shells. One serves all threads of a daemon, one after the other.
+/// A process that forks shells. The zygote serves all threads of a daemon, one after the other.
 #[derive(Debug)]
 pub struct Zygote {
-    /// One request and its answer at a time.
+    /// The socket carries a single request and its answer at a time.
     socket: Mutex<OwnedFd>,
     pidfd: OwnedFd,
 }
@@ -37,7 +37,7 @@ pub enum ZygoteError {
     /// The kernel refused.
     #[error(transparent)]
     Os(#[from] OsError),
-    /// It was killed.
+    /// The zygote was killed.
     #[error("the process that forks shells is gone; start another one")]
     Gone,
 }
@@ -76,8 +76,8 @@ impl Zygote {
         }
     }
 
-    /// Ends it before it is dropped: a daemon that is about to exit leaves its cgroup empty. Nothing can be forked
-    /// afterwards.
+    /// Ends the zygote before it is dropped: a daemon that is about to exit leaves its cgroup empty. No process can
+    /// be forked afterwards.
     pub fn end(&self) {
         let _may_be_dead = pidfd_send_signal(&self.pidfd, Signal::KILL);
         while let Err(Errno::INTR) =
@@ -135,7 +135,7 @@ fn ask(
     if length == 0 {
         return Err(Errno::PIPE);
     }
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+    // SAFETY: the kernel has just made this descriptor for us, and no other code knows of it.
     let pidfd = (count == 1).then(|| unsafe { OwnedFd::from_raw_fd(pidfd[0]) });
     let value = i32::from_ne_bytes(answer);
     // A negative number is no process id, and asking for one is a bug.
@@ -145,7 +145,8 @@ fn ask(
     }
 }
 
-/// Receives a message's bytes and its descriptors; tells how many of each. Neither allocates nor panics.
+/// Receives a message's bytes and its descriptors, and returns the number of each. The function neither allocates nor
+/// panics.
 fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -179,13 +180,14 @@ fn receive(
     Ok((received.bytes, count))
 }
 
-/// What the zygote and its children need, made before the fork.
+/// Memory for the zygote and its children, made before the fork.
 struct Memory {
     request: Vec<u8>,
     scratch: Scratch,
 }
 
-/// The zygote's life. It may be a copy of one thread among many, and keeps to what its children keep to.
+/// The main loop of the zygote. The zygote may be a copy of one thread among many, and keeps to the rules that its
+/// children keep to.
 fn serve(socket: RawFd, memory: &mut Memory) -> ! {
     let mut keep = [socket];
     if sys::close_all_but(&mut keep).is_err() {

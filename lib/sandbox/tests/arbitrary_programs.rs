@@ -18,6 +18,7 @@ fn most_seeds_are_programs() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
+    // promise: 3.20
     #[test]
     fn programs_of_anybody(bytes in mutation::near_the_seeds_of("elf")) {
         exercise::program(&bytes);

@@ -35,7 +35,7 @@ pub const PORT_PINNED: u32 = 1 << 1;
 /// Source addresses seen on the port enter the FDB.
 pub const PORT_LEARN: u32 = 1 << 2;
 /// The switch itself wakes the receiver, also on a link.
-pub const PORT_KERNEL_BELL: u32 = 1 << 3;
+pub const PORT_KERNEL_DOORBELL: u32 = 1 << 3;
 /// Uplink: what no rule takes goes to the host's own stack.
 pub const PORT_PASS: u32 = 1 << 4;
 
@@ -46,7 +46,7 @@ pub const PORT_CAPTURE: u32 = 1 << 5;
 pub const SIGNAL_REFUSE: u64 = 1 << 63;
 /// A unit of the time in `PortState::signal` has 2^20 ns.
 pub const SIGNAL_UNIT_SHIFT: u32 = 20;
-/// That time has 31 bits.
+/// The time in that word has 31 bits.
 pub const SIGNAL_UNTIL_MASK: u64 = 0x7fff_ffff;
 /// Longest that a word counts, in these units.
 pub const SIGNAL_UNITS_MAX: u64 = 1024;
@@ -183,7 +183,7 @@ pub struct PortState {
     pub(crate) rx_bytes: AtomicU64,
     pub(crate) rung: AtomicU32,
     pub(crate) timed: AtomicU32,
-    pub(crate) bells: AtomicU64,
+    pub(crate) doorbells: AtomicU64,
     pub(crate) passed: AtomicU64,
     pub(crate) marked: AtomicU64,
     pub(crate) signal_checked: AtomicU64,
@@ -195,7 +195,7 @@ const _: () = assert!(std::mem::offset_of!(PortState, busy) == 64);
 const _: () = assert!(std::mem::offset_of!(PortState, rx_reserved) == 128);
 const _: () = assert!(std::mem::offset_of!(PortState, drops) == 192);
 
-/// Whose the flows are that go to a port behind which are several instances.
+/// The members that take the flows of a port behind which there are several instances.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct SpreadState {
@@ -238,6 +238,7 @@ mod tests {
         assert_eq!(fdb_address(0, mac), mac_word(mac));
     }
 
+    // promise: 1.9
     #[test]
     fn every_reason_has_its_own_counter() {
         for (index, reason) in DropReason::ALL.iter().enumerate() {

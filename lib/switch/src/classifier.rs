@@ -37,7 +37,7 @@ const HAS_PORTS: u8 = 1 << 1;
 pub struct Prefix {
     /// An address of it; bits behind the prefix do not matter.
     pub address: IpAddr,
-    /// Its length in bits.
+    /// The length of the prefix in bits.
     pub len: u8,
 }
 
@@ -50,7 +50,7 @@ pub enum VlanMatch {
     Any,
     /// No tag, or one with VLAN id 0.
     Untagged,
-    /// This id in the outer tag.
+    /// Frames with this id in the outer tag.
     Id(u16),
 }
 
@@ -163,8 +163,8 @@ fn put_prefix(bytes: &mut [u8], prefix: Option<Prefix>) {
 }
 
 impl Switch {
-    /// Replaces the rules of the uplink whose port is `port`, in one step. They are in use while
-    /// the port is connected to [`crate::Destination::Classifier`].
+    /// Replaces the rules of the uplink whose port is `port`, in one step. The rules are in use while the port is
+    /// connected to [`crate::Destination::Classifier`].
     ///
     /// # Errors
     /// More than [`RULES_MAX`] rules, a rule that names no port, or the kernel refuses.
@@ -286,6 +286,7 @@ mod tests {
         assert_eq!(bytes[78], HAS_IP);
     }
 
+    // promise: 2.9
     #[test]
     fn contradictions_match_nothing() {
         let mixed = Rule {

@@ -25,18 +25,18 @@ const RULE_TEMPLATE_SHIFT: u32 = 8;
 const CLIENT_MIX: u64 = 6_364_136_223_846_793_005;
 const CLIENT_BYTES: usize = 24;
 const ARRIVAL_HEAD: usize = 32;
-/// What ends a look at the frames before all are read.
+/// The return value that ends a look at the frames before all are read.
 const ENOUGH: i32 = -Errno::CANCELED.raw_os_error();
 
-/// What tells clients apart.
+/// The identity by which a template distinguishes clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientBy {
-    /// Their IP address.
+    /// The client's IP address.
     Address,
     /// The VLAN that they are in.
     Vlan,
-    /// Their MAC address.
+    /// The client's MAC address.
     Mac,
 }
 
@@ -45,7 +45,7 @@ pub enum ClientBy {
 pub struct ClientRule {
     /// Number of the template, below [`TEMPLATES_MAX`].
     pub template: u32,
-    /// What tells clients apart.
+    /// The identity by which the template distinguishes clients.
     pub by: ClientBy,
     /// The frames are for the clients, not of them: those of clients without an instance have no way.
     pub back: bool,
@@ -64,7 +64,7 @@ impl ClientRule {
     }
 }
 
-/// Who somebody is.
+/// Identity of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClientId {
     /// By IP address.
@@ -123,7 +123,7 @@ impl Client {
         bytes
     }
 
-    /// Reads a `struct nfl_client`, of a template whose clients are told apart by `by`.
+    /// Reads a `struct nfl_client`, of a template that distinguishes clients by `by`.
     fn decode(bytes: &[u8; CLIENT_BYTES], by: ClientBy) -> Option<Self> {
         let [a, b, c, d, e, f, ..] = *bytes;
         let id = match by {
@@ -189,13 +189,13 @@ impl Arrival {
         word(&self.client, 16).unwrap_or(0)
     }
 
-    /// Whose it is, if clients of its template are told apart by `by`.
+    /// Returns the client of the frame, if its template distinguishes clients by `by`.
     pub fn client(&self, by: ClientBy) -> Option<Client> {
         Client::decode(&self.client, by)
     }
 }
 
-/// Reads the frames that wait; there is one reader per platform. It stays on the thread that has made it.
+/// Reads the frames that wait; there is one reader per platform. The reader stays on the thread that has made it.
 pub struct Arrivals {
     ring: RingBuffer<'static>,
     taken: Rc<RefCell<Taken>>,
@@ -277,8 +277,8 @@ impl Switch {
             .map_err(SwitchError::bpf(format!("entering client {}", client.id)))
     }
 
-    /// From now on frames of `client` wait; those for it go to port `back`. Those that are on their way to its port may still
-    /// arrive there, until [`Switch::await_programs`] returns.
+    /// Makes the frames of `client` wait from now on; frames for the client go to port `back`. Frames that are on
+    /// their way to the client's port may still arrive there, until [`Switch::await_programs`] returns.
     ///
     /// # Errors
     /// When the kernel refuses.

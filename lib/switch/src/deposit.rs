@@ -1,8 +1,9 @@
 //! Frames that the daemon itself puts into a port's ring: those of a saved instance, of one that has moved, or of a client that
 //! has just got one.
 //!
-//! A sender of the switch cannot die between reserving a slot and publishing it: the kernel brings its call to an end. A daemon
-//! can be killed there. What it leaves is a gap, which the next daemon finds and makes holes of: see [`crate::gaps`].
+//! A sender of the switch cannot die between reserving a slot and publishing it: the kernel brings its call to an
+//! end. A daemon can be killed there. The killed daemon leaves a gap, which the next daemon finds and makes holes of:
+//! see [`crate::gaps`].
 
 use crate::SwitchError;
 use crate::handover::Maps;
@@ -16,8 +17,8 @@ use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A port's ring and its slots, mapped: for who puts frames there again and again. It is good as long as the port is that
-/// instance's.
+/// A port's ring and its slots, mapped for a caller that deposits frames again and again. An inlet is valid as long
+/// as the port belongs to that instance.
 #[derive(Debug)]
 pub struct Inlet {
     port: u32,
@@ -28,7 +29,8 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// Of an instance's port, counted from 0. Nothing for a member of a trust group: its slots are others' as well.
+    /// Maps the ring of an instance's port, counted from 0. Returns `None` for a member of a trust group: its slots
+    /// belong to other members as well.
     ///
     /// # Errors
     /// There is no such port, or its memory cannot be mapped.
@@ -79,8 +81,9 @@ impl Switch {
         Ok(inlet.map_or(0, |inlet| self.deposit_at(&inlet, frames, 0)))
     }
 
-    /// Puts frames into a ring as a sender of the switch would: who receives them finds them like any others, but nobody rings
-    /// for them. Returns how many there was room for, with so many slots spared for other senders; none if one is no frame.
+    /// Puts frames into a ring as a sender of the switch would. The receiver finds them like any others, but no
+    /// doorbell is rung. Returns how many frames there was room for, with so many slots spared for other senders; 0
+    /// if one of `frames` has no valid length.
     pub fn deposit_at(&self, inlet: &Inlet, frames: &[&[u8]], spared: u32) -> usize {
         if !frames.iter().all(|frame| is_frame(frame)) {
             return 0;
@@ -92,7 +95,8 @@ impl Switch {
         (room.end - room.start) as usize
     }
 
-    /// Reserves slots, at most so many. Nobody but this process can publish them: a receiver comes no further than to these.
+    /// Reserves slots, at most so many. Only this process can publish the reserved slots: the receiver stops at them
+    /// until then.
     pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> Range<u64> {
         let state = self.state(inlet.port);
         loop {
@@ -119,8 +123,8 @@ impl Switch {
             let position = position as u32;
             let index = position & (inlet.slots - 1);
             let slot = inlet.rx_base + index;
-            // SAFETY: the slot lies in the pool, whose size its ports' slots were added up to; it is reserved and not
-            // published, so that nobody else uses it; a frame is not longer than a slot.
+            // SAFETY: the slot lies in the pool, since the pool's size is the sum of its ports' slots; the slot is
+            // reserved and not published, so that no other code uses it; a frame is not longer than a slot.
             unsafe {
                 let to = start.add(slot as usize * SLOT_SIZE);
                 std::ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len());

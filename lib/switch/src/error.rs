@@ -19,7 +19,7 @@ pub enum SwitchError {
     /// A bpf operation failed.
     #[error("{what}: {source}")]
     Bpf {
-        /// What was attempted.
+        /// The operation that failed.
         what: String,
         /// The cause.
         source: libbpf_rs::Error,
@@ -27,7 +27,7 @@ pub enum SwitchError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         what: String,
         /// The cause.
         source: io::Error,
@@ -38,7 +38,7 @@ pub enum SwitchError {
     /// A path that should exist does not.
     #[error("{what} {path}: not found")]
     Missing {
-        /// What the path is for.
+        /// The purpose of the path.
         what: &'static str,
         /// The path.
         path: PathBuf,

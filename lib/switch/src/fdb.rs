@@ -66,7 +66,7 @@ impl Switch {
         let mut value = [0u8; 16];
         value[..8].copy_from_slice(&(u64::from(port) | PINNED).to_ne_bytes());
         let key = key(switch, fdb_address(vlan, mac));
-        // Whoever has learned it has one address less.
+        // The port that has learned the address has one address less.
         self.take_entry(&key)?;
         self.fdb
             .update(&key, &value, MapFlags::ANY)

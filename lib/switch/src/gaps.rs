@@ -1,9 +1,10 @@
 //! Gaps: positions of a ring that are reserved and will never be published.
 //!
-//! The receiver would wait at a gap for ever, and so would all frames behind it. Calls of the switch publish what they have
-//! reserved, whatever happens; a daemon that puts frames into a ring can be killed meanwhile. Gaps are looked for where a
-//! daemon begins, where an instance ends, and now and then in every ring. What is not published when every call is over that
-//! could publish it is a gap, and becomes holes, which receivers skip.
+//! The receiver would wait at a gap for ever, and so would all frames behind the gap. Calls of the switch publish the
+//! slots that they have reserved, whatever happens; a daemon that puts frames into a ring can be killed meanwhile.
+//! Gaps are looked for when a daemon starts, when an instance ends, and now and then in every ring. A reserved slot
+//! that is not published when every call is over that could publish it is a gap. The gap becomes holes, which
+//! receivers skip.
 
 use crate::handover::Maps;
 use crate::instance::InstanceMemory;
@@ -17,7 +18,7 @@ use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// What was seen in rings by one look after the other.
+/// The gaps that one look at the rings leaves for the next look.
 #[derive(Debug, Default)]
 pub struct Gaps {
     rings: BTreeMap<u32, Seen>,
@@ -43,7 +44,7 @@ impl Switch {
         Ok(self.fill_gaps_of(memory, maps)?.values().sum())
     }
 
-    /// The same by port.
+    /// Fills gaps, and returns the lost frames by port.
     pub(crate) fn fill_gaps_of(
         &self,
         memory: &InstanceMemory,
@@ -59,8 +60,9 @@ impl Switch {
         self.fill(&rings)
     }
 
-    /// Looks for gaps in the rings of these ports; to be called every few seconds. One that was there the last time too is
-    /// filled, as by [`Switch::fill_gaps`]. Returns the ports that had one, and how many frames were lost.
+    /// Looks for gaps in the rings of these ports; to be called every few seconds. A gap that the last look has seen
+    /// too is filled, as by [`Switch::fill_gaps`]. Returns the ports that had such a gap, and how many frames were
+    /// lost.
     ///
     /// # Errors
     /// As for [`Switch::fill_gaps`].
@@ -96,7 +98,7 @@ impl Switch {
         self.fill(&stuck)
     }
 
-    /// Waits until nobody publishes any more what is missing in these rings now, and fills what still is.
+    /// Waits until no call can publish any more what is missing in these rings now, and fills what is still missing.
     fn fill(&self, rings: &[(u32, RingMemory)]) -> Result<BTreeMap<u32, u64>, SwitchError> {
         if rings.is_empty() {
             return Ok(BTreeMap::new());
@@ -121,7 +123,7 @@ impl Switch {
         RingMemory::map(self.ring_map(port)?.as_fd()).ok()
     }
 
-    /// What is reserved in a port's ring and not published now, in order.
+    /// Returns the positions of a port's ring that are reserved and not published now, in order.
     fn gaps(&self, port: u32, ring: &Ring) -> Vec<Gap> {
         let state = self.state(port);
         let slots = state.mask.load(Acquire).wrapping_add(1);
@@ -146,7 +148,7 @@ impl Switch {
 /// A slot that is reserved and not published.
 struct Gap {
     index: usize,
-    /// What its descriptor will have, and what it is now.
+    /// The sequence number that the descriptor of the slot will have, and the one that it has now.
     sequence: u32,
     before: u64,
 }
@@ -156,7 +158,8 @@ impl Gap {
         self.sequence.wrapping_sub(1)
     }
 
-    /// Makes a hole of it, unless somebody has published it meanwhile. It keeps its slot, which a trust group's member names.
+    /// Makes a hole of the position, unless a sender has published it meanwhile. The hole keeps the slot, which a
+    /// trust group's member names.
     fn fill(&self, ring: &Ring) -> bool {
         let hole = rx_desc_with_slot(rx_desc_of(0, self.sequence), rx_desc_slot(self.before));
         ring.rx[self.index]

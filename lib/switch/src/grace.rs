@@ -1,7 +1,7 @@
-//! Threads that wait for the kernel: a call that returns after a grace period is made by one of them, and whoever needs its
-//! result asks for it later. One that has nothing to do is kept for the next call: starting and ending a thread costs as
-//! much as what the call itself does. It makes calls for those who are as urgent as who started it, as it has that one's
-//! nice value.
+//! Threads that wait for the kernel: such a thread makes a call that returns after a grace period, and the caller
+//! fetches the result later. An idle thread is kept for the next call: starting and ending a thread costs as much as
+//! the call itself. A thread has the nice value of the caller that started it, so it makes calls for callers of the
+//! same urgency only.
 
 use crate::SwitchError;
 use rustix::process::getpriority_process;
@@ -15,19 +15,19 @@ const STACK: usize = 128 << 10;
 const IDLE_MAX: usize = 6;
 
 type Outcome = Result<(), SwitchError>;
-/// What is told of a call.
+/// Progress of a call.
 #[derive(Debug)]
-enum Told {
+enum Progress {
     Begun,
     Over(Outcome),
 }
-/// A call, and who asks for its result.
-type Order = (Box<dyn FnOnce() -> Outcome + Send>, Sender<Told>);
+/// A call, and the receiver of its progress.
+type Order = (Box<dyn FnOnce() -> Outcome + Send>, Sender<Progress>);
 
-/// A nice value, and the way to a thread of this one that has nothing to do.
+/// A nice value, and the sender to an idle thread of that nice value.
 type Kept = (i32, Sender<Order>);
 
-/// The threads that have nothing to do.
+/// The idle threads.
 #[derive(Debug, Default)]
 struct Idle(Mutex<Vec<Kept>>);
 
@@ -43,13 +43,13 @@ impl Idle {
     }
 }
 
-/// The threads. They end when this is dropped and their calls are over.
+/// The waiting threads. They end when this value is dropped and their calls are over.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters(Arc<Idle>);
 
 /// A call that a thread makes.
 #[derive(Debug)]
-pub(crate) struct Call(Receiver<Told>);
+pub(crate) struct Call(Receiver<Progress>);
 
 impl Call {
     /// Waits until its thread is about to make it; called once, before it is asked for its result. Looking whether it has had
@@ -59,11 +59,11 @@ impl Call {
         let _ = self.0.recv();
     }
 
-    /// Its result, if it is over.
+    /// Returns the result of the call, if the call is over.
     pub(crate) fn result(&self) -> Option<Outcome> {
         match self.0.try_recv() {
-            Ok(Told::Over(outcome)) => Some(outcome),
-            Ok(Told::Begun) | Err(TryRecvError::Empty) => None,
+            Ok(Progress::Over(outcome)) => Some(outcome),
+            Ok(Progress::Begun) | Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => Some(Err(died())),
         }
     }
@@ -72,8 +72,8 @@ impl Call {
     pub(crate) fn wait(self) -> Outcome {
         loop {
             match self.0.recv() {
-                Ok(Told::Begun) => {}
-                Ok(Told::Over(outcome)) => return outcome,
+                Ok(Progress::Begun) => {}
+                Ok(Progress::Over(outcome)) => return outcome,
                 Err(_) => return Err(died()),
             }
         }
@@ -90,14 +90,14 @@ impl Waiters {
     /// # Errors
     /// When none has nothing to do and the kernel has none left.
     pub(crate) fn make(&self, call: impl FnOnce() -> Outcome + Send + 'static) -> io::Result<Call> {
-        let (tell, told) = channel();
-        let mut order: Order = (Box::new(call), tell);
+        let (report, progress) = channel();
+        let mut order: Order = (Box::new(call), report);
         // The calling thread's, which one that it starts inherits.
         let nice = getpriority_process(None)?;
         while let Some(idle) = self.0.take(nice) {
             match idle.send(order) {
-                Ok(()) => return Ok(Call(told)),
-                // One that has died.
+                Ok(()) => return Ok(Call(progress)),
+                // The kept thread has died.
                 Err(unsent) => order = unsent.0,
             }
         }
@@ -106,28 +106,29 @@ impl Waiters {
             .name("grace".to_owned())
             .stack_size(STACK)
             .spawn(move || work(&idle, nice, order))?;
-        Ok(Call(told))
+        Ok(Call(progress))
     }
 }
 
 fn work(idle: &Weak<Idle>, nice: i32, mut order: Order) {
     loop {
-        let (call, tell) = order;
-        // Nobody may want to know, here and below.
-        let _ = tell.send(Told::Begun);
+        let (call, report) = order;
+        // The caller may have dropped its handle, here and below.
+        let _ = report.send(Progress::Begun);
         let outcome = call();
-        // Only the list has the way to it: with the list, it ends.
-        let (way, orders) = channel();
-        // Before its result is told: who makes one call after the other needs one thread.
+        // Only the list has the sender: the thread ends with the list.
+        let (sender, orders) = channel();
+        // The thread is kept before its result is reported: a caller that makes one call after the other needs one
+        // thread.
         let is_kept = idle.upgrade().is_some_and(|idle| {
             let mut list = idle.list();
             let has_room = list.len() < IDLE_MAX;
             if has_room {
-                list.push((nice, way));
+                list.push((nice, sender));
             }
             has_room
         });
-        let _ = tell.send(Told::Over(outcome));
+        let _ = report.send(Progress::Over(outcome));
         if !is_kept {
             return;
         }
@@ -152,13 +153,15 @@ mod tests {
         let waiters = Waiters::default();
         let mut threads = HashSet::new();
         for _ in 0..10 {
-            let (tell, told) = channel();
+            let (report, progress) = channel();
             let call = waiters.make(move || {
-                tell.send(thread::current().id()).expect("it is asked for");
+                report
+                    .send(thread::current().id())
+                    .expect("it is asked for");
                 Ok(())
             });
             call.expect("a thread").wait().expect("nothing fails");
-            threads.insert(told.recv().expect("it was told"));
+            threads.insert(progress.recv().expect("it was progress"));
         }
         assert_eq!(threads.len(), 1);
     }
@@ -167,14 +170,14 @@ mod tests {
     fn who_is_in_no_hurry_has_threads_of_its_own() {
         let waiters = Waiters::default();
         let nice_of_a_call = || {
-            let (tell, told) = channel();
+            let (report, progress) = channel();
             let call = waiters.make(move || {
                 let nice = getpriority_process(None).expect("its own");
-                tell.send(nice).expect("it is asked for");
+                report.send(nice).expect("it is asked for");
                 Ok(())
             });
             call.expect("a thread").wait().expect("nothing fails");
-            told.recv().expect("it was told")
+            progress.recv().expect("it was progress")
         };
         let own = nice_of_a_call();
         let nicer = (own + 1).min(19);
@@ -210,7 +213,7 @@ mod tests {
         assert!(going_on.iter().all(|(call, _)| call.result().is_none()));
         let (last, told_nothing) = going_on.pop().expect("there are some");
         drop(told_nothing);
-        assert!(last.wait().is_err(), "an error is told");
+        assert!(last.wait().is_err(), "an error is progress");
         for (call, go) in going_on {
             go.send(()).expect("it waits");
             call.wait().expect("nothing fails");

@@ -23,7 +23,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Nobody's.
+/// The owner word of a free slot.
 const FREE: u32 = 0;
 
 /// A pool that instances share.
@@ -177,8 +177,9 @@ impl Group {
         self.deal(memory, maps)
     }
 
-    /// The slots of a member, as many as it was given, are nobody's again. Nothing may deliver to it or from it any
-    /// more. Where they are is only found by looking: as far as the last of them, and at most at the group's own.
+    /// Frees the slots of a member, as many as the member was given. No frame may be delivered to the member or from
+    /// it any more. The slots are only found by looking at the owners: as far as the last slot of the member, and at
+    /// most at the group's own.
     fn leave(&self, pool: u32, given: u32) {
         let is_left = |(_, owner): &(u32, &AtomicU32)| {
             let left = owner.compare_exchange(pool + 1, FREE, AcqRel, Relaxed);
@@ -189,9 +190,8 @@ impl Group {
         self.free.fetch_add(left as u32, Relaxed);
     }
 
-    /// Writes into the rings of a member that is out of service which slots it has: one per RX
-    /// position, the others in the TX ring. Where they were when its process ended, nobody knows but
-    /// the table.
+    /// Writes into the rings of a member that is out of service which slots the member has: one per RX position, the
+    /// others in the TX ring. Only the table knows where the slots were when the member's process ended.
     pub(crate) fn deal(&self, memory: &InstanceMemory, maps: &Maps) -> Result<(), SwitchError> {
         let owned = self.owned_by(memory.pool_id);
         let mut slots = owned.take(memory.own_slots() as usize);

@@ -1,12 +1,12 @@
-//! What the program of an instance is given: the maps of its ports and a socket for each.
+//! The descriptors that the program of an instance is given: the maps of its ports and a socket for each port.
 //!
-//! An instance gets one pool of frame slots and, per port (and queue), one ring map and one socket. Nothing else of the
-//! platform is reachable through what it holds. Who gives it all that need not keep it: the maps are pinned, and a
-//! successor gets sockets of its own.
+//! An instance gets one pool of frame slots and, per port (and queue), one ring map and one socket. Nothing else of
+//! the platform is reachable through these descriptors. The process that hands them over need not keep them: the maps
+//! are pinned, and a successor gets sockets of its own.
 
 use crate::SwitchError;
 use crate::instance::InstanceMemory;
-use crate::maps::{create_bell, create_ring, open_pinned, pin_maps};
+use crate::maps::{create_doorbell, create_ring, open_pinned, pin_maps};
 use crate::program::Switch;
 use libbpf_rs::MapHandle;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -19,7 +19,7 @@ pub struct Maps {
     /// The pool of frame slots.
     pub pool: MapHandle,
     /// The kernel's doorbell for all ports of the instance.
-    pub kernel_bell: MapHandle,
+    pub kernel_doorbell: MapHandle,
     /// The rings of each port.
     pub rings: Vec<MapHandle>,
 }
@@ -28,7 +28,7 @@ impl Maps {
     pub(crate) fn create(pool: MapHandle, ports: usize) -> Result<Self, SwitchError> {
         Ok(Maps {
             pool,
-            kernel_bell: create_bell()?,
+            kernel_doorbell: create_doorbell()?,
             rings: (0..ports)
                 .map(|_| create_ring())
                 .collect::<Result<_, _>>()?,
@@ -42,7 +42,7 @@ impl Maps {
     pub fn pin(&mut self, directory: &Path) -> Result<(), SwitchError> {
         let mut all = vec![
             (&mut self.pool, "pool".to_owned()),
-            (&mut self.kernel_bell, "bell".to_owned()),
+            (&mut self.kernel_doorbell, "bell".to_owned()),
         ];
         let rings = self.rings.iter_mut().enumerate();
         all.extend(rings.map(|(i, ring)| (ring, ring_name(i))));
@@ -57,7 +57,7 @@ impl Maps {
         let open = |name: &str| open_pinned(&directory.join(name));
         Ok(Maps {
             pool: open("pool")?,
-            kernel_bell: open("bell")?,
+            kernel_doorbell: open("bell")?,
             rings: (0..ports)
                 .map(|i| open(&ring_name(i)))
                 .collect::<Result<_, _>>()?,
@@ -89,9 +89,9 @@ impl Handover {
     }
 
     /// The descriptors that the instance inherits, each once, in the order in which [`InstanceMemory::table`] expects
-    /// their numbers: pool, kernel bell, then ring and socket of each port.
+    /// their numbers: pool, kernel doorbell, then ring and socket of each port.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let mut fds = vec![self.maps.pool.as_fd(), self.maps.kernel_bell.as_fd()];
+        let mut fds = vec![self.maps.pool.as_fd(), self.maps.kernel_doorbell.as_fd()];
         for (ring, socket) in self.maps.rings.iter().zip(&self.sockets) {
             fds.extend([ring.as_fd(), socket.as_fd()]);
         }
@@ -100,7 +100,8 @@ impl Handover {
 }
 
 impl Switch {
-    /// What a successor of an instance is given: `maps`, which are the instance's, and sockets of its own.
+    /// Returns the descriptors for a successor of an instance: `maps`, which are the instance's, and sockets of the
+    /// successor's own.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -111,8 +112,8 @@ impl Switch {
     }
 }
 
-/// The socket of a port: one end of a pair whose other end is closed. It can neither send nor be
-/// connected anywhere; all that it is good for is the call.
+/// Makes the socket of a port: one end of a pair whose other end is closed. The socket can neither send nor be
+/// connected anywhere; its only use is the call.
 fn dead_socket() -> Result<OwnedFd, SwitchError> {
     let (socket, _other) = socketpair(
         AddressFamily::UNIX,

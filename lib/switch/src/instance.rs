@@ -1,9 +1,10 @@
 //! The ports of one instance and their memory, and the table by which it finds them.
 //!
-//! What it finds there as descriptors is its [`Handover`]: who has started it can close them.
+//! The descriptors that the instance finds there are its [`Handover`]: the process that has started the instance can
+//! close them.
 
 use crate::SwitchError;
-use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
+use crate::abi::{PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
 use crate::group::Group;
 use crate::handover::{Handover, Maps};
 use crate::maps::create_pool;
@@ -84,7 +85,7 @@ pub struct PortSpec {
     /// Source addresses seen on the port enter the FDB.
     pub learn: bool,
     /// The switch itself wakes the receiver, even on a link.
-    pub kernel_bell: bool,
+    pub kernel_doorbell: bool,
     /// When the receiver is woken if it sleeps.
     pub wake: Wake,
 }
@@ -102,7 +103,7 @@ impl PortSpec {
             queue: (0, 1),
             pinned: true,
             learn: false,
-            kernel_bell: false,
+            kernel_doorbell: false,
             wake: Wake::AT_ONCE,
         }
     }
@@ -148,11 +149,11 @@ impl PortSpec {
         PORT_UP
             | flag(self.pinned, PORT_PINNED)
             | flag(self.learn, PORT_LEARN)
-            | flag(self.kernel_bell, PORT_KERNEL_BELL)
+            | flag(self.kernel_doorbell, PORT_KERNEL_DOORBELL)
     }
 }
 
-/// One port's share of an instance's memory.
+/// The memory of a single port of an instance.
 #[derive(Clone, Debug)]
 pub struct PortParts {
     /// As asked for.
@@ -161,9 +162,9 @@ pub struct PortParts {
     tx_base: u32,
 }
 
-/// Numbers under which an instance has the descriptors of bells; -1: it has none.
+/// Numbers under which an instance has the descriptors of doorbells; -1: it has none.
 #[derive(Clone, Copy, Debug)]
-pub struct Bells<'a> {
+pub struct Doorbells<'a> {
     /// Read end of its own doorbell pipe.
     pub own: RawFd,
     /// The eventfd of its I/O thread.
@@ -172,7 +173,7 @@ pub struct Bells<'a> {
     pub peers: &'a [RawFd],
 }
 
-/// What an instance's ports are, and where in its memory. No descriptor of it is in here.
+/// The ports of an instance, and their places in its memory. No descriptor of the instance is in here.
 #[derive(Debug)]
 pub struct InstanceMemory {
     /// Number of the pool in the switch.
@@ -241,8 +242,9 @@ impl InstanceMemory {
         Ok((memory, handover))
     }
 
-    /// The ports made from `specs` whose maps were pinned in `directory`: after a restart of the daemon; `group` is the
-    /// one that the instance is in. What runs keeps its sockets; a successor of it gets others by [`Switch::hand_over`].
+    /// Opens the ports made from `specs` whose maps were pinned in `directory`, after a restart of the daemon;
+    /// `group` is the trust group of the instance. A running process keeps its sockets; a successor of the process
+    /// gets others by [`Switch::hand_over`].
     ///
     /// # Errors
     /// When a pinned map is missing or the kernel refuses.
@@ -275,8 +277,8 @@ impl InstanceMemory {
     }
 
     /// The port table for an instance that has the descriptors of [`Handover::fds`] under
-    /// `numbers`, and its bells.
-    pub fn table(&self, numbers: &[RawFd], bells: &Bells<'_>) -> Table {
+    /// `numbers`, and its doorbells.
+    pub fn table(&self, numbers: &[RawFd], doorbells: &Doorbells<'_>) -> Table {
         let number = |index: usize| numbers.get(index).copied().unwrap_or(-1);
         let ports: Vec<PortEntry> = self
             .ports
@@ -293,7 +295,7 @@ impl InstanceMemory {
                     queues: part.spec.queue.1,
                     ring_fd: number(2 + 2 * i),
                     socket_fd: number(3 + 2 * i),
-                    peer_bell_fd: bells.peers.get(i).copied().unwrap_or(-1),
+                    peer_doorbell_fd: doorbells.peers.get(i).copied().unwrap_or(-1),
                     ring_slots: part.spec.ring_slots,
                     rx_base: part.rx_base,
                     tx_base: part.tx_base,
@@ -310,9 +312,9 @@ impl InstanceMemory {
             ports: ports.len() as u32,
             pool_fd: number(0),
             pool_slots: self.pool_slots,
-            bell_fd: bells.own,
-            kernel_bell_fd: number(1),
-            io_bell_fd: bells.io,
+            doorbell_fd: doorbells.own,
+            kernel_doorbell_fd: number(1),
+            io_doorbell_fd: doorbells.io,
         };
         Table { head, ports }
     }

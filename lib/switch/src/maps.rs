@@ -65,7 +65,7 @@ pub(crate) fn create_pool(slots: u32) -> Result<MapHandle, SwitchError> {
     )
 }
 
-pub(crate) fn create_bell() -> Result<MapHandle, SwitchError> {
+pub(crate) fn create_doorbell() -> Result<MapHandle, SwitchError> {
     create_map(MapType::RingBuf, "nfl_bell", (0, 0, 4096), 0)
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn create_bell() -> Result<MapHandle, SwitchError> {
 #[derive(Debug)]
 pub(crate) struct Placeholders {
     pub(crate) ring: MapHandle,
-    pub(crate) bell: MapHandle,
+    pub(crate) doorbell: MapHandle,
     pub(crate) pool: MapHandle,
 }
 
@@ -82,7 +82,7 @@ impl Placeholders {
     pub(crate) fn create() -> Result<Self, SwitchError> {
         Ok(Placeholders {
             ring: create_ring()?,
-            bell: create_bell()?,
+            doorbell: create_doorbell()?,
             pool: create_pool(BLOCK_SLOTS as u32)?,
         })
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 pub(crate) const PINNED: &str = "nfl_";
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
-/// Loads the switch in a loop form. Its maps are pinned in `pin`, or taken from there.
+/// Loads the switch in a loop form. The switch's maps are pinned in `pin`, or taken from there.
 pub(crate) fn load_form(form: Form, pin: Option<&Path>) -> Result<Object, libbpf_rs::Error> {
     let mut open = ObjectBuilder::default().open_memory(OBJECT)?;
     choose_programs(&mut open, form);
@@ -49,8 +49,9 @@ fn choose_programs(open: &mut OpenObject, form: Form) {
 }
 
 impl Switch {
-    /// Loads one program of the object. It shares the maps of this switch, except those for which `keep` returns true.
-    pub(crate) fn load_beside(
+    /// Loads a single program of the object. The program shares the maps of this switch, except for the maps for
+    /// which `keep` returns true.
+    pub(crate) fn load_sharing_maps(
         &self,
         program: &str,
         keep: impl Fn(&str, &mut OpenMapMut<'_>) -> Result<bool, SwitchError>,

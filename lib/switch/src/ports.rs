@@ -40,8 +40,8 @@ pub struct PortCounters {
     pub passed: u64,
     /// Frames that came with a congestion signal: marked on their way into the ring, or before.
     pub marked: u64,
-    /// Rings of the kernel bell.
-    pub bells: u64,
+    /// Rings of the kernel doorbell.
+    pub doorbells: u64,
     /// Addresses learned on the port.
     pub fdb_used: u32,
     /// Addresses that were not learned for want of room.
@@ -65,7 +65,7 @@ impl PortCounters {
         self.rx_bytes += other.rx_bytes;
         self.passed += other.passed;
         self.marked += other.marked;
-        self.bells += other.bells;
+        self.doorbells += other.doorbells;
         self.fdb_used += other.fdb_used;
         self.fdb_refused += other.fdb_refused;
         for (sum, more) in self.drops.iter_mut().zip(other.drops) {
@@ -88,18 +88,18 @@ pub struct WatchedRing {
 }
 
 impl WatchedRing {
-    /// Whose it is.
+    /// Returns the number of the port.
     pub fn port(&self) -> u32 {
         self.port
     }
 }
 
-/// What was found in a ring.
+/// The state of a ring at one look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingLook {
     /// Frames that wait, or are being copied into it: at most its slots.
     pub waiting: u32,
-    /// Its slots.
+    /// The number of slots.
     pub slots: u32,
     /// Position up to which the owner has read, as it says: any number.
     pub read_to: u32,
@@ -166,8 +166,9 @@ impl Switch {
         })
     }
 
-    /// The port leads there until nothing else of it is left: a daemon that is killed on the way is followed by one that
-    /// takes the port off the switch from the beginning. What is learned meanwhile goes last.
+    /// The port leads to the switch until nothing else of the port is left there: a daemon that is killed on the way
+    /// is followed by a daemon that takes the port off the switch from the beginning. Addresses that are learned
+    /// meanwhile go last.
     fn leave_switch(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
         let off = self.change_members(switch, |members| {
             members.retain(|member| *member != port);
@@ -247,7 +248,7 @@ impl Switch {
             rx_bytes: state.rx_bytes.load(Relaxed),
             passed: state.passed.load(Relaxed),
             marked: state.marked.load(Relaxed),
-            bells: state.bells.load(Relaxed),
+            doorbells: state.doorbells.load(Relaxed),
             fdb_used: state.fdb_used.load(Relaxed),
             fdb_refused: state.fdb_refused.load(Relaxed),
             drops,
@@ -321,6 +322,7 @@ pub(crate) fn used(reserved: u32, head: u32, slots: u32) -> u32 {
 mod tests {
     use super::used;
 
+    // promise: 7.22
     #[test]
     fn no_claim_makes_a_ring_fuller_than_full() {
         assert_eq!(used(5, 5, 64), 0);

@@ -80,12 +80,12 @@ pub struct Switch {
     pub(crate) rings: MapHandle,
     pub(crate) pools: MapHandle,
     pub(crate) owners: MapHandle,
-    pub(crate) bells: MapHandle,
+    pub(crate) doorbells: MapHandle,
     pub(crate) switches: MapHandle,
     pub(crate) fdb: MapHandle,
     pub(crate) placeholders: OnceLock<Placeholders>,
     pub(crate) spreads: OnceLock<Mapped<SpreadState>>,
-    /// Ports whose calls I/O threads may make; `None`: nobody has said which.
+    /// Ports whose calls I/O threads may make; `None`: not declared yet.
     pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
     pub(crate) left: Mutex<Left>,
     /// Held by who puts frames into rings, against who takes what is not published for lost.
@@ -94,7 +94,7 @@ pub struct Switch {
     pub(crate) unclean: AtomicBool,
     /// As [`Options::one_by_one`].
     pub(crate) one_by_one: bool,
-    /// Who waits for the kernel when tables of maps change.
+    /// Threads that wait for the kernel when tables of maps change.
     pub(crate) waiters: Waiters,
 }
 
@@ -203,7 +203,7 @@ impl Switch {
             rings: copy(&maps, "nfl_rings")?,
             pools: copy(&maps, "nfl_pools")?,
             owners: copy(&maps, "nfl_owners")?,
-            bells: copy(&maps, "nfl_bells")?,
+            doorbells: copy(&maps, "nfl_bells")?,
             switches: copy(&maps, "nfl_switches")?,
             fdb: copy(&maps, "nfl_fdb")?,
             placeholders: OnceLock::new(),

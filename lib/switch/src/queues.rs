@@ -9,7 +9,7 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Receive queues that can be somebody's own; `NFL_QUEUES_MAX`.
+/// Receive queues that can belong to a single port; `NFL_QUEUES_MAX`.
 pub const QUEUES_MAX: u32 = 256;
 
 /// The table of all uplinks, from the side of one.

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(1);
 /// Ports that have left a switch, whose frames may still be on their way to them.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// Others than those below may have, while another daemon ran.
+    /// Ports other than those below may have an I/O thread, which started while another daemon ran.
     others: bool,
     ports: BTreeSet<u32>,
 }
@@ -59,8 +59,9 @@ impl<'a> CallUnderWay<'a> {
 }
 
 impl Switch {
-    /// I/O threads make the calls of these ports from now on, or do not any more: told before the first of such calls,
-    /// and after the last. Until this is said for the first time, any port may have a thread.
+    /// Declares that I/O threads make the calls of these ports from now on, or no longer make them: the declaration
+    /// comes before the first of such calls, and after the last. Until the first declaration, any port may have a
+    /// thread.
     pub fn note_served(&self, ports: &[u32], are_served: bool) {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         if are_served {
@@ -79,11 +80,11 @@ impl Switch {
         }
     }
 
-    /// Waits until every call of an I/O thread that is under way now is over, however long that takes: whoever goes on
-    /// before gives memory away that is still written to.
+    /// Waits until every call of an I/O thread that is under way now is over, however long that takes: a caller that
+    /// goes on before gives memory away that is still written to.
     ///
     /// # Errors
-    /// The states of the ports cannot be mapped; nobody knows then.
+    /// The states of the ports cannot be mapped: whether the calls are over is then unknown.
     pub(crate) fn await_calls(&self) -> Result<(), SwitchError> {
         // An uplink's process has mapped its own port's state alone.
         let all = match self.states.covers(PORTS_MAX) {
@@ -115,7 +116,7 @@ impl Switch {
     /// Waits until every call, of whomever, and every run of an interface's program that is under way now is over.
     ///
     /// # Errors
-    /// When the kernel refuses; nobody knows then.
+    /// When the kernel refuses: whether the programs are done is then unknown.
     pub(crate) fn await_quiet(&self) -> Result<(), SwitchError> {
         self.await_programs()?;
         self.await_calls()

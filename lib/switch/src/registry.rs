@@ -1,9 +1,9 @@
 //! Entering instances into the switch's tables and taking them out, many at once.
 //!
-//! Each change of a table of maps waits for a grace period of the kernel, 10 ms and more, until no program uses what was
-//! there before. Taking out waits for it: by one batch for each table, all at a time, however many instances there are.
-//! Entering does not have to: what is taken out leaves a number that nobody uses any more. The tables then have the new
-//! maps at once, and threads of their own wait for the kernel to say so.
+//! Each change of a table of maps waits for a grace period of the kernel, 10 ms and more, until no program uses the
+//! former entry. Removal waits for the grace period: by one batch for each table, all at a time, however many
+//! instances there are. Entry does not have to wait: removal leaves a number that nothing uses any more. The tables
+//! then have the new maps at once, and threads of their own wait for the kernel to say so.
 
 use crate::SwitchError;
 use crate::abi::{PORT_UP, mac_word};
@@ -30,16 +30,16 @@ impl Switch {
         let entered = self.try_enter(made);
         if entered.is_err() {
             let memories: Vec<_> = made.iter().map(|(memory, _)| *memory).collect();
-            // What refused to take the maps may well refuse their placeholders; the ports are down.
+            // A table that refused the maps may well refuse their placeholders; the ports are down.
             let _ = self.remove_all(&memories);
         }
         entered
     }
 
     fn try_enter(&self, made: &[(&InstanceMemory, &Handover)]) -> Result<(), SwitchError> {
-        // A port with this number may be in service still: of an uplink whose process has died. What
-        // is sent to it now must not be reserved in the old ring's order and published in the new
-        // ring: then it is waited until every call that has seen the port up is over.
+        // A port with this number may be in service still: of an uplink whose process has died. Frames sent to that
+        // port now must not be reserved in the old ring's order and published in the new ring. So this function then
+        // waits until every call that has seen the port up is over.
         let mut in_service = self.unclean.swap(false, AcqRel);
         for part in made.iter().flat_map(|(memory, _)| &memory.ports) {
             in_service |= self.state(part.spec.id).flags.swap(0, AcqRel) & PORT_UP != 0;
@@ -55,13 +55,13 @@ impl Switch {
             })
         };
         let rings: Vec<_> = ports().map(|(id, ring, _)| (id, ring.as_fd())).collect();
-        let bells: Vec<_> = ports()
-            .map(|(id, _, maps)| (id, maps.kernel_bell.as_fd()))
+        let doorbells: Vec<_> = ports()
+            .map(|(id, _, maps)| (id, maps.kernel_doorbell.as_fd()))
             .collect();
         let tables = [
             (&self.pools, &pools[..], "entering the pools"),
             (&self.rings, &rings[..], "entering the rings"),
-            (&self.bells, &bells[..], "entering the doorbells"),
+            (&self.doorbells, &doorbells[..], "entering the doorbells"),
         ];
         if self.one_by_one {
             for (outer, inner, what) in tables {
@@ -86,8 +86,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Gives ports that were entered other names, addresses and settings, and zeroes their counters. Nobody may use them
-    /// yet. Ids, rings and slots stay.
+    /// Gives ports that were entered other names, addresses and settings, and zeroes their counters. The ports must
+    /// not be in use yet. Ids, rings and slots stay.
     ///
     /// # Errors
     /// When the new ports do not fit into the memory of the former ones; nothing was changed.
@@ -140,8 +140,8 @@ impl Switch {
         self.remove_all(&[memory])
     }
 
-    /// Removes the ports of instances from the switch. Their maps live on as long as somebody holds
-    /// them, but nothing reaches them any more.
+    /// Removes the ports of instances from the switch. The maps live on as long as a process holds them, but no frame
+    /// reaches them any more.
     ///
     /// # Errors
     /// When the kernel refuses. The ports are down all the same.
@@ -171,7 +171,7 @@ impl Switch {
     /// As for [`Switch::remove_all`].
     pub fn remove_ids(&self, pools: &[u32], ports: &[u32]) -> Result<(), SwitchError> {
         let disconnected = self.disconnect_all(ports);
-        // This waits for the kernel's readers.
+        // The replacement waits for the kernel's readers.
         let removed = self.replace_all(pools, ports);
         let removed = removed.and(self.await_calls());
         if removed.is_err() {
@@ -202,7 +202,12 @@ impl Switch {
         });
         let tables = [
             (&self.rings, ports, &empty.ring, "removing the rings"),
-            (&self.bells, ports, &empty.bell, "removing the doorbells"),
+            (
+                &self.doorbells,
+                ports,
+                &empty.doorbell,
+                "removing the doorbells",
+            ),
         ];
         let calls: Vec<_> = tables.into_iter().map(begin).collect();
         let wait = |call: Result<Call, SwitchError>| call.and_then(Call::wait);
@@ -298,7 +303,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
         &state.rx_reserved,
         &state.rx_frames,
         &state.rx_bytes,
-        &state.bells,
+        &state.doorbells,
         &state.passed,
         &state.marked,
         &state.signal,

@@ -1,5 +1,5 @@
-//! The switch run by somebody else than the sender: an I/O thread. It is the same code as the hyperio
-//! call, on the same state, for a list of ports at once.
+//! The switch run by an I/O thread instead of the sender. The code is that of the hyperio call, on the same state,
+//! for a list of ports at once.
 
 use crate::SwitchError;
 use crate::abi::SERVE_PORTS;
@@ -36,7 +36,8 @@ struct Context {
 
 const _: () = assert!(size_of::<Context>() == 256);
 
-/// Whom the switch wakes, where the own bell takes no more: another of those who can ring it has filled it.
+/// The sleeper that the switch wakes, because the pipe of the sleeper takes no more: another process that can ring
+/// the pipe has filled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleeper {
     /// The peer at the other end of a port's link, which waits for frames.
@@ -102,7 +103,7 @@ impl Serve {
         self.program.as_fd()
     }
 
-    /// The same right once more, for another thread.
+    /// Duplicates the right, for another thread.
     ///
     /// # Errors
     /// When the process has no descriptors left.
@@ -133,7 +134,7 @@ impl Serve {
         context.enter(&self.program).map(drop)
     }
 
-    /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
+    /// Has the switch wake who sleeps at `port` by the kernel doorbell, once per sleep.
     ///
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
@@ -147,7 +148,7 @@ impl Serve {
 pub struct Ringer(OwnedFd);
 
 impl Ringer {
-    /// Has the switch wake who sleeps at `port` by the kernel bell, once per sleep.
+    /// Has the switch wake who sleeps at `port` by the kernel doorbell, once per sleep.
     ///
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
@@ -252,7 +253,7 @@ impl Switch {
 /// Loads the program for I/O threads on the switch's maps.
 fn load_serve(switch: &Switch) -> Result<OwnedFd, SwitchError> {
     let name = format!("serve_{}", switch.form().suffix());
-    let object = switch.load_beside(&name, |_, _| Ok(false))?;
+    let object = switch.load_sharing_maps(&name, |_, _| Ok(false))?;
     let mut program = find_program(&object, &name)?;
     if let Some(path) = switch.pin.as_ref().map(|pin| pin.join(SERVE_PIN)) {
         let pinning = || format!("pinning {}", path.display());

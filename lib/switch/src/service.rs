@@ -1,7 +1,7 @@
 //! Settings of ports that are in service; taking an instance's ports out of service, and putting them back.
 
 use crate::SwitchError;
-use crate::abi::{PORT_KERNEL_BELL, PORT_LEARN, PORT_PINNED};
+use crate::abi::{PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_PINNED};
 use crate::handover::Maps;
 use crate::instance::{InstanceMemory, PortParts, Wake};
 use crate::program::Switch;
@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 impl Switch {
     /// Sets if the switch itself wakes the port's receiver on a link too: for a sender that cannot.
-    pub fn set_kernel_bell(&self, port: u32, on: bool) {
+    pub fn set_kernel_doorbell(&self, port: u32, on: bool) {
         let flags = &self.state(port).flags;
         if on {
-            flags.fetch_or(PORT_KERNEL_BELL, Release);
+            flags.fetch_or(PORT_KERNEL_DOORBELL, Release);
         } else {
-            flags.fetch_and(!PORT_KERNEL_BELL, Release);
+            flags.fetch_and(!PORT_KERNEL_DOORBELL, Release);
         }
     }
 
@@ -59,9 +59,8 @@ impl Switch {
         self.state(port).fdb_limit.store(addresses, Relaxed);
     }
 
-    /// Takes the ports of an instance that has ended out of service and counts what lies unread in
-    /// their rings as `reclaimed`. Its processes must be gone. The ports can be used again by
-    /// [`Switch::revive`].
+    /// Takes the ports of an instance that has ended out of service and counts the unread frames in their rings as
+    /// `reclaimed`. The processes of the instance must be gone. [`Switch::revive`] puts the ports into service again.
     ///
     /// # Errors
     /// When a ring cannot be mapped; the ports are out of service all the same.
@@ -76,8 +75,8 @@ impl Switch {
             // By an I/O thread, which will still say how far it has come.
             self.await_calls()?;
         }
-        // A sender that has found the port up may have reserved slots: it must not publish them behind the successor's head.
-        // What is reserved after this look is the successor's.
+        // A sender that has found the port up may have reserved slots: the sender must not publish them behind the
+        // successor's head. Slots reserved after this look are the successor's.
         let reserved = |part: &PortParts| self.state(part.spec.id).rx_reserved.load(Acquire) as u32;
         let reserved: Vec<u32> = memory.ports.iter().map(reserved).collect();
         let holes = self.fill_gaps_of(memory, maps)?;

@@ -1,7 +1,7 @@
-//! What becomes of frames on their way into a port's ring: congestion signals with a probability, or refusal.
+//! Treatment of frames on their way into a port's ring: congestion signals with a probability, or refusal.
 //!
-//! Who decides renews its word for a port; the switch follows it packet by packet until the word's time is over. So
-//! a controller that has died marks nothing.
+//! The controller renews its word for a port; the switch follows the word packet by packet until the word's time is
+//! over. So a controller that has died marks nothing.
 
 use crate::SwitchError;
 use crate::abi::{SIGNAL_REFUSE, SIGNAL_UNIT_SHIFT, SIGNAL_UNITS_MAX, SIGNAL_UNTIL_MASK};
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest that a word may count without being renewed.
 pub const SIGNAL_FOR_MAX: Duration = Duration::from_secs(1);
 
-/// What becomes of frames to a port.
+/// Treatment of frames to a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortSignal {
     /// How likely a frame carries a congestion signal: 0 never, `u32::MAX` always, and in between p means
@@ -25,7 +25,7 @@ pub struct PortSignal {
 }
 
 impl Switch {
-    /// What becomes of frames to the port from now on, for `valid_for`. A port of several queues has a word for
+    /// Sets the treatment of frames to the port from now on, for `valid_for`. A port of several queues has a word for
     /// each.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Switch {
         Ok(())
     }
 
-    /// What becomes of frames to the port now; nothing, if the word's time is over.
+    /// Returns the treatment of frames to the port now; no treatment, if the word's time is over.
     pub fn signal(&self, port: u32) -> PortSignal {
         of_word(self.state(port).signal.load(Acquire), monotonic())
     }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_word_says_what_was_put_in_until_its_time_is_over() {
-        // Also where the 31 bits of its time wrap.
+        // The comparison also holds where the 31 bits of the word's time wrap.
         for now in [
             Duration::ZERO,
             5000 * MS,

@@ -1,8 +1,8 @@
 //! Ports behind which are several instances: each flow has one of them (`docs/adr/0022-scale-out.md`).
 //!
-//! A table names the port that takes the frames of each bucket of flows, `nfluid_ring::flow`. It is changed while frames
-//! pass: each frame goes by what it finds, and [`Switch::await_spread`] returns when all have arrived that may have found what
-//! was there before.
+//! A table names the port that takes the frames of each bucket of flows, `nfluid_ring::flow`. The table is changed
+//! while frames pass: each frame goes by the entry that it finds, and [`Switch::await_spread`] returns when all
+//! frames have arrived that may have found the former entry.
 
 use crate::SwitchError;
 use crate::abi::{PORTS_MAX, QUEUES_SPREAD, SPREADS_MAX, SpreadState};
@@ -65,8 +65,8 @@ impl Switch {
         }))
     }
 
-    /// Gives port `front` a table, by which it has all buckets itself. When this returns, no frame is under way that has not
-    /// looked into it. One that has a table keeps it.
+    /// Gives port `front` a table, by which the port has all buckets itself. When this function returns, no frame is
+    /// under way that has not looked into the table. A port that has a table keeps it.
     ///
     /// # Errors
     /// All tables are in use, or the kernel refuses.
@@ -77,7 +77,7 @@ impl Switch {
         let spreads = self.spreads()?;
         let is_free = |number: &u32| {
             let owner = spreads.entry(*number).front.load(Acquire);
-            // One whose owner is another port by now was left by a daemon that died.
+            // A table whose owner is another port by now was left by a daemon that died.
             owner == NO_PORT
                 || owner >= PORTS_MAX
                 || self.state(owner).queues.load(Acquire) != QUEUES_SPREAD | number
@@ -98,10 +98,10 @@ impl Switch {
         self.await_programs()
     }
 
-    /// Who takes the frames for `front`, from now on.
+    /// Sets the ports that take the frames for `front`, from now on.
     ///
     /// # Errors
-    /// It has no table.
+    /// The port has no table.
     pub fn set_spread(&self, front: u32, members: &Members) -> Result<(), SwitchError> {
         let state = self.has_spread(front)?;
         for (port, member) in state.port.iter().zip(members) {
@@ -114,7 +114,7 @@ impl Switch {
     /// `senders`: the ports of instances whose frames go there. False: one is still under way when `patience` is over.
     ///
     /// # Errors
-    /// It has no table.
+    /// The port has no table.
     pub fn await_spread(
         &self,
         front: u32,
@@ -150,7 +150,7 @@ impl Switch {
             return Ok(());
         };
         self.state(front).queues.store(1, Release);
-        // Who has seen the word may still look into the table.
+        // A program that has seen the word may still look into the table.
         self.await_programs()?;
         state.front.store(NO_PORT, Release);
         Ok(())

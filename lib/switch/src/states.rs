@@ -13,7 +13,8 @@ pub(crate) type States = Mapped<PortState>;
 /// An entry of a map that can be mapped.
 ///
 /// # Safety
-/// It is made of atomics, valid for any bits, and its size is what the map has for each entry, a multiple of 8.
+/// The type is made of atomics, is valid for any bits, and its size is the size that the map has for each entry, a
+/// multiple of 8.
 pub(crate) unsafe trait Entry {}
 
 // SAFETY: atomics alone; the assertion in `abi.rs` is that of `switch_types.h`.

@@ -50,8 +50,8 @@ pub(crate) fn begin_insert(
     call.map_err(SwitchError::system(format!("{what}: starting a thread")))
 }
 
-/// As [`insert`], without waiting for the grace period: threads do, which nobody waits for. On success the tables have the
-/// maps.
+/// Inserts as [`insert`], without waiting for the grace period: threads wait, and the caller goes on. On success the
+/// tables have the maps.
 pub(crate) fn insert_soon(waiters: &Waiters, tables: &[Entry<'_>]) -> Result<(), SwitchError> {
     let mut calls = Vec::with_capacity(tables.len());
     for (outer, inner, what) in tables {

@@ -47,7 +47,7 @@ impl Switch {
     /// When the kernel refuses the program.
     pub fn load_uplink(&self, port: u32) -> Result<OwnedFd, SwitchError> {
         let name = format!("uplink_{}", self.form().suffix());
-        let object = self.load_beside(&name, |map, open| {
+        let object = self.load_sharing_maps(&name, |map, open| {
             if map != ".rodata.uplink" {
                 return Ok(false);
             }

@@ -62,6 +62,7 @@ impl Switch {
 mod tests {
     use super::*;
 
+    // promise: 1.37
     #[test]
     fn a_way_leads_where_it_was_led_and_each_change_has_an_owner_of_its_own() {
         let mut way = Way(0);

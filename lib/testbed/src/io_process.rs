@@ -2,7 +2,7 @@
 //! tests and benchmarks.
 
 use crate::scratch::{Scratch, ScratchInstance, spawn_with};
-use nfluid_io::duty::{Bells, Duty};
+use nfluid_io::duty::{Doorbells, Duty};
 use nfluid_ring::attach::inherited;
 use nfluid_ring::memory::RingMemory;
 use nfluid_switch::serve::Serve;
@@ -26,24 +26,24 @@ pub fn duties(instance: &ScratchInstance) -> io::Result<Vec<Duty>> {
     let ports = parts.ports.into_iter();
     let ports =
         ports.map(|(port, ring, peer)| Ok((port, owned(ring)?, peer.map(owned).transpose()?)));
-    duties_of(owned(parts.io_bell)?, owned(parts.own_bell)?, ports)
+    duties_of(owned(parts.io_doorbell)?, owned(parts.own_doorbell)?, ports)
 }
 
-/// The duties of an instance with these bells, and per port number, ring and bell of the link's peer.
+/// The duties of an instance with these doorbells, and per port number, ring and doorbell of the link's peer.
 fn duties_of(
-    io_bell: OwnedFd,
-    own_bell: OwnedFd,
+    io_doorbell: OwnedFd,
+    own_doorbell: OwnedFd,
     ports: impl Iterator<Item = io::Result<(u32, OwnedFd, Option<OwnedFd>)>>,
 ) -> io::Result<Vec<Duty>> {
-    let bells = Arc::new(Bells {
-        io: io_bell,
-        instance: Some(own_bell),
+    let doorbells = Arc::new(Doorbells {
+        io: io_doorbell,
+        instance: Some(own_doorbell),
         cores: Vec::new(),
     });
     let duty = |port: io::Result<(u32, OwnedFd, Option<OwnedFd>)>| {
         let (port, ring, peer) = port?;
         let ring = RingMemory::map(ring.as_fd()).map_err(io::Error::other)?;
-        Ok(Duty::new(port, ring, Arc::clone(&bells), peer))
+        Ok(Duty::new(port, ring, Arc::clone(&doorbells), peer))
     };
     ports.map(duty).collect()
 }
@@ -58,9 +58,9 @@ struct Inherited {
 
 #[derive(Debug, Serialize, Deserialize)]
 struct InheritedInstance {
-    io_bell: RawFd,
-    own_bell: RawFd,
-    /// Port, ring, bell of the link's peer.
+    io_doorbell: RawFd,
+    own_doorbell: RawFd,
+    /// Port, ring, doorbell of the link's peer.
     ports: Vec<(u32, RawFd, Option<RawFd>)>,
 }
 
@@ -82,7 +82,7 @@ pub fn spawn(
     };
     for instance in instances {
         let parts = instance.io_parts();
-        fds.extend([parts.io_bell, parts.own_bell]);
+        fds.extend([parts.io_doorbell, parts.own_doorbell]);
         fds.extend(parts.ports.iter().map(|(_, ring, _)| *ring));
         fds.extend(parts.ports.iter().filter_map(|(_, _, peer)| *peer));
         let numbers = parts
@@ -90,8 +90,8 @@ pub fn spawn(
             .iter()
             .map(|(port, ring, peer)| (*port, ring.as_raw_fd(), peer.map(|fd| fd.as_raw_fd())));
         told.instances.push(InheritedInstance {
-            io_bell: parts.io_bell.as_raw_fd(),
-            own_bell: parts.own_bell.as_raw_fd(),
+            io_doorbell: parts.io_doorbell.as_raw_fd(),
+            own_doorbell: parts.own_doorbell.as_raw_fd(),
             ports: numbers.collect(),
         });
     }
@@ -113,7 +113,11 @@ pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
         let ports = instance.ports.into_iter();
         let ports =
             ports.map(|(port, ring, peer)| Ok((port, own(ring)?, peer.map(own).transpose()?)));
-        duties_of(own(instance.io_bell)?, own(instance.own_bell)?, ports)
+        duties_of(
+            own(instance.io_doorbell)?,
+            own(instance.own_doorbell)?,
+            ports,
+        )
     };
     let instances: io::Result<_> = told.instances.into_iter().map(instance).collect();
     Ok((serve, instances?))

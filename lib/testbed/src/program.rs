@@ -74,6 +74,7 @@ pub fn built(name: &str, package: &str) -> Result<PathBuf, CannotRun> {
 mod tests {
     use super::{find, need};
 
+    // promise: 13.2
     #[test]
     fn what_is_missing_is_named_once_with_its_package() {
         assert!(find("sh").is_some());

@@ -3,7 +3,7 @@
 
 use nfluid_ring::attach::{ATTACH_ENV, Attached, Table};
 use nfluid_switch::handover::Handover;
-use nfluid_switch::instance::{Bells, InstanceMemory, PortSpec, Wake};
+use nfluid_switch::instance::{Doorbells, InstanceMemory, PortSpec, Wake};
 use nfluid_switch::program::{Form, Options, Switch};
 use nfluid_switch::{Destination, Group, SwitchError};
 use rustix::event::{EventfdFlags, eventfd};
@@ -35,15 +35,15 @@ pub struct ScratchInstance {
     pub memory: InstanceMemory,
     /// Maps and sockets.
     pub handover: Handover,
-    bell_read: OwnedFd,
-    bell_write: OwnedFd,
-    io_bell: OwnedFd,
-    /// The switch alone rings it, by the kernel's bell: its program gets no pipe.
+    doorbell_read: OwnedFd,
+    doorbell_write: OwnedFd,
+    io_doorbell: OwnedFd,
+    /// The switch alone rings it, by the kernel's doorbell: its program gets no pipe.
     rung_by_switch: bool,
     /// Its program may be served by an I/O thread.
     may_be_served: bool,
-    /// Per port: the bell of the link's peer.
-    peer_bells: Vec<Option<OwnedFd>>,
+    /// Per port: the doorbell of the link's peer.
+    peer_doorbells: Vec<Option<OwnedFd>>,
 }
 
 /// What [`Scratch::forwarders`] makes.
@@ -63,10 +63,10 @@ pub struct Forwarder<'a> {
 #[derive(Debug)]
 pub struct IoParts<'a> {
     /// What the I/O thread listens to.
-    pub io_bell: BorrowedFd<'a>,
+    pub io_doorbell: BorrowedFd<'a>,
     /// What it rings when the instance waits for room.
-    pub own_bell: BorrowedFd<'a>,
-    /// Per port: number, rings, bell of the link's peer.
+    pub own_doorbell: BorrowedFd<'a>,
+    /// Per port: number, rings, doorbell of the link's peer.
     pub ports: Vec<(u32, BorrowedFd<'a>, Option<BorrowedFd<'a>>)>,
 }
 
@@ -293,7 +293,7 @@ impl Scratch {
         from: (&mut ScratchInstance, usize),
         to: (&ScratchInstance, usize),
     ) -> Result<(), SwitchError> {
-        from.0.peer_bells[from.1] = Some(to.0.bell()?);
+        from.0.peer_doorbells[from.1] = Some(to.0.doorbell()?);
         let to = Destination::Link(to.0.id(to.1));
         self.switch.connect(from.0.id(from.1), to)
     }
@@ -320,19 +320,19 @@ pub fn mac_of(port: u32) -> [u8; 6] {
 
 impl ScratchInstance {
     fn of((memory, handover): (InstanceMemory, Handover)) -> Result<Self, SwitchError> {
-        let (bell_read, bell_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+        let (doorbell_read, doorbell_write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(system("making a doorbell"))?;
-        let peer_bells = memory.ports.iter().map(|_| None).collect();
+        let peer_doorbells = memory.ports.iter().map(|_| None).collect();
         Ok(ScratchInstance {
             memory,
             handover,
-            bell_read,
-            bell_write,
-            io_bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(system("making an I/O thread's bell"))?,
+            doorbell_read,
+            doorbell_write,
+            io_doorbell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(system("making an I/O thread's doorbell"))?,
             rung_by_switch: false,
             may_be_served: true,
-            peer_bells,
+            peer_doorbells,
         })
     }
 
@@ -346,14 +346,14 @@ impl ScratchInstance {
         self.memory.ports[index].spec.mac
     }
 
-    /// What an I/O thread that serves the instance's ports is given: its bell, the bell of the
-    /// instance, and per port number, rings and the bell of the link's peer. Borrowed: the other process inherits them.
+    /// What an I/O thread that serves the instance's ports is given: its doorbell, the doorbell of the
+    /// instance, and per port number, rings and the doorbell of the link's peer. Borrowed: the other process inherits them.
     pub fn io_parts(&self) -> IoParts<'_> {
         let ports = self.memory.ports.iter().zip(&self.handover.maps.rings);
-        let ports = ports.zip(&self.peer_bells);
+        let ports = ports.zip(&self.peer_doorbells);
         IoParts {
-            io_bell: self.io_bell.as_fd(),
-            own_bell: self.bell_write.as_fd(),
+            io_doorbell: self.io_doorbell.as_fd(),
+            own_doorbell: self.doorbell_write.as_fd(),
             ports: ports
                 .map(|((part, ring), peer)| {
                     (part.spec.id, ring.as_fd(), peer.as_ref().map(AsFd::as_fd))
@@ -362,8 +362,8 @@ impl ScratchInstance {
         }
     }
 
-    fn bell(&self) -> Result<OwnedFd, SwitchError> {
-        self.bell_write
+    fn doorbell(&self) -> Result<OwnedFd, SwitchError> {
+        self.doorbell_write
             .try_clone()
             .map_err(system("duplicating a doorbell"))
     }
@@ -371,29 +371,29 @@ impl ScratchInstance {
     fn inherited(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = self.handover.fds();
         if !self.rung_by_switch {
-            fds.push(self.bell_read.as_fd());
+            fds.push(self.doorbell_read.as_fd());
         }
         if self.may_be_served {
-            fds.push(self.io_bell.as_fd());
+            fds.push(self.io_doorbell.as_fd());
         }
-        fds.extend(self.peer_bells.iter().flatten().map(AsFd::as_fd));
+        fds.extend(self.peer_doorbells.iter().flatten().map(AsFd::as_fd));
         fds
     }
 
     fn table(&self) -> Table {
         let numbers: Vec<RawFd> = self.handover.fds().iter().map(AsRawFd::as_raw_fd).collect();
         let peers: Vec<RawFd> = self
-            .peer_bells
+            .peer_doorbells
             .iter()
-            .map(|bell| bell.as_ref().map_or(-1, AsRawFd::as_raw_fd))
+            .map(|doorbell| doorbell.as_ref().map_or(-1, AsRawFd::as_raw_fd))
             .collect();
         let given = |fd: &OwnedFd, is_given: bool| if is_given { fd.as_raw_fd() } else { -1 };
-        let bells = Bells {
-            own: given(&self.bell_read, !self.rung_by_switch),
-            io: given(&self.io_bell, self.may_be_served),
+        let doorbells = Doorbells {
+            own: given(&self.doorbell_read, !self.rung_by_switch),
+            io: given(&self.io_doorbell, self.may_be_served),
             peers: &peers,
         };
-        self.memory.table(&numbers, &bells)
+        self.memory.table(&numbers, &doorbells)
     }
 
     /// Attaches to the instance's ports within this process.
@@ -417,14 +417,14 @@ impl ScratchInstance {
             .map(std::os::fd::IntoRawFd::into_raw_fd)
             .collect();
         let into_raw = |fd: BorrowedFd<'_>| duplicate(fd).map(std::os::fd::IntoRawFd::into_raw_fd);
-        let own = into_raw(self.bell_read.as_fd())?;
-        let io = into_raw(self.io_bell.as_fd())?;
+        let own = into_raw(self.doorbell_read.as_fd())?;
+        let io = into_raw(self.io_doorbell.as_fd())?;
         let mut peers = Vec::new();
-        for peer in &self.peer_bells {
+        for peer in &self.peer_doorbells {
             peers.push(peer.as_ref().map_or(Ok(-1), |fd| into_raw(fd.as_fd()))?);
         }
         let peers = &peers;
-        Attached::from_table(&self.memory.table(&numbers, &Bells { own, io, peers }))
+        Attached::from_table(&self.memory.table(&numbers, &Doorbells { own, io, peers }))
             .map_err(|error| SwitchError::Limit(error.to_string()))
     }
 

@@ -233,6 +233,7 @@ mod tests {
         assert_eq!(config.connections(16 << 20), 3);
     }
 
+    // promise: 17.2
     #[test]
     fn each_error_names_its_key() {
         for (key, value) in [

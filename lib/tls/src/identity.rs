@@ -172,6 +172,7 @@ mod tests {
         );
     }
 
+    // promise: 17.2
     #[test]
     fn what_does_not_go_together_is_said_of_the_file_that_it_is_about() {
         let ((certificate, secret), (_, other)) = (pair(), pair());

@@ -95,6 +95,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
+    // promise: 17.2
     #[test]
     fn a_key_that_others_may_read_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -120,6 +121,7 @@ mod tests {
         assert!(matches!(read(&path), Err(KeyError::TooLong)));
     }
 
+    // promise: 17.7
     #[test]
     fn one_that_is_taken_is_not_there_any_more_and_is_never_shown() {
         let mut file = tempfile::tempfile().expect("a file");

@@ -17,6 +17,7 @@ fn most_seeds_are_configurations_or_certificates() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    // promise: 17.8
     #[test]
     fn configurations_and_certificates_of_anybody(bytes in mutation::near_the_seeds_of("tls")) {
         exercise::configuration_or_certificate(&bytes);

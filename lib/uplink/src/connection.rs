@@ -46,7 +46,7 @@ impl Connection {
     ) -> Result<Self, UplinkError> {
         let before = before.filter(|record| record.index == link.index);
         let previous = before.and_then(|record| record.program);
-        // Nothing is changed on an interface that is somebody else's.
+        // An interface that has another owner's program is not changed.
         receiver.check_free(&link, previous)?;
         let mut record = before.cloned().unwrap_or_else(|| Record {
             name: spec.name.clone(),
@@ -126,12 +126,12 @@ impl Connection {
         );
     }
 
-    /// Has the NIC send what `rules` match to queues of their ports' own, in place of what it steered before. What it
-    /// cannot is said in the answer. The queues are their ports' once [`steering::DRAIN`] has passed: the caller's to
-    /// enter.
+    /// Has the NIC send frames that `rules` match to queues of their ports' own, in place of its former rules. The
+    /// answer names the rules that the NIC cannot take. The queues are their ports' once [`steering::DRAIN`] has
+    /// passed: the caller enters them.
     ///
     /// # Errors
-    /// It steers nothing, and why; nothing is changed at it then.
+    /// The NIC steers nothing, with the reason; nothing is changed at the NIC then.
     pub fn steer(
         &mut self,
         spec: &UplinkSpec,
@@ -184,7 +184,7 @@ impl Connection {
         }
     }
 
-    /// What it has changed.
+    /// Returns the changes that the connection has made.
     pub fn record(&self) -> &Record {
         &self.record
     }

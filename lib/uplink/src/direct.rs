@@ -1,9 +1,8 @@
-//! A way out of an interface in the sender's own context: the TX slots of its port are the memory of
-//! an AF_XDP socket of its own, and its own system call sends them (HyperNF's HVD; SoCC '17, section
-//! 4.4). No switch is in that path: no drops by reason, no counters, no rules, no capture, and the
-//! sender must hold a socket on the interface. That is why instances of a platform do not have it, and
-//! send to an uplink instead; it is for programs that own their interface, and for measuring what the
-//! uplink's thread costs (`nfluid-bench h6`).
+//! An outlet of an interface in the sender's own context: the TX slots of its port are the memory of an AF_XDP socket
+//! of its own, and its own system call sends them (HyperNF's HVD; SoCC '17, section 4.4). No switch is in that path:
+//! no drops by reason, no counters, no rules, no capture, and the sender must hold a socket on the interface.
+//! Therefore instances of a platform do not have an outlet, and send to an uplink instead; the outlet is for programs
+//! that own their interface, and for measuring the cost of the uplink's thread (`nfluid-bench h6`).
 
 use crate::error::UplinkError;
 use crate::outlet::takes;
@@ -23,7 +22,7 @@ const QUEUE_LOOK: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct DirectOutlet {
     xsk: Xsk,
-    /// Its TX slots are this outlet's: nobody else may send them.
+    /// The port, whose TX slots are this outlet's: no other code may send them.
     port: Port,
     mtu: u32,
     /// TX slots, counted from the port's first one, that are not on their way; the last one was
@@ -34,10 +33,9 @@ pub struct DirectOutlet {
 }
 
 impl DirectOutlet {
-    /// Opens a socket on queue 0 of an interface of the calling thread's namespace, in copy mode: a
-    /// driver in zero-copy mode would take that queue's received frames away from everybody else.
-    /// What is queued in `port` is discarded. Needs `CAP_NET_RAW`. A queue that another socket has is waited
-    /// for, up to 10 s.
+    /// Opens a socket on queue 0 of an interface of the calling thread's namespace, in copy mode: a driver in
+    /// zero-copy mode would take that queue's received frames away from all other receivers. Frames queued in `port`
+    /// are discarded. Needs `CAP_NET_RAW`. If another socket has the queue, the function waits for it, up to 10 s.
     ///
     /// # Errors
     /// [`NetdevError::NoInterface`], or what the kernel refused.
@@ -123,10 +121,10 @@ impl DirectOutlet {
         let at = (self.port.entry().tx_base + slot) as usize * SLOT_SIZE;
         let (start, len) = self.port.pool().as_raw_parts();
         assert!(at + FRAME_MAX <= len, "a port's TX slots lie in its pool");
-        // SAFETY: the slot lies within the pool's mapping, which lives as long as the port. It is one
-        // of the port's TX slots, which nobody else uses: the port is owned by this outlet and sends
-        // nothing, and the kernel has confirmed the slot, as it is free. Slots do not overlap, and
-        // the borrow of `self` allows one reference at a time.
+        // SAFETY: the slot lies within the pool's mapping, which lives as long as the port. The slot is one of the
+        // port's TX slots, which no other code uses: the port is owned by this outlet and sends nothing, and the
+        // kernel has confirmed the slot, as it is free. Slots do not overlap, and the borrow of `self` allows one
+        // reference at a time.
         unsafe { std::slice::from_raw_parts_mut(start.add(at), FRAME_MAX) }
     }
 }

@@ -20,7 +20,7 @@ pub enum UplinkError {
         interface: String,
         /// Where.
         namespace: String,
-        /// What it is.
+        /// The kind of the interface.
         kind: String,
     },
     /// A name that the kernel would not take.
@@ -35,7 +35,7 @@ pub enum UplinkError {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was attempted.
+        /// The operation that failed.
         what: String,
         /// The cause.
         source: io::Error,
@@ -45,7 +45,7 @@ pub enum UplinkError {
     BadState {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
 }
@@ -92,17 +92,17 @@ pub enum ErrorKind {
     BadState,
 }
 
-/// An [`UplinkError`] or a [`NetdevError`] as one process tells it to another.
+/// An [`UplinkError`] or a [`NetdevError`] as a process reports it to another process.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, thiserror::Error)]
 #[error("{text}")]
-pub struct ToldError {
+pub struct ReportedError {
     /// Which one.
     pub kind: ErrorKind,
-    /// Its text.
+    /// The text of the error.
     pub text: String,
 }
 
-impl From<&UplinkError> for ToldError {
+impl From<&UplinkError> for ReportedError {
     fn from(error: &UplinkError) -> Self {
         let kind = match error {
             UplinkError::NotRoot(_) => ErrorKind::NotRoot,
@@ -113,14 +113,14 @@ impl From<&UplinkError> for ToldError {
             UplinkError::System { .. } => ErrorKind::System,
             UplinkError::BadState { .. } => ErrorKind::BadState,
         };
-        ToldError {
+        ReportedError {
             kind,
             text: error.to_string(),
         }
     }
 }
 
-impl From<&NetdevError> for ToldError {
+impl From<&NetdevError> for ReportedError {
     fn from(error: &NetdevError) -> Self {
         let kind = match error {
             NetdevError::NoNamespace { .. } => ErrorKind::NoNamespace,
@@ -132,7 +132,7 @@ impl From<&NetdevError> for ToldError {
             NetdevError::Dispatcher { .. } => ErrorKind::Dispatcher,
             NetdevError::System { .. } => ErrorKind::System,
         };
-        ToldError {
+        ReportedError {
             kind,
             text: error.to_string(),
         }

@@ -1,10 +1,10 @@
 //! Uplinks: ports backed by a real interface.
 //!
-//! An uplink is a port of the platform like any other. What is sent *to* it lands in its ring, and
-//! the uplink's thread sends it out of the interface. What the interface receives is sent *by* it:
-//! an XDP program on the interface writes each frame straight into the slot of the port that takes
-//! it - the other end of a link, the port that the switch knows or floods to, or the one that the
-//! uplink's rules name - and wakes its owner. No thread is in that path.
+//! An uplink is a port of the platform like any other. Frames *to* the uplink arrive in its ring, and the uplink's
+//! thread sends them out of the interface. Frames that the interface receives are sent *by* the uplink: an XDP
+//! program on the interface writes each frame straight into the slot of the receiving port - the other end of a link,
+//! the port that the switch knows or floods to, or the port that the uplink's rules name - and wakes its owner. No
+//! thread is in that path.
 //!
 //! | way | when | why |
 //! |---|---|---|
@@ -17,10 +17,10 @@
 //!
 //! Which one it has become, and the kernel's reason, is in [`Uplink::status`] and in the log.
 //!
-//! What is changed on the host - the XDP program, offloads, an address, the interface's up state -
-//! is recorded in a file first, so that [`Uplink::close`] undoes it, and a daemon that comes after
-//! a crash does ([`clean_leftovers`]) or takes over ([`Uplink::open`] with the same name: the
-//! program is replaced atomically, no frame is missed).
+//! Changes on the host - the XDP program, offloads, an address, the interface's up state - are recorded in a file
+//! first, so that [`Uplink::close`] undoes them, and a daemon that comes after a crash undoes them
+//! ([`clean_leftovers`]) or takes over ([`Uplink::open`] with the same name: the program is replaced atomically, no
+//! frame is missed).
 
 mod connection;
 mod direct;
@@ -39,7 +39,7 @@ mod worker;
 mod xsk;
 
 pub use direct::DirectOutlet;
-pub use error::{ErrorKind, ToldError, UplinkError};
+pub use error::{ErrorKind, ReportedError, UplinkError};
 pub use spec::{Kind, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
 pub use state::program_of;
 pub use steering::{Choice, STEERED_MAX, Steered};
@@ -53,7 +53,7 @@ use std::path::Path;
 /// port leaves the switch.
 ///
 /// # Errors
-/// When the port cannot be removed. What goes wrong on the interface is logged.
+/// When the port cannot be removed. Failures on the interface are logged.
 pub fn close_dead(switch: &Switch, spec: &UplinkSpec) -> Result<(), UplinkError> {
     if let Some(dir) = &spec.state_dir {
         clean_leftovers(dir, |name| name != spec.name);

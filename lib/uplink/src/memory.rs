@@ -15,7 +15,7 @@ pub fn make(
     spec: &UplinkSpec,
     port: PortSpec,
 ) -> Result<(InstanceMemory, Handover), SwitchError> {
-    // What is pinned there has another shape, or is not in service.
+    // The maps pinned there have another shape, or are not in service.
     unpin(spec);
     let (memory, mut handover) = InstanceMemory::create_in_place(switch, spec.pool, port)?;
     if let Some(pins) = &spec.pins

@@ -33,7 +33,7 @@ impl Receiver {
         })
     }
 
-    /// Whose the receive queues are.
+    /// Returns the owners of the receive queues.
     pub fn queues(&self) -> &Queues {
         &self.queues
     }
@@ -47,7 +47,7 @@ impl Receiver {
     /// `mode` allows. `previous` is the program of our own, if any, that may be replaced.
     ///
     /// # Errors
-    /// Those of [`hook::attach`]: somebody else's program is there, or the kernel takes ours nowhere.
+    /// The errors of [`hook::attach`]: another owner's program is there, or the kernel takes our program in no mode.
     pub fn attach(
         &self,
         netlink: &Netlink,
@@ -69,12 +69,12 @@ impl Receiver {
     /// Is the interface without a program, or with one of our own, `ours`?
     ///
     /// # Errors
-    /// [`NetdevError::Busy`](nfluid_netdev::NetdevError::Busy) when somebody else's program is there.
+    /// [`NetdevError::Busy`](nfluid_netdev::NetdevError::Busy) when another owner's program is there.
     pub fn check_free(&self, link: &Link, ours: Option<u32>) -> Result<(), UplinkError> {
         self.previous(link, ours).map(drop)
     }
 
-    /// Our own program on the interface, to be replaced; an error if it is somebody else's.
+    /// Returns our own program on the interface, to be replaced; an error if the program has another owner.
     fn previous(&self, link: &Link, ours: Option<u32>) -> Result<Option<OwnedFd>, UplinkError> {
         if !link.xdp_attached {
             return Ok(None);

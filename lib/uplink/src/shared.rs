@@ -1,4 +1,4 @@
-//! What an uplink's thread shares with the other threads of its process.
+//! State that an uplink's thread shares with the other threads of its process.
 
 use crate::error::UplinkError;
 use crate::spec::{UplinkPath, UplinkStatus};
@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 pub struct SteeringOrder {
     /// The rules; none: it steers nothing.
     pub rules: Vec<Rule>,
-    /// Who waits.
+    /// The sender to the thread that waits.
     pub answer: Sender<Result<Steered, UplinkError>>,
 }
 
@@ -114,17 +114,17 @@ impl Shared {
         }
     }
 
-    /// Leaves an order for the uplink's thread. One that it has not seen yet is forgotten, and who waits for that
-    /// hears so.
+    /// Leaves an order for the uplink's thread. An order that the thread has not seen yet is forgotten, and the
+    /// thread that waits for that order gets an error.
     pub fn leave_order(&self, order: SteeringOrder) {
         *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
-        // It can only fail when it is readable already.
+        // The write can only fail when the descriptor is readable already.
         let _readable = rustix::io::write(&self.ordered, &1u64.to_ne_bytes());
     }
 
     /// The order, if there is one.
     pub fn take_order(&self) -> Option<SteeringOrder> {
-        // Nothing to read: there is none.
+        // The read fails if there is no order.
         let _read = rustix::io::read(&self.ordered, &mut [0u8; 8]);
         self.order
             .lock()
@@ -139,7 +139,7 @@ impl Shared {
     }
 
     fn tell(&self) {
-        // It can only fail when it is readable already.
+        // The write can only fail when the descriptor is readable already.
         let _readable = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
     }
 

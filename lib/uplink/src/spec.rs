@@ -1,4 +1,4 @@
-//! What an uplink is to be, and what it has come to be.
+//! Specification of an uplink, and its status.
 
 use crate::steering::Steered;
 use nfluid_netdev::{Mode, Place, ReceivePath};
@@ -19,7 +19,7 @@ pub enum Transmit {
     Packet,
 }
 
-/// What the uplink stands on.
+/// The interface under the uplink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -39,7 +39,7 @@ pub struct UplinkSpec {
     pub interface: String,
     /// Path of its network namespace; `None`: that of the calling thread.
     pub netns: Option<PathBuf>,
-    /// What it stands on.
+    /// The kind of interface.
     pub kind: Kind,
     /// XDP mode.
     pub mode: Mode,
@@ -54,7 +54,7 @@ pub struct UplinkSpec {
     /// Slots of its ring: 64, 128, 256, 512 or 1024. A kernel's TCP sends bursts of several hundred
     /// frames: on a busy machine, 256 slots lost a sixth of them, 1024 a thirtieth.
     pub ring_slots: u32,
-    /// What no rule takes goes to the host's own stack.
+    /// Passes frames that no rule takes to the host's own stack, if true.
     pub pass: bool,
     /// Folder of the state file; `None`: keep no record (tests), so that a crash leaves its traces.
     pub state_dir: Option<PathBuf>,
@@ -143,7 +143,7 @@ pub struct UplinkStatus {
     pub path: Option<UplinkPath>,
     /// Frames that the interface has taken.
     pub sent_frames: u64,
-    /// Their bytes.
+    /// The bytes of the sent frames.
     pub sent_bytes: u64,
     /// Frames that it refused, also counted as drops of the port under `uplink`.
     pub refused_frames: u64,
@@ -153,7 +153,7 @@ pub struct UplinkStatus {
     pub vanished: u64,
     /// Times that it came back.
     pub returned: u64,
-    /// What the NIC classifies; absent: it is not asked to.
+    /// The rules that the NIC classifies; absent: the NIC is not asked to classify.
     #[serde(default)]
     pub steering: Option<Steered>,
 }

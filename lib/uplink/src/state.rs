@@ -14,7 +14,7 @@ const SUFFIX: &str = "json";
 /// Longer than any record; a longer file is none of ours.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// What an uplink has changed.
+/// Changes that an uplink has made on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Record {
     /// Name of the uplink.
@@ -23,7 +23,7 @@ pub struct Record {
     pub interface: String,
     /// Path of its namespace; absent: the daemon's own.
     pub netns: Option<PathBuf>,
-    /// Index of the interface: tells it from a later one of the same name.
+    /// Index of the interface: distinguishes the interface from a later one of the same name.
     pub index: u32,
     /// The kernel's number of the XDP program.
     pub program: Option<u32>,
@@ -35,7 +35,7 @@ pub struct Record {
     pub was_down: bool,
     /// The tap was made for the uplink.
     pub made_tap: bool,
-    /// What has it steer flows.
+    /// The changes by which the NIC steers flows.
     #[serde(default)]
     pub steering: Option<Taken>,
 }
@@ -66,8 +66,9 @@ impl Record {
         write().map_err(UplinkError::system(format!("writing {}", path.display())))
     }
 
-    /// Takes off, in the calling thread's namespace, what had the interface steer. What stays is said, stays in the
-    /// record, and harms nobody: no queue is anybody's own, so that all frames are classified.
+    /// Removes, in the calling thread's namespace, the changes by which the interface steers. Changes that cannot be
+    /// removed are logged, stay in the record, and do no harm: no queue belongs to a single port then, so that all
+    /// frames are classified.
     pub fn stop_steering(&mut self) {
         let Some(taken) = self.steering.take() else {
             return;
@@ -118,7 +119,7 @@ impl Record {
         }
     }
 
-    /// The same in the calling thread's namespace.
+    /// Undoes the changes in the calling thread's namespace.
     ///
     /// # Errors
     /// As for [`Record::undo`].

@@ -93,7 +93,7 @@ impl TapWorker {
         Ok(())
     }
 
-    /// Runs until told to stop.
+    /// Runs until an order stops the thread.
     pub fn run(mut self) {
         prefer_this_thread();
         while !self.shared.stop.load(Acquire) {
@@ -107,7 +107,8 @@ impl TapWorker {
         self.end();
     }
 
-    /// From the tap into the switch. One byte more than a frame may have tells longer ones.
+    /// Moves frames from the tap into the switch. The buffer has one byte more than a frame may have, which reveals
+    /// longer frames.
     fn send_in(&mut self) -> usize {
         let port = &mut self.ring.ports[0];
         let (mut frames, mut too_long) = (0, 0);
@@ -167,7 +168,7 @@ impl TapWorker {
         }
     }
 
-    /// Somebody has removed the tap: it is made again.
+    /// Makes the tap again after another process has removed it.
     fn remake(&mut self) {
         self.shared.set_path(None);
         self.shared.vanished.fetch_add(1, Relaxed);

@@ -14,7 +14,7 @@ use nfluid_netdev::{NetNs, Netlink};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::BLOCK_SLOTS;
 use nfluid_switch::classifier::Rule;
-use nfluid_switch::instance::{Bells, InstanceMemory, PortSpec};
+use nfluid_switch::instance::{Doorbells, InstanceMemory, PortSpec};
 use nfluid_switch::{Handover, Switch, SwitchError, abi};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -24,7 +24,7 @@ use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// What an uplink's thread does until it is told to stop.
+/// The work of an uplink's thread until an order stops it.
 type Work = Box<dyn FnOnce()>;
 
 /// How long a NIC may take to take a table of flow rules.
@@ -69,7 +69,7 @@ impl Uplink {
             },
             pinned: false,
             learn: true,
-            kernel_bell: true,
+            kernel_doorbell: true,
             ..PortSpec::new(
                 spec.port,
                 port_name(&spec.name),
@@ -82,7 +82,7 @@ impl Uplink {
             None => None,
         };
         if let Some((memory, handover)) = taken_over {
-            // Nobody else knows the port's wires: whatever goes wrong, they stay.
+            // No other code knows the port's wires: whatever goes wrong, the wires stay.
             let ring = attach(&memory, &handover)?;
             let (shared, stop, thread) = Self::start(switch, &spec, ring, netns)?;
             return Ok(Self::of(spec, memory, shared, stop, thread));
@@ -192,13 +192,14 @@ impl Uplink {
         self.shared.changed.as_fd()
     }
 
-    /// Whether the way in or out has changed since the last question.
+    /// Returns true if the receive or send path has changed since the last question.
     pub fn has_changed(&self) -> bool {
         rustix::io::read(&self.shared.changed, &mut [0u8; 8]).is_ok()
     }
 
-    /// Has the NIC classify what `rules` match, in place of what it did before; none: nothing. The answer says what it
-    /// does, and what is left to the classifier. What is asked for stays so when the interface vanishes and returns.
+    /// Has the NIC classify frames that `rules` match, in place of its former rules; without rules: no frames. The
+    /// answer says which rules the NIC has, and which are left to the classifier. The requested rules stay requested
+    /// when the interface vanishes and returns.
     ///
     /// # Errors
     /// [`NetdevError::NoSteering`](nfluid_netdev::NetdevError::NoSteering) when it classifies nothing; everything is the classifier's then.
@@ -218,7 +219,7 @@ impl Uplink {
     /// removed; then removes the port from the switch.
     ///
     /// # Errors
-    /// When the port cannot be removed. What goes wrong on the interface is logged.
+    /// When the port cannot be removed. Failures on the interface are logged.
     pub fn close(mut self, switch: &Switch) -> Result<(), UplinkError> {
         self.join(false);
         memory::unpin(&self.spec);
@@ -294,11 +295,11 @@ fn attach(memory: &InstanceMemory, handover: &Handover) -> Result<Attached, Upli
         .map(duplicate)
         .collect::<Result<_, _>>()?;
     let numbers: Vec<_> = owned.into_iter().map(IntoRawFd::into_raw_fd).collect();
-    let bells = Bells {
+    let doorbells = Doorbells {
         own: -1,
         io: -1,
         peers: &[],
     };
-    let table = memory.table(&numbers, &bells);
+    let table = memory.table(&numbers, &doorbells);
     Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
 }

@@ -1,8 +1,8 @@
 //! The thread of an uplink: sends what arrives in the port, and keeps hold of the interface.
 //!
-//! It lives in the interface's namespace. It blocks on the port's doorbell, on announcements of
-//! changed interfaces and on the order to stop; it polls only as long as that pays (doorbell) or
-//! while frames are on their way out.
+//! The thread lives in the interface's namespace. The thread blocks on the port's doorbell, on announcements of
+//! changed interfaces and on the order to stop; it polls only as long as polling pays (doorbell) or while frames are
+//! on their way out.
 
 mod steering;
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
-/// Sleep while frames are on their way out: their confirmations ring no bell.
+/// Sleep while frames are on their way out: their confirmations ring no doorbell.
 const CONFIRMATION: Duration = Duration::from_millis(1);
 /// Priority of the uplinks' threads, on the scale of nice(1).
 pub const NICE: i32 = -15;
@@ -55,9 +55,9 @@ pub struct Worker {
     stop: Arc<OwnedFd>,
     next_look: Instant,
     last_error: String,
-    /// What the NIC is to classify.
+    /// The rules that the NIC is to classify by.
     wanted: Vec<Rule>,
-    /// Queues to become somebody's own, and when.
+    /// Queues that become a port's own, and when.
     drained: Option<(Instant, Steered)>,
 }
 
@@ -132,7 +132,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Runs until told to stop.
+    /// Runs until an order stops the thread.
     pub fn run(mut self) {
         prefer_this_thread();
         while !self.shared.stop.load(Acquire) {
@@ -277,14 +277,14 @@ impl Worker {
         }
     }
 
-    /// Is the thread in the namespace that the path names now? It may have been removed, and made
-    /// again. A removed one must not be kept alive by this thread, nor the interfaces in it.
+    /// Returns true if the thread is in the namespace that the path names now. The namespace may have been removed,
+    /// and made again. This thread must not keep a removed namespace alive, nor the interfaces in it.
     fn is_at_home(&self) -> bool {
         let now = self.netns_named();
         now.is_none_or(|now| now.is_ok_and(|now| now.id() == self.netns.id()))
     }
 
-    /// What the path names now; `None`: the uplink has no path.
+    /// The namespace that the path names now; `None`: the uplink has no path.
     fn netns_named(&self) -> Option<Result<NetNs, NetdevError>> {
         self.spec
             .netns
@@ -324,7 +324,7 @@ impl Worker {
 
     fn end(mut self) {
         let Some(connection) = self.connection.take() else {
-            // The interface may come back when nobody is there to clean it: nothing is on it then.
+            // The interface may come back when no uplink is there to clean it: no program is on it then.
             let forgotten = match (&self.last, &self.spec.state_dir) {
                 (Some(record), Some(dir)) => record.forget(dir),
                 _ => Ok(()),
@@ -350,9 +350,9 @@ impl Worker {
     }
 }
 
-/// Lets the calling thread run before ordinary ones that are ready: while it waits for a CPU that
-/// NFs share, its ring overflows, and all of them lose frames. It runs only as long as there are
-/// frames, and each costs it less than any NF spends on it.
+/// Lets the calling thread run before ordinary threads that are ready: while it waits for a CPU that NFs share, its
+/// ring overflows, and all NFs lose frames. The thread runs only as long as there are frames, and each frame costs it
+/// less CPU time than any NF spends on the frame.
 pub fn prefer_this_thread() {
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
         tracing::debug!(%error, "the uplink's thread has no priority");

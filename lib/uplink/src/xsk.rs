@@ -140,7 +140,7 @@ impl Xsk {
     /// are given to the driver to receive into.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's refusal.
     pub fn open(
         index: u32,
         pool: &Arc<Pool>,
@@ -263,8 +263,8 @@ impl Xsk {
         self.queued.wrapping_sub(begun)
     }
 
-    /// Hands the queued frames over and makes the kernel send them. Returns the number of system
-    /// calls. One call sends a few dozen frames; it is repeated as long as it gets on.
+    /// Hands the queued frames over and makes the kernel send them. Returns the number of system calls. A call sends
+    /// a few dozen frames; the call is repeated as long as it sends any.
     ///
     /// # Errors
     /// The error of a call that got nowhere; what is queued stays queued, for the next kick.

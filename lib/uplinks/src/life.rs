@@ -9,7 +9,7 @@ use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_process::uplink::UplinkProcess;
 use nfluid_process::{End, Job, PROTOCOL, RESTART};
-use nfluid_uplink::{ErrorKind, ToldError, UplinkSpec, close_dead};
+use nfluid_uplink::{ErrorKind, ReportedError, UplinkSpec, close_dead};
 use std::fs::File;
 
 impl Uplinks {
@@ -118,7 +118,7 @@ impl Uplinks {
         name: &str,
         model: &UplinkModel,
         record: &mut UplinkRecord,
-    ) -> Result<UplinkProcess, ToldError> {
+    ) -> Result<UplinkProcess, ReportedError> {
         let paths = &self.handles.paths;
         let job = Job {
             protocol: PROTOCOL,
@@ -129,7 +129,7 @@ impl Uplinks {
             log: self.handles.log.clone(),
         };
         let errors = paths.errors(name);
-        let file = File::create(&errors).map_err(|error| ToldError {
+        let file = File::create(&errors).map_err(|error| ReportedError {
             kind: ErrorKind::System,
             text: format!("making {}: {error}", errors.display()),
         })?;

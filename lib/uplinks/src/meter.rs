@@ -204,6 +204,7 @@ mod tests {
     use super::{Metered, UplinkMeter, divide, growth};
     use nfluid_control::model::PortRef;
 
+    // promise: 4.12
     #[test]
     fn who_got_more_pays_more_and_all_is_paid() {
         let frames = [

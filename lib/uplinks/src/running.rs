@@ -9,7 +9,7 @@ use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
-use nfluid_uplink::{ErrorKind, Kind, ToldError, UplinkPath, UplinkSpec};
+use nfluid_uplink::{ErrorKind, Kind, ReportedError, UplinkPath, UplinkSpec};
 use std::time::Duration;
 
 /// An uplink of the platform.
@@ -123,7 +123,7 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
 }
 
 /// The error of an uplink's process, for the operator.
-pub fn uplink_failed(error: &ToldError) -> PlatformError {
+pub fn uplink_failed(error: &ReportedError) -> PlatformError {
     let kind = match error.kind {
         ErrorKind::NoNamespace | ErrorKind::NoInterface | ErrorKind::Elsewhere => {
             PlatformErrorKind::NotFound

@@ -29,7 +29,7 @@ const HARDWARE_ETHERNET: u16 = 1;
 pub struct Operation(pub u16);
 
 impl Operation {
-    /// Who has the target address?
+    /// Asks which host has the target address.
     pub const REQUEST: Self = Self(1);
     /// The sender has the sender address.
     pub const REPLY: Self = Self(2);
@@ -92,7 +92,7 @@ impl<T: AsRef<[u8]>> ArpPacket<T> {
     }
 }
 
-/// What an ARP packet says.
+/// The content of an ARP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ArpRepr {
     /// Request or reply.

@@ -178,7 +178,7 @@ impl Transport<'_> {
     }
 }
 
-/// The pseudo-header sum; 0 for addresses of different versions, which nobody can send.
+/// The pseudo-header sum; 0 for addresses of different versions, between which no packet can be sent.
 fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: IpProtocol, length: usize) -> u16 {
     let length = length as u32;
     match (src, dst) {
@@ -538,7 +538,7 @@ pub fn ethernet(
     Ok(needed)
 }
 
-/// Writes an ARP frame: a request goes to everybody, anything else to its target.
+/// Writes an ARP frame: a request goes to the broadcast address, any other operation to its target.
 ///
 /// # Errors
 /// [`BuildError::NoRoom`].

@@ -202,8 +202,8 @@ mod tests {
         (old, message)
     }
 
-    /// Zero has two forms in ones' complement. They differ only where all words are zero, which
-    /// no message with a pseudo-header or an IPv4 header is.
+    /// Zero has two forms in ones' complement. The forms differ only where all words are zero, which no message with
+    /// a pseudo-header or an IPv4 header is.
     fn assert_same(updated: u16, message: &[u8]) {
         let full = checksum(message);
         let all_zero = message.iter().all(|&byte| byte == 0);
@@ -232,6 +232,7 @@ mod tests {
         assert_eq!(checksum(&[0xff, 0xff]), 0);
     }
 
+    // promise: 9.3
     #[test]
     fn rfc_1624_example() {
         assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
@@ -272,6 +273,7 @@ mod tests {
             prop_assert_eq!(sum, plain_sum(&bytes));
         }
 
+        // promise: 9.3
         #[test]
         fn incremental_is_full(
             data in message(), at in any::<u16>(), a in word(), b in word(), rest in any::<[u8; 12]>(),

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What is malformed in a frame.
+/// The defect of a malformed frame.
 ///
 /// A plain byte-sized enum: the data path copies it into a drop counter and never formats it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// One line for a log or a table: what is wrong, in the words of the standard.
+    /// Returns a line for a log or a table: the defect, in the words of the standard.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -50,7 +50,8 @@ impl MacAddr {
         self.to_bits() == Self::BROADCAST.to_bits()
     }
 
-    /// One station's address: neither a group nor zero. The only kind valid as a source.
+    /// Returns true if the address is a single station's: neither a group nor zero. Only such an address is valid as
+    /// a source.
     #[inline]
     #[must_use]
     pub const fn is_unicast(self) -> bool {
@@ -177,7 +178,7 @@ impl fmt::Debug for EtherType {
     }
 }
 
-/// One VLAN tag: its identifier (which ethertype announces it) and its control information.
+/// A VLAN tag: its identifier (which ethertype announces it) and its control information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VlanTag {
     /// [`EtherType::VLAN`] or [`EtherType::QINQ`].
@@ -268,7 +269,7 @@ impl<T: AsRef<[u8]>> EthernetFrame<T> {
         EtherType(be::get_u16(self.data(), field::ETHERTYPE))
     }
 
-    /// What follows the outer ethertype, padding included.
+    /// Returns the bytes behind the outer ethertype, padding included.
     #[inline]
     pub fn payload(&self) -> &[u8] {
         &self.data()[HEADER_LEN..]
@@ -302,7 +303,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> EthernetFrame<T> {
         self.set_src(dst);
     }
 
-    /// What follows the outer ethertype, to be written.
+    /// Returns the bytes behind the outer ethertype, to be written.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.buffer.as_mut()[HEADER_LEN..]

@@ -1,21 +1,13 @@
 //! ICMP for IPv4 (RFC 792, RFC 1191, RFC 1812 section 4.3).
 
-use crate::ParseError;
 use crate::be;
 use crate::checksum;
-use crate::view::view;
+use crate::icmp::message_view;
 
-/// Bytes of the header that all messages share: type, code, checksum, four bytes of the type's own.
-pub const HEADER_LEN: usize = 8;
+pub use crate::icmp::HEADER_LEN;
 
 mod field {
     use core::ops::Range;
-    pub const TYPE: usize = 0;
-    pub const CODE: usize = 1;
-    pub const CHECKSUM: Range<usize> = 2..4;
-    pub const REST: Range<usize> = 4..8;
-    pub const ECHO_IDENT: Range<usize> = 4..6;
-    pub const ECHO_SEQUENCE: Range<usize> = 6..8;
     pub const NEXT_HOP_MTU: Range<usize> = 6..8;
 }
 
@@ -62,7 +54,7 @@ impl Icmpv4Type {
         )
     }
 
-    /// A query or its reply with an identifier, by which a NAT tells sessions apart (RFC 5508).
+    /// Returns true for a query or its reply with an identifier, by which a NAT distinguishes sessions (RFC 5508).
     #[inline]
     #[must_use]
     pub const fn has_ident(self) -> bool {
@@ -103,69 +95,16 @@ pub mod time_exceeded_code {
     pub const REASSEMBLY: u8 = 1;
 }
 
-view! {
+message_view! {
     /// View of an ICMP message; the buffer is the whole IPv4 payload.
-    Icmpv4Packet
+    Icmpv4Packet, Icmpv4Type, Icmpv4Truncated
 }
 
 impl<T: AsRef<[u8]>> Icmpv4Packet<T> {
-    /// # Errors
-    /// [`ParseError::Icmpv4Truncated`] below 8 bytes.
-    #[inline]
-    pub fn check(&self) -> Result<(), ParseError> {
-        if self.data().len() < HEADER_LEN {
-            Err(ParseError::Icmpv4Truncated)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Message type.
-    #[inline]
-    pub fn msg_type(&self) -> Icmpv4Type {
-        Icmpv4Type(self.data()[field::TYPE])
-    }
-
-    /// Message code.
-    #[inline]
-    pub fn code(&self) -> u8 {
-        self.data()[field::CODE]
-    }
-
-    /// Checksum as it stands in the message.
-    #[inline]
-    pub fn checksum(&self) -> u16 {
-        be::get_u16(self.data(), field::CHECKSUM)
-    }
-
-    /// The four bytes whose meaning depends on the type.
-    #[inline]
-    pub fn rest(&self) -> [u8; 4] {
-        be::get_array(self.data(), field::REST)
-    }
-
-    /// Identifier of a query or its reply; see [`Icmpv4Type::has_ident`].
-    #[inline]
-    pub fn echo_ident(&self) -> u16 {
-        be::get_u16(self.data(), field::ECHO_IDENT)
-    }
-
-    /// Sequence number of a query or its reply.
-    #[inline]
-    pub fn echo_sequence(&self) -> u16 {
-        be::get_u16(self.data(), field::ECHO_SEQUENCE)
-    }
-
     /// Next-hop MTU of "fragmentation needed" (RFC 1191).
     #[inline]
     pub fn next_hop_mtu(&self) -> u16 {
         be::get_u16(self.data(), field::NEXT_HOP_MTU)
-    }
-
-    /// What follows the 8 bytes: echo data, or the packet that an error quotes.
-    #[inline]
-    pub fn payload(&self) -> &[u8] {
-        &self.data()[HEADER_LEN..]
     }
 
     /// True if the checksum is right.
@@ -175,49 +114,12 @@ impl<T: AsRef<[u8]>> Icmpv4Packet<T> {
     }
 }
 
-/// Setters leave the checksum as it is.
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmpv4Packet<T> {
-    /// Sets the message type.
-    #[inline]
-    pub fn set_msg_type(&mut self, msg_type: Icmpv4Type) {
-        self.buffer.as_mut()[field::TYPE] = msg_type.0;
-    }
-
-    /// Sets the message code.
-    #[inline]
-    pub fn set_code(&mut self, code: u8) {
-        self.buffer.as_mut()[field::CODE] = code;
-    }
-
-    /// Sets the four bytes whose meaning depends on the type.
-    #[inline]
-    pub fn set_rest(&mut self, rest: [u8; 4]) {
-        self.buffer.as_mut()[field::REST].copy_from_slice(&rest);
-    }
-
-    /// Sets the identifier of a query or its reply.
-    #[inline]
-    pub fn set_echo_ident(&mut self, ident: u16) {
-        be::set_u16(self.buffer.as_mut(), field::ECHO_IDENT, ident);
-    }
-
-    /// Sets the checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        be::set_u16(self.buffer.as_mut(), field::CHECKSUM, checksum);
-    }
-
     /// Computes and sets the checksum over the whole buffer.
     #[inline]
     pub fn fill_checksum(&mut self) {
         self.set_checksum(0);
         let checksum = checksum::checksum(self.data());
         self.set_checksum(checksum);
-    }
-
-    /// What follows the 8 bytes, to be written.
-    #[inline]
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut()[HEADER_LEN..]
     }
 }

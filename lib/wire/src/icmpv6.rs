@@ -2,22 +2,15 @@
 
 use core::net::Ipv6Addr;
 
+use crate::IpProtocol;
 use crate::be;
 use crate::checksum;
-use crate::view::view;
-use crate::{IpProtocol, ParseError};
+use crate::icmp::message_view;
 
-/// Bytes of the header: type, code, checksum, four bytes of the type's own.
-pub const HEADER_LEN: usize = 8;
+pub use crate::icmp::HEADER_LEN;
 
 mod field {
     use core::ops::Range;
-    pub const TYPE: usize = 0;
-    pub const CODE: usize = 1;
-    pub const CHECKSUM: Range<usize> = 2..4;
-    pub const REST: Range<usize> = 4..8;
-    pub const ECHO_IDENT: Range<usize> = 4..6;
-    pub const ECHO_SEQUENCE: Range<usize> = 6..8;
     pub const MTU: Range<usize> = 4..8;
 }
 
@@ -94,69 +87,16 @@ pub mod time_exceeded_code {
     pub const REASSEMBLY: u8 = 1;
 }
 
-view! {
+message_view! {
     /// View of an ICMPv6 message; the buffer is the whole upper-layer payload.
-    Icmpv6Packet
+    Icmpv6Packet, Icmpv6Type, Icmpv6Truncated
 }
 
 impl<T: AsRef<[u8]>> Icmpv6Packet<T> {
-    /// # Errors
-    /// [`ParseError::Icmpv6Truncated`] below 8 bytes.
-    #[inline]
-    pub fn check(&self) -> Result<(), ParseError> {
-        if self.data().len() < HEADER_LEN {
-            Err(ParseError::Icmpv6Truncated)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Message type.
-    #[inline]
-    pub fn msg_type(&self) -> Icmpv6Type {
-        Icmpv6Type(self.data()[field::TYPE])
-    }
-
-    /// Message code.
-    #[inline]
-    pub fn code(&self) -> u8 {
-        self.data()[field::CODE]
-    }
-
-    /// Checksum as it stands in the message.
-    #[inline]
-    pub fn checksum(&self) -> u16 {
-        be::get_u16(self.data(), field::CHECKSUM)
-    }
-
-    /// The four bytes whose meaning depends on the type.
-    #[inline]
-    pub fn rest(&self) -> [u8; 4] {
-        be::get_array(self.data(), field::REST)
-    }
-
-    /// Identifier of an echo request or reply.
-    #[inline]
-    pub fn echo_ident(&self) -> u16 {
-        be::get_u16(self.data(), field::ECHO_IDENT)
-    }
-
-    /// Sequence number of an echo request or reply.
-    #[inline]
-    pub fn echo_sequence(&self) -> u16 {
-        be::get_u16(self.data(), field::ECHO_SEQUENCE)
-    }
-
     /// MTU of "packet too big".
     #[inline]
     pub fn mtu(&self) -> u32 {
         be::get_u32(self.data(), field::MTU)
-    }
-
-    /// What follows the 8 bytes: echo data, or the packet that an error quotes.
-    #[inline]
-    pub fn payload(&self) -> &[u8] {
-        &self.data()[HEADER_LEN..]
     }
 
     /// True if the checksum is right for these addresses.
@@ -173,49 +113,12 @@ impl<T: AsRef<[u8]>> Icmpv6Packet<T> {
     }
 }
 
-/// Setters leave the checksum as it is.
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmpv6Packet<T> {
-    /// Sets the message type.
-    #[inline]
-    pub fn set_msg_type(&mut self, msg_type: Icmpv6Type) {
-        self.buffer.as_mut()[field::TYPE] = msg_type.0;
-    }
-
-    /// Sets the message code.
-    #[inline]
-    pub fn set_code(&mut self, code: u8) {
-        self.buffer.as_mut()[field::CODE] = code;
-    }
-
-    /// Sets the four bytes whose meaning depends on the type.
-    #[inline]
-    pub fn set_rest(&mut self, rest: [u8; 4]) {
-        self.buffer.as_mut()[field::REST].copy_from_slice(&rest);
-    }
-
-    /// Sets the identifier of an echo request or reply.
-    #[inline]
-    pub fn set_echo_ident(&mut self, ident: u16) {
-        be::set_u16(self.buffer.as_mut(), field::ECHO_IDENT, ident);
-    }
-
-    /// Sets the checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        be::set_u16(self.buffer.as_mut(), field::CHECKSUM, checksum);
-    }
-
     /// Computes and sets the checksum over the whole buffer and the pseudo-header.
     #[inline]
     pub fn fill_checksum(&mut self, src: Ipv6Addr, dst: Ipv6Addr) {
         self.set_checksum(0);
         let checksum = !self.sum(src, dst);
         self.set_checksum(checksum);
-    }
-
-    /// What follows the 8 bytes, to be written.
-    #[inline]
-    pub fn payload_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut()[HEADER_LEN..]
     }
 }

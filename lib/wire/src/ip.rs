@@ -1,4 +1,4 @@
-//! What IPv4 and IPv6 share: protocol numbers and the traffic class byte.
+//! Parts that IPv4 and IPv6 share: protocol numbers and the traffic class byte.
 
 use core::fmt;
 

@@ -14,8 +14,8 @@ pub const HEADER_LEN: usize = 40;
 /// Bytes of a fragment header.
 pub const FRAGMENT_HEADER_LEN: usize = 8;
 
-/// Extension headers that a packet may have. The standard sets no bound; a chain of hundreds is
-/// an attack on whoever walks it.
+/// Extension headers that a packet may have. The standard sets no bound; a chain of hundreds is an attack on the
+/// parser that walks it.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 
 mod field {
@@ -195,7 +195,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6Packet<T> {
     }
 }
 
-/// What a fragment header says (RFC 8200 section 4.5).
+/// The content of a fragment header (RFC 8200 section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FragmentInfo {
     /// Offset of this fragment's data in bytes, a multiple of 8.
@@ -224,7 +224,7 @@ impl FragmentInfo {
     }
 }
 
-/// What is behind the extension headers.
+/// The header and payload behind the extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpperLayer {
     /// The first header that is no extension header; in a fragment other than the first, the

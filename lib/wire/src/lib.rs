@@ -23,6 +23,7 @@ pub mod build;
 pub mod checksum;
 pub mod ether;
 pub mod flow;
+mod icmp;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ip;

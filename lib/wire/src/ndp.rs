@@ -14,7 +14,7 @@ use crate::{MacAddr, ParseError};
 pub const HEADER_LEN: usize = 24;
 /// Bytes of a link-layer address option for Ethernet.
 pub const LINK_LAYER_OPTION_LEN: usize = 8;
-/// The only hop limit with which neighbour discovery is valid: nobody off the link can send it.
+/// The only hop limit with which neighbour discovery is valid: no host off the link can send it.
 pub const HOP_LIMIT: u8 = 255;
 
 mod field {
@@ -156,7 +156,7 @@ impl<T: AsRef<[u8]>> NdpPacket<T> {
     }
 }
 
-/// One option; `data` is what follows type and length, padding included.
+/// An option; `data` is the part behind type and length, padding included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NdpOption<'a> {
     /// See [`option_type`].
@@ -187,10 +187,10 @@ impl<'a> Iterator for NdpOptions<'a> {
     }
 }
 
-/// What a neighbour discovery message says, to be emitted with [`crate::build::Frame::icmp`].
+/// The content of a neighbour discovery message, to be emitted with [`crate::build::Frame::icmp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NdpRepr {
-    /// Who has `target`?
+    /// Asks which host has `target`.
     Solicit {
         /// Address asked for.
         target: Ipv6Addr,
@@ -250,8 +250,8 @@ impl NdpRepr {
         }
     }
 
-    /// What follows the first 8 bytes of the ICMPv6 message: the target and at most one option.
-    /// Returns the bytes and how many of them count.
+    /// Returns the body behind the first 8 bytes of the ICMPv6 message, the target and at most one option, and the
+    /// number of bytes that count.
     #[must_use]
     pub fn body(&self) -> ([u8; 16 + LINK_LAYER_OPTION_LEN], usize) {
         let (target, kind, address) = match *self {

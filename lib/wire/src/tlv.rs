@@ -1,7 +1,7 @@
 //! Options as IPv4 (RFC 791) and TCP (RFC 9293) write them: kind 0 ends the list, kind 1 is one
 //! byte of padding, all others are kind, length, data with the length counting all three.
 
-/// One option with data; padding is skipped and never seen.
+/// An option with data; padding is skipped and never seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlvOption<'a> {
     /// Option kind (TCP) or type (IPv4); never 0 or 1.
@@ -14,8 +14,8 @@ pub struct TlvOption<'a> {
 
 /// Iterator over an option list.
 ///
-/// Ends at kind 0, at the end of the list, or at an option whose length is below 2 or beyond the
-/// list: the rest cannot be read. [`TlvOptions::is_malformed`] tells that case apart.
+/// The iterator ends at kind 0, at the end of the list, or at an option whose length is below 2 or beyond the list:
+/// the rest cannot be read. [`TlvOptions::is_malformed`] distinguishes that case.
 #[derive(Clone, Debug)]
 pub struct TlvOptions<'a> {
     list: &'a [u8],

@@ -23,7 +23,7 @@ macro_rules! view {
             /// Wraps a received buffer after all length checks.
             ///
             /// # Errors
-            /// What `check` refuses.
+            /// The reason for which `check` refuses the bytes.
             #[inline]
             pub fn new_checked(buffer: T) -> Result<Self, $crate::ParseError> {
                 let view = Self { buffer };

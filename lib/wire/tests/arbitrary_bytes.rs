@@ -90,11 +90,13 @@ fn extension_chain() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
+    // promise: 9.1
     #[test]
     fn random_bytes(bytes in vec(any::<u8>(), 0..200)) {
         exercise::everything(&bytes);
     }
 
+    // promise: 9.1
     #[test]
     fn damaged_frames(frame in damaged_frame()) {
         exercise::everything(&frame);
@@ -103,6 +105,7 @@ proptest! {
         }
     }
 
+    // promise: 9.1
     #[test]
     fn extension_chains(frame in extension_chain()) {
         exercise::everything(&frame);

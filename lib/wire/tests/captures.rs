@@ -115,6 +115,7 @@ fn captures() -> Vec<(PathBuf, Vec<u8>)> {
     entries.flatten().map(|entry| read(entry.path())).collect()
 }
 
+// promise: 9.4
 #[test]
 fn every_captured_frame_parses_or_says_why_not() {
     for (path, file) in captures() {

@@ -1,4 +1,4 @@
-//! What is written is what is read, with right checksums.
+//! Written values are read again, with right checksums.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,6 +63,7 @@ fn assert_ip(meta: &PacketMeta, frame: &Frame<'_>, bytes: &[u8], payload: &[u8])
 }
 
 proptest! {
+    // promise: 9.2
     #[test]
     fn udp(
         (src, dst) in addresses(), ports in any::<(u16, u16)>(), tags in tags(),
@@ -82,6 +83,7 @@ proptest! {
         prop_assert_eq!(packet.payload(), &payload);
     }
 
+    // promise: 9.2
     #[test]
     fn tcp(
         (src, dst) in addresses(), ports in any::<(u16, u16)>(), tags in tags(),
@@ -130,6 +132,7 @@ proptest! {
         prop_assert!(right);
     }
 
+    // promise: 9.2
     #[test]
     fn fragments(
         (src, dst) in addresses(), units in 0..8192_u16, (more, ident) in any::<(bool, u32)>(),
@@ -153,6 +156,7 @@ proptest! {
         prop_assert_eq!(meta.src_port, if expected == Fragment::Later { 0 } else { port });
     }
 
+    // promise: 9.2
     #[test]
     fn neighbour_discovery(
         (src, dst, target) in any::<([u8; 16], [u8; 16], [u8; 16])>(), mac in any::<Option<[u8; 6]>>(),

@@ -117,7 +117,7 @@ impl Wires {
         change.operations
     }
 
-    /// Forgets that frames are led past an instance that is gone. One of the same name that is made later is not bypassed.
+    /// Forgets that frames bypass an instance that is gone. A later instance of the same name is not bypassed.
     pub fn forget_bypass(&mut self, instance: &str) {
         self.bypassed.remove(instance);
     }

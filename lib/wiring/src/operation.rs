@@ -15,7 +15,7 @@ pub enum Operation {
         uplink: String,
         /// The entries, in order of precedence.
         entries: Vec<Entry>,
-        /// The entries that the NIC was told before. These stay in force if the NIC refuses.
+        /// The entries that the NIC had before. These stay in force if the NIC refuses.
         before: Vec<Entry>,
     },
     /// Frames of these queues go into a port, whatever their address; `None`: nowhere.
@@ -74,7 +74,7 @@ pub struct Entry {
 pub struct ClientEntry {
     /// The number of the template.
     pub template: u32,
-    /// The field that tells clients apart.
+    /// The field that distinguishes clients.
     pub by: ClientBy,
     /// The frames are for clients, not from them.
     pub back: bool,

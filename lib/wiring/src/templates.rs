@@ -23,8 +23,9 @@ impl Templates {
         }
     }
 
-    /// Gives numbers to the templates of these entries that have none. A template that tells its clients apart by another field
-    /// than before is another template. When all numbers are used up, a new template has none, and its frames are dropped.
+    /// Gives numbers to the templates of these entries that have none. A template that distinguishes its clients by
+    /// another field than before is another template. When all numbers are used up, a new template has none, and its
+    /// frames are dropped.
     pub fn number(&mut self, entries: &[Classified]) {
         for clients in entries.iter().filter_map(|entry| entry.clients.as_ref()) {
             let last = self.templates.last_key_value();
@@ -44,7 +45,7 @@ impl Templates {
         self.numbers.get(template).copied()
     }
 
-    /// The name of the template of that number, and the field that tells its clients apart.
+    /// Returns the name of the template of that number, and the field that distinguishes its clients.
     pub fn template_of(&self, number: u32) -> Option<(String, ClientBy)> {
         self.templates.get(&number).cloned()
     }

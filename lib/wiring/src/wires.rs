@@ -44,7 +44,7 @@ pub struct Wires {
     /// Destinations of the plan in progress. An instance is given the doorbells of its future peers when it starts.
     planned: BTreeMap<PortRef, Destination>,
     templates: Templates,
-    /// By uplink whose NIC classifies: what it was told last.
+    /// By uplink whose NIC classifies: the entries that the NIC was given last.
     steered: BTreeMap<String, Vec<Entry>>,
 }
 
@@ -174,7 +174,7 @@ impl Wires {
         match make(self, &mut change) {
             Ok(()) => Ok(change),
             Err(why) => {
-                // The data plane was not told anything.
+                // The data plane has had no order yet.
                 let _as_it_is = self.undo(ports, change);
                 Err(why)
             }

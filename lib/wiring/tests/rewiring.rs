@@ -119,7 +119,7 @@ fn frames_are_led_past_instances_and_to_them_again() {
     }
 }
 
-/// Catches: a receiver that nobody wakes, as its frames come from a sender that has not its doorbell.
+/// Catches: a receiver that is never woken, as its frames come from a sender that has not its doorbell.
 #[test]
 fn a_receiver_is_woken_by_whoever_sends_there() {
     let (mut plane, mut wires) = chain();
@@ -369,7 +369,7 @@ fn a_change_that_fails_leaves_no_trace() {
     let senders = wires.senders_of(&port("b.in")).map(|senders| senders.len());
     assert_eq!(senders, Some(1));
     assert!(wires.senders_of(&port("c.in")).is_none());
-    // Connecting once more tells the same as is there.
+    // Connecting once more gives the orders that are in force already.
     let change = wires.connect(&plane, &port("lan"), Some(&to("a.in")));
     bring_about(&mut plane, change);
     assert_eq!(path(&plane, "lan"), ["a.in", "b.in", "wan"]);
@@ -401,7 +401,7 @@ fn an_instance_that_goes_on_is_never_bypassed() {
     bring_about(&mut plane, change);
     assert_eq!(path(&plane, "lan")[0], "a.in", "the next change mends it");
 
-    // A sender that is not there any more holds up nobody else.
+    // A sender that is gone holds up no other sender.
     begin(&mut plane, &mut wires, "a");
     let removed = plane.numbers.remove(&port("b.in"));
     end(&mut plane, &mut wires, "a");

@@ -1,5 +1,6 @@
-//! What the batch of the functions does to the sharing (R3; R5, figure 11): two flows, one twenty times as dear. Functions
-//! that give the CPU away after a batch share packets alike, until a batch lasts longer than the kernel's quantum.
+//! Effect of the functions' batch on the sharing (R3; R5, figure 11): two flows, one twenty times as expensive.
+//! Functions that yield the CPU after a batch share packets alike, until a batch lasts longer than the kernel's
+//! quantum.
 
 use super::discipline::{CPU_FAIR, RED4_MQ, RED4_MQ_TURNS, TURNS, self_tuning};
 use super::scene::Scene;

@@ -17,17 +17,17 @@ pub struct Discipline {
     pub name: &'static str,
     /// In figures.
     pub id: &'static str,
-    /// One ring for all, or one for each function.
+    /// True: a single ring for all functions; false: a ring for each function.
     has_one_ring: bool,
     service: Service,
-    /// Whether it signals before a ring is full, and then by cost or alike for all.
+    /// Signals before a ring is full: by cost if true, alike for all if false. `None`: no such signals.
     signals_by_cost: Option<bool>,
 }
 
 /// Batch by batch, whatever it takes.
 const BATCHES: Service = Service::Turns { quantum_ns: None };
 
-/// One ring for all, which drops when it is full.
+/// A single ring for all, which drops when it is full.
 pub const DROP_TAIL: Discipline = Discipline {
     name: "drop-tail",
     id: "drop_tail",
@@ -44,7 +44,7 @@ pub const PACKET_FAIR: Discipline = Discipline {
     ..DROP_TAIL
 };
 
-/// The same, but the kernel takes the CPU away after a quantum.
+/// `DROP_TAIL` with a ring for each function, but the kernel takes the CPU away after a quantum.
 pub const TURNS: Discipline = Discipline {
     name: "turns",
     id: "turns",
@@ -64,7 +64,7 @@ pub const CPU_FAIR: Discipline = Discipline {
     ..PACKET_FAIR
 };
 
-/// One ring for all, signals alike for all.
+/// A single ring for all, signals alike for all.
 pub const RED: Discipline = Discipline {
     name: "RED",
     id: "red",
@@ -80,7 +80,7 @@ pub const RED_MQ: Discipline = Discipline {
     ..CPU_FAIR
 };
 
-/// One ring for all, signals by cost.
+/// A single ring for all, signals by cost.
 pub const RED4: Discipline = Discipline {
     name: "RED_4",
     id: "red4",
@@ -96,7 +96,7 @@ pub const RED4_MQ: Discipline = Discipline {
     ..CPU_FAIR
 };
 
-/// The same on rings that are served batch by batch.
+/// RED_4 on rings that are served batch by batch.
 pub const RED4_MQ_PACKET_FAIR: Discipline = Discipline {
     name: "RED_4 MQ, packet-fair",
     id: "red4mq_packet_fair",
@@ -104,7 +104,7 @@ pub const RED4_MQ_PACKET_FAIR: Discipline = Discipline {
     ..RED4_MQ
 };
 
-/// The same with the kernel's quantum.
+/// RED_4 on rings that are served with the kernel's quantum.
 pub const RED4_MQ_TURNS: Discipline = Discipline {
     name: "RED_4 MQ, turns",
     id: "red4mq_turns",

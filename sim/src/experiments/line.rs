@@ -1,9 +1,9 @@
 //! A line of n cores (R5, figures 8 and 10): n short flows, one per core, and a multipath flow with a path along the
-//! whole line and a plain path of its own (a core of the same speed, which nobody else uses).
+//! whole line and a plain path of its own (a core of the same speed, which no other flow uses).
 //!
 //! The optimum: proportionally fair is the multipath flow on its plain path only, and each short flow with a core of
-//! its own, n + 1 cores' worth in all (`optimum::line_total`). What the multipath flow takes of the line it takes n
-//! times. Fair queueing gives it half of every core, whatever its signals say.
+//! its own, n + 1 cores' worth in all (`optimum::line_total`). Each packet of the multipath flow on the line costs
+//! the line n times. Fair queueing gives the multipath flow half of every core, whatever its signals say.
 
 use super::discipline::{CPU_FAIR, DROP_TAIL, Discipline, RED4, RED4_MQ, self_tuning};
 use super::scene::Scene;
@@ -102,7 +102,7 @@ impl Case {
         scene.plan(stations, senders, seed)
     }
 
-    /// What all flows together got, in packets that a core could forward alone.
+    /// The throughput of all flows together, in packets that a core could forward alone.
     fn total(&self, outcome: &Outcome) -> f64 {
         let rates = (0..=self.cores).map(|connection| outcome.rate(connection));
         rates.sum::<f64>() * COST_NS as f64 / 1e9

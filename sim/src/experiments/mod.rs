@@ -13,9 +13,9 @@ use crate::report::Report;
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it simulates, in a line.
+    /// The summary, in a line.
     pub summary: &'static str,
     /// Simulates, and hands in tables, figures and plots.
     pub run: fn(&mut Report) -> anyhow::Result<()>,

@@ -1,4 +1,4 @@
-//! What the experiments have in common: senders, routes, and for how long.
+//! Common parts of the experiments: senders, routes, and durations.
 
 use crate::network::Class;
 use crate::plan::{Connection, Hop, Node, Plan, Route, SECOND_NS};
@@ -13,10 +13,10 @@ const WARM_UP_QUICK: u64 = 4;
 /// Senders begin within so many round trips.
 const START_ROUNDS: u64 = 20;
 
-/// What is the same in all cases of an experiment.
+/// The parts that all cases of an experiment share.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// What is asked for.
+    /// The requested settings.
     pub settings: Settings,
     warm_up_ns: u64,
     measured_ns: u64,

@@ -1,5 +1,5 @@
-//! Thresholds set by hand against signals that tune themselves: the same RED_4 MQ, two flows or many, of costs 1:4, over
-//! short and long round trips. What fits one load starves or floods another.
+//! Thresholds set by hand against signals that tune themselves: the same RED_4 MQ, two flows or many, of costs 1:4,
+//! over short and long round trips. Thresholds that fit one load starve or flood another.
 
 use super::discipline::{RED4_MQ, self_tuning, thresholds};
 use super::scene::Scene;

@@ -1,12 +1,12 @@
-//! Whose turn it is at a core.
+//! The order in which functions are served at a core.
 
 /// How the rings of a core take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// One after the other. A turn ends with the batch, as of processes that give the CPU away after each
-    /// (`sched_yield`, or sleep), or when it has taken longer than the quantum, as of processes that the
-    /// kernel takes it from. Batches below the quantum: packet-fair; above: fair in CPU time; one
-    /// below and one above: neither (R3). Without a quantum always packet-fair.
+    /// The functions take turns. A turn ends with the batch, as of processes that yield the CPU after each batch
+    /// (`sched_yield`, or sleep), or when it has taken longer than the quantum, as of processes that the kernel
+    /// preempts. Batches below the quantum: packet-fair; above: fair in CPU time; one below and one above: neither
+    /// (R3). Without a quantum always packet-fair.
     Turns {
         /// The longest turn, nanoseconds.
         quantum_ns: Option<u64>,
@@ -20,7 +20,7 @@ pub enum Service {
     },
 }
 
-/// Who had which turn.
+/// The scheduler, which records each function's turns.
 #[derive(Clone, Debug)]
 pub(super) struct Scheduler {
     service: Service,

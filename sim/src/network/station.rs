@@ -15,12 +15,12 @@ pub struct Class {
     pub cost_ns: u64,
 }
 
-/// What became of the packets of a class.
+/// Counters of the packets of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// They came.
+    /// Packets that arrived.
     pub arrived: u64,
-    /// They went on.
+    /// Packets that were served.
     pub served: u64,
     /// Time spent on them, nanoseconds.
     pub used_ns: u64,
@@ -33,7 +33,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What was added since `before`.
+    /// Returns the counts since `before`.
     pub fn since(&self, before: &Counts) -> Counts {
         Counts {
             arrived: self.arrived - before.arrived,
@@ -46,12 +46,12 @@ impl Counts {
     }
 }
 
-/// What becomes of a packet that arrives.
+/// The treatment of a packet that arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// It waits.
+    /// The packet waits.
     Queued,
-    /// It is gone.
+    /// The packet is dropped.
     Dropped,
 }
 

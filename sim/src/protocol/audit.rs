@@ -1,4 +1,4 @@
-//! What must hold, whatever the actors do and whoever is preempted where.
+//! Conditions that must hold, whatever the actors do and wherever they are preempted.
 
 use super::memory::{DROPS, Destination, Memory, Port};
 use super::transmit::drop;
@@ -77,12 +77,12 @@ impl Audit {
         }
     }
 
-    /// Something does not hold: the first such is kept.
+    /// Notes a violated condition: the first violation is kept.
     pub fn violated(&self, what: String) {
         self.violation.borrow_mut().get_or_insert(what);
     }
 
-    /// What did not hold first.
+    /// Returns the first violation.
     pub fn violation(&self) -> Option<String> {
         self.violation.borrow().clone()
     }

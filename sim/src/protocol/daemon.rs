@@ -19,7 +19,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Daemon {
     m: Rc<Memory>,
-    /// Threads that deposit frames; -1: one waits until nobody does. As the lock in `lib/switch`.
+    /// Threads that deposit frames; -1: a thread waits until no thread deposits. As the lock in `lib/switch`.
     depositing: Cell<i32>,
     /// Ports that have left a switch; all, if another daemon ran before.
     left: RefCell<(bool, BTreeSet<u32>)>,
@@ -371,13 +371,13 @@ impl Daemon {
             store(&instance.ring.ring().rx[index as usize], desc).await;
             left.slots -= 1;
             self.m.audit.deposited();
-            // A daemon that is killed here has not counted a frame that arrives: nobody can know.
+            // A daemon that is killed here has not counted a frame that arrives: no party can know it.
             port.rx_frames.set(port.rx_frames.get() + 1);
             port.rx_bytes.set(port.rx_bytes.get() + frame.len() as u64);
         }
     }
 
-    /// What is reserved and not published now: index, sequence, and the descriptor as it is.
+    /// Returns the descriptors that are reserved and not published now: index, sequence, and the descriptor as it is.
     async fn gaps(&self, number: u32, ring: &Ring) -> Vec<(usize, u32, u64)> {
         let port = self.port(number);
         let slots = port.mask.get() + 1;
@@ -503,7 +503,7 @@ fn used(reserved: u32, head: u32, slots: u32) -> u32 {
     reserved.wrapping_sub(head).min(slots)
 }
 
-/// What a daemon has reserved and not yet published. Dropped with it where it is killed.
+/// Slots that a daemon has reserved and not yet published. Dropped with the daemon where it is killed.
 struct Orphans<'m> {
     m: &'m Memory,
     slots: u64,

@@ -189,7 +189,7 @@ pub(super) async fn publish(m: &Memory, lead: Destination, to: &Target, position
     if len & 0xffff != 0 {
         m.audit.published(lead, to.id);
         if Rc::ptr_eq(&to.ring, &m.placeholder.0) {
-            // It goes with the port.
+            // The frame goes with the port.
             m.audit.unread(to.id, 1);
         }
     }

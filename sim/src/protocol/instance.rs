@@ -10,7 +10,7 @@ use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What an instance is made of.
+/// The memory and the ports of an instance.
 #[derive(Clone, Debug)]
 pub struct Instance {
     /// The port's number, and its pool's.
@@ -21,12 +21,12 @@ pub struct Instance {
     pub slots: u32,
     /// Rings.
     pub ring: Rc<RingFile>,
-    /// Its pool, or its group's.
+    /// The instance's pool, or its group's.
     pub pool: Rc<Pool>,
 }
 
 impl Instance {
-    /// Makes an instance's memory. One of a group has its slots in `shared`.
+    /// Makes an instance's memory. A member of a group has its slots in `shared`.
     pub fn create(number: u32, slots: u32, (group, shared): (u32, Option<&Rc<Pool>>)) -> Self {
         Instance {
             number,
@@ -51,9 +51,9 @@ impl Instance {
             ports: 1,
             pool_fd: -1,
             pool_slots: self.pool.slots(),
-            bell_fd: -1,
-            kernel_bell_fd: -1,
-            io_bell_fd: -1,
+            doorbell_fd: -1,
+            kernel_doorbell_fd: -1,
+            io_doorbell_fd: -1,
         };
         use std::os::fd::AsFd;
         let pool = MappedPool::of(&head, memory_file(0).as_fd()).expect("a pool can be mapped");
@@ -67,7 +67,7 @@ impl Instance {
                 queues: 1,
                 socket_fd: -1,
                 ring_fd: -1,
-                peer_bell_fd: -1,
+                peer_doorbell_fd: -1,
                 ring_slots: self.slots,
                 rx_base: 0,
                 tx_base: self.slots,
@@ -76,8 +76,8 @@ impl Instance {
             let fds = PortFds {
                 socket: File::open("/dev/null").expect("it is there").into(),
                 ring: self.ring.fd().try_clone_to_owned().expect("a descriptor"),
-                peer_bell: None,
-                io_bell: None,
+                peer_doorbell: None,
+                io_doorbell: None,
             };
             Attached::port(&entry, fds, Arc::clone(&pool)).expect("rings can be mapped")
         })

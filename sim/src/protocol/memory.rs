@@ -1,4 +1,5 @@
-//! What the actors share: the program's maps (`bpf/switch/switch_maps.h`), and the rings and pools of instances.
+//! Memory that the actors share: the program's maps (`bpf/switch/switch_maps.h`), and the rings and pools of
+//! instances.
 
 use super::audit::Audit;
 use super::mutation::Mutation;
@@ -66,7 +67,7 @@ pub struct Port {
 
 /// A word that others write.
 pub trait Word {
-    /// What it holds.
+    /// The type of the value.
     type Value: Copy + PartialEq;
     /// Reads it.
     fn get(&self) -> Self::Value;
@@ -169,7 +170,7 @@ pub(crate) fn memory_file(len: usize) -> OwnedFd {
     fd
 }
 
-/// What lies in the slots. The real pool of an instance is mapped, and never touched.
+/// The content of the slots. The real pool of an instance is mapped, and never touched.
 #[derive(Debug)]
 pub struct Pool(Vec<RefCell<Vec<u8>>>);
 
@@ -222,7 +223,7 @@ pub struct Memory {
     pub pools: RefCell<Vec<Rc<Pool>>>,
     pub switches: Vec<RefCell<Vec<u32>>>,
     pub fdb: RefCell<BTreeMap<(u32, u64), Rc<Entry>>>,
-    /// Whose each slot of a group's pool is, by group.
+    /// The owner of each slot of a group's pool, by group.
     pub owners: Vec<Vec<Cell<u32>>>,
     /// Calls under way that the kernel's grace periods wait for.
     readers: RefCell<BTreeSet<u64>>,
@@ -277,7 +278,7 @@ impl Memory {
         reader
     }
 
-    /// That call is over.
+    /// Notes that the call is over.
     pub fn leave(&self, reader: u64) {
         self.readers.borrow_mut().remove(&reader);
     }

@@ -1,14 +1,14 @@
 //! A model of the switch's protocol, in which a seed decides who takes the next step (docs/internals/model.md).
 //!
-//! Senders, receivers, an I/O thread and the daemon are actors: async functions in which each access to memory that others
-//! write is a point at which anybody else may run. The rings and what instances do with them are the real code
-//! (`nfluid_ring`); the switch's program and the daemon's side are written down here as they are in `bpf/switch` and
-//! `lib/switch`, function by function, so that both can be read side by side. The program's side is compared with the real
-//! one by `tests/tests/guest_model.rs`.
+//! Senders, receivers, an I/O thread and the daemon are actors: async functions in which each access to memory that
+//! others write is a point at which any other actor may run. The rings and the instances' use of them are the real
+//! code (`nfluid_ring`); the switch's program and the daemon's side are written down here as they are in `bpf/switch`
+//! and `lib/switch`, function by function, so that both can be read side by side. `tests/tests/guest_model.rs`
+//! compares the program's side with the real one.
 //!
 //! - [`schedule`]: who takes the next step. [`memory`]: what they share.
 //! - [`deliver`], [`fdb`], [`transmit`]: the program. [`daemon`]: the platform's side of it.
-//! - [`instance`], [`storm`]: what everybody does in a run. [`audit`]: what must hold whatever they do.
+//! - [`instance`], [`storm`]: the actors' work in a run. [`audit`]: the conditions that must hold whatever they do.
 //! - [`mutation`]: defects that a run can be given, to see that it finds them.
 //!
 //! Accesses are sequentially consistent: what weaker orders allow is loom's subject (`lib/ring/tests`). Not modelled are
@@ -18,6 +18,8 @@ pub mod audit;
 pub mod daemon;
 pub mod deliver;
 pub mod fdb;
+mod flood;
+mod frame;
 pub mod instance;
 pub mod memory;
 pub mod mutation;

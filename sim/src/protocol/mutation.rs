@@ -7,7 +7,8 @@ pub enum Mutation {
     CopyRunReturns,
     /// The kind and the number of a port's destination are two words.
     WayInTwoWords,
-    /// An address counts whatever became of its port since, and nobody looks at delivery whether the port is on the switch.
+    /// An address counts whatever became of its port since, and delivery does not check whether the port is on the
+    /// switch.
     NoMembershipCheck,
     /// An address counts whatever became of its port since.
     EntryWithoutGeneration,
@@ -27,7 +28,7 @@ pub enum Mutation {
     MoveDoesNotWait,
     /// A call looks whether its port is up before a daemon that takes the port down can see the call, and not again.
     CallSeenLate,
-    /// A call does not tell the sender how far it has come when the port went down meanwhile.
+    /// A call does not report to the sender how far it has come when the port went down meanwhile.
     TailNotWritten,
     /// A port that leaves a switch leads nowhere before it is off the switch: a daemon that is killed in between never takes it
     /// off.

@@ -1,4 +1,5 @@
-//! Who takes the next step. A step is what an actor does from one access to shared memory to the next.
+//! Choice of the actor that takes the next step. A step is the work of an actor from one access to shared memory to
+//! the next.
 
 use crate::random::Random;
 use std::cell::RefCell;
@@ -7,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// Ends a step: anybody may run before the next one.
+/// Ends a step: any actor may run before the next step.
 pub fn step() -> Step {
     Step { is_over: false }
 }
@@ -30,7 +31,7 @@ impl Future for Step {
     }
 }
 
-/// Runs what has nobody beside it.
+/// Runs an actor that has no other actor beside it.
 pub fn alone<T>(actor: impl Future<Output = T>) -> T {
     let mut actor = pin!(actor);
     let mut context = Context::from_waker(Waker::noop());
@@ -43,7 +44,7 @@ pub fn alone<T>(actor: impl Future<Output = T>) -> T {
 
 type Actor = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What actors ask of the schedule.
+/// Requests of actors to the schedule.
 #[derive(Default)]
 struct Asked {
     begun: Vec<(u32, Actor)>,
@@ -65,7 +66,7 @@ impl Spawner {
         number
     }
 
-    /// Kills an actor where it is. Nothing happens if it has ended.
+    /// Kills an actor where it is. A call for an actor that has ended does nothing.
     pub fn kill(&self, number: u32) {
         self.0.borrow_mut().killed.push(number);
     }
@@ -83,11 +84,11 @@ struct Waiting {
 pub struct Ran {
     /// Steps, all actors together.
     pub steps: u64,
-    /// Every actor has ended. Else the steps were used up, or somebody asked for the end.
+    /// True if every actor has ended. Else the steps were used up, or an actor asked for the end.
     pub is_over: bool,
 }
 
-/// One actor in so many that are chosen is then starved.
+/// An actor in so many that are chosen is then starved.
 const STARVED_ONE_IN: u64 = 256;
 /// An actor is starved for less than two to the power of this steps.
 const STARVED_LOG: u64 = 14;
@@ -135,7 +136,7 @@ fn below_power(random: &mut Random, log: u64) -> u64 {
     random.below(1 << power)
 }
 
-/// Those who have begun, without those who were killed.
+/// Takes the actors that have begun, without the killed ones.
 fn take_in(spawner: &Spawner, actors: &mut Vec<Waiting>) {
     let mut asked = spawner.0.borrow_mut();
     let begun = std::mem::take(&mut asked.begun);
@@ -151,7 +152,8 @@ fn take_in(spawner: &Spawner, actors: &mut Vec<Waiting>) {
     }
 }
 
-/// One that is not starved, by chance; if all are, the one that is so for the shortest time.
+/// Chooses an actor that is not starved, by chance; if all are starved, the actor that is starved for the shortest
+/// time.
 fn choose(actors: &[Waiting], random: &mut Random, steps: u64) -> usize {
     let first = random.below(actors.len() as u64) as usize;
     let all = (first..actors.len()).chain(0..first);

@@ -1,6 +1,8 @@
 //! A run: instances send and receive, an I/O thread makes the calls of some, and the daemon changes everything meanwhile,
 //! and is killed and started again.
 
+mod checks;
+
 use super::audit::{STAMPED_LEN, stamp};
 use super::daemon::{Daemon, Spec, unread};
 use super::deliver::{DEST_SWITCH, WAY_KIND_SHIFT};
@@ -30,12 +32,12 @@ const ADDRESSES: u8 = 4;
 /// More steps than a run has that comes to its end.
 const STEPS_MAX: u64 = 20_000_000;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Accesses to shared memory, each of which was a point of preemption.
     pub steps: u64,
-    /// What did not hold.
+    /// The violated condition.
     pub violation: Option<String>,
 }
 
@@ -53,17 +55,17 @@ pub fn storm(seed: u64, mutation: Option<Mutation>) -> Outcome {
     Outcome { steps, violation }
 }
 
-/// What is being done with a place; the daemon's record, which outlives the daemon.
+/// The present change of a place; the daemon's record, which outlives the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Record {
     Runs,
-    /// Its instance goes, and another comes.
+    /// The instance goes, and another comes.
     Changes,
-    /// Its instance is started again.
+    /// The instance is started again.
     Restarts,
 }
 
-/// What an instance's threads are to do.
+/// The order to an instance's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     GoOn,
@@ -84,7 +86,7 @@ struct Process {
 #[derive(Debug)]
 struct Place {
     instance: RefCell<Instance>,
-    /// Tells instances apart.
+    /// Numbers by which instances are distinguished.
     serial: Cell<u32>,
     process: RefCell<Rc<Process>>,
     record: Cell<Record>,
@@ -227,7 +229,7 @@ impl Storm {
         self.end(&daemon).await;
     }
 
-    /// What a daemon does that begins: others may have been killed in the middle of everything.
+    /// Starts a daemon: another daemon may have been killed in the middle of any operation.
     async fn take_over(self: &Rc<Self>, daemon: &Daemon, number: u32) {
         let place = self.place(number);
         match place.record.get() {
@@ -341,7 +343,7 @@ impl Storm {
         self.m
             .audit
             .unread(number, unread(&gone, reserved, place.taken.get()));
-        // Whoever is killed from here on has nothing left to count.
+        // An actor that is killed from here on has nothing left to count.
         *place.instance.borrow_mut() = instance(number, &self.group_pool);
         place.taken.set(0);
         let is_learner = number < FIRST_MEMBER;
@@ -416,7 +418,7 @@ impl Storm {
             let taken = port.take_slot();
             place.taken.set(port.taken());
             if let Some(taken) = taken {
-                // What arrives is received, whatever becomes of the process now.
+                // An arrived frame is received, whatever becomes of the process now.
                 self.m.audit.received(
                     (number, serial),
                     &pool.read(taken.slot, usize::from(taken.len)),
@@ -513,147 +515,6 @@ impl Storm {
             }
         }
         self.io_threads.set(0);
-    }
-
-    /// Everybody comes to an end, and it is looked whether all is as it should be.
-    async fn end(self: &Rc<Self>, daemon: &Daemon) {
-        self.is_over.set(true);
-        for place in &self.places {
-            while place.process.borrow().senders.get() > 0 || place.is_fed.get() {
-                step().await;
-            }
-        }
-        self.io_is_over.set(true);
-        while self.io_threads.get() > 0 {
-            step().await;
-        }
-        for number in self.numbers().chain(self.numbers()).chain(self.numbers()) {
-            daemon.heal(number).await;
-        }
-        for number in self.numbers() {
-            let place = self.place(number);
-            // Longer than an actor is starved.
-            let mut patience = 100_000;
-            while place.taken.get() != self.m.port(number).rx_reserved.get() as u32 && patience > 0
-            {
-                patience -= 1;
-                step().await;
-            }
-            if patience == 0 {
-                self.m
-                    .audit
-                    .violated(format!("port {number} waits for ever: {}", self.waits()));
-            }
-            self.stop(number, Order::Leave).await;
-        }
-        self.m.audit.balance(&self.m);
-        self.look_at_addresses();
-        self.look_at_slots();
-        self.probe(daemon).await;
-    }
-
-    /// What counts in the FDB was learned from who is there now, on the switch on which it is.
-    fn look_at_addresses(&self) {
-        for ((switch, address), entry) in self.m.fdb.borrow().iter() {
-            let owner = entry.owner.get();
-            let number = owner as u32;
-            let is_there = self.place(number).wants.get() == Destination::Switch(*switch);
-            let bytes = address.to_le_bytes();
-            let serial = u32::from(u16::from_le_bytes([bytes[2], bytes[3]]));
-            let is_its = bytes[1] != 9 || serial == self.place(number).serial.get();
-            if alone(counts(&self.m, owner)) && !(is_there && is_its) {
-                self.m.audit.violated(format!(
-                    "switch {switch} has {bytes:?} on port {number}, where it is not"
-                ));
-            }
-        }
-        for (switch, members) in (0..).zip(&self.m.switches) {
-            let is_there =
-                |number: &u32| self.place(*number).wants.get() == Destination::Switch(switch);
-            if !members.borrow().iter().all(is_there) {
-                self.m.audit.violated(format!(
-                    "switch {switch} has {members:?}, not all of which are there"
-                ));
-            }
-        }
-    }
-
-    /// Each member has as many slots as it was given.
-    fn look_at_slots(&self) {
-        for number in FIRST_MEMBER..PLACES {
-            let owned = self.place(number).instance.borrow().owned(&self.m).len();
-            if owned != 2 * SLOTS as usize {
-                self.m
-                    .audit
-                    .violated(format!("member {number} has {owned} slots"));
-            }
-        }
-    }
-
-    /// Everybody who is on a switch reaches all others there.
-    async fn probe(&self, daemon: &Daemon) {
-        for number in FIRST_MEMBER..PLACES {
-            // Whoever attaches to a member is told which slots it has.
-            let (instance, taken) = (
-                self.place(number).instance.borrow().clone(),
-                self.place(number).taken.get(),
-            );
-            daemon.reclaim(&instance, taken).await;
-            daemon.set_up(number, true).await;
-        }
-        let mut ports: Vec<_> = self
-            .places
-            .iter()
-            .map(|place| place.instance.borrow().attach())
-            .collect();
-        for (from, to) in self
-            .numbers()
-            .flat_map(|from| self.numbers().map(move |to| (from, to)))
-        {
-            let (place, wants) = (self.place(from), self.place(to).wants.get());
-            let is_switch = self.m.port(from).way.get() >> WAY_KIND_SHIFT & 0xff == DEST_SWITCH;
-            if from == to || !is_switch || place.wants.get() != wants {
-                continue;
-            }
-            let [_, sender] = &mut ports[from as usize];
-            let slot = sender.next_tx_slot().expect("nothing is queued");
-            let sent = frame(mac_of(to), mac_of(from), place.serial.get(), self.next());
-            place.instance.borrow().pool.write(slot, &sent);
-            sender.send(|_| STAMPED_LEN);
-            let head = &sender.raw_ring().sender.tx_head;
-            head.set(head.get().wrapping_add(1));
-            let sent_to = hyperio(&self.m, from, Caller::Instance { keeps: false }).await;
-            sender.collect();
-            let [receiver, _] = &mut ports[to as usize];
-            let arrived = receiver.take_slot();
-            receiver.release();
-            let pool = Rc::clone(&self.place(to).instance.borrow().pool);
-            let arrived = arrived.map(|it| pool.read(it.slot, usize::from(it.len)));
-            if sent_to.is_err() || arrived.as_ref() != Some(&sent) {
-                self.m.audit.violated(format!(
-                    "port {from} does not reach port {to}: {sent_to:?}, {arrived:?}"
-                ));
-            }
-        }
-    }
-
-    /// For who looks why a run does not end.
-    fn waits(&self) -> String {
-        let of = |number: u32| {
-            let (port, place) = (self.m.port(number), self.place(number));
-            let process = place.process.borrow();
-            format!(
-                "{number}: {:?}, {:?}, taken {}, reserved {}, busy {}, senders {}, receivers {}; ",
-                place.record.get(),
-                place.wants.get(),
-                place.taken.get(),
-                port.rx_reserved.get(),
-                port.busy.get(),
-                process.senders.get(),
-                process.receivers.get(),
-            )
-        };
-        self.numbers().map(of).collect()
     }
 }
 

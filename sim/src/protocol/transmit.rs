@@ -1,4 +1,4 @@
-//! `bpf/switch/transmit.h`, `run.h`, `call.h`, `exchange.h` and the header of `frame.h`.
+//! `bpf/switch/transmit.h` without flooding, `run.h`, `call.h` and `exchange.h`.
 
 use super::deliver::{
     Cursor, DEST_LINK, DEST_SWITCH, Reservation, Slot, Target, count_drop, cursor_block,
@@ -7,12 +7,16 @@ use super::deliver::{
     way_dest, way_kind,
 };
 use super::fdb::{MAC_GROUP, fdb_find, fdb_learn};
+use super::flood::flood_frame;
+use super::frame::{
+    HEADER, Header, MAC_RESERVED, MAC_RESERVED_MASK, TAG_END, len_of, length_ok, slot_of,
+};
 use super::memory::{
     Destination, Memory, PORT_LEARN, PORT_PINNED, PORT_UP, Port, add, load, store, swap,
 };
 use super::mutation::Mutation;
 use super::schedule::step;
-use nfluid_ring::layout::{BLOCK_SLOTS, FRAME_MAX, FRAME_MIN};
+use nfluid_ring::layout::BLOCK_SLOTS;
 use std::cell::Cell;
 
 /// Numbers of `enum nfl_drop`.
@@ -33,14 +37,7 @@ pub(super) mod drop {
 
 const CALL_FRAMES: u32 = 256;
 const RUN_FRAMES: u32 = 64;
-const CALL_COPIES: u32 = 4096;
 const OWNER_MOVING: u32 = u32::MAX;
-const MAC_MASK: u64 = 0xffff_ffff_ffff;
-const MAC_RESERVED: u64 = 0x00c2_8001;
-const MAC_RESERVED_MASK: u64 = 0xf0ff_ffff_ffff;
-const TAG_END: usize = 18;
-const HEADER: usize = 16;
-
 /// The error of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
@@ -50,7 +47,7 @@ pub enum CallError {
     Busy,
 }
 
-/// Who makes a call.
+/// The maker of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The instance; frames that a full link would drop stay in the ring if it `keeps` them.
@@ -75,70 +72,7 @@ pub async fn hyperio(m: &Memory, me: u32, caller: Caller) -> Result<(), CallErro
     result
 }
 
-#[derive(Clone, Copy)]
-struct Header {
-    w0: u64,
-    w1: u64,
-}
-
-impl Header {
-    async fn read(slot: &Slot) -> Self {
-        let bytes = slot.read(HEADER).await;
-        let word =
-            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let (w0, w1) = (word(0), word(8));
-        Header { w0, w1 }
-    }
-
-    fn over(self, frame: &mut [u8]) {
-        let bytes = [self.w0.to_le_bytes(), self.w1.to_le_bytes()].concat();
-        let len = frame.len().min(HEADER);
-        frame[..len].copy_from_slice(&bytes[..len]);
-    }
-
-    fn dst(self) -> u64 {
-        self.w0 & MAC_MASK
-    }
-
-    fn src(self) -> u64 {
-        self.w0 >> 48 | (self.w1 & 0xffff_ffff) << 16
-    }
-
-    fn is_tagged(self) -> bool {
-        matches!(self.w1 >> 32 & 0xffff, 0x0081 | 0xa888)
-    }
-
-    fn vlan(self) -> u64 {
-        let tci = (self.w1 >> 48) as u16;
-        if self.is_tagged() {
-            u64::from(tci.swap_bytes() & 0xfff)
-        } else {
-            0
-        }
-    }
-
-    fn dst_address(self) -> u64 {
-        self.dst() | self.vlan() << 48
-    }
-
-    fn src_address(self) -> u64 {
-        self.src() | self.vlan() << 48
-    }
-}
-
-fn length_ok(len: usize) -> bool {
-    (FRAME_MIN..=FRAME_MAX).contains(&len)
-}
-
-fn len_of(descriptor: u64) -> usize {
-    usize::from(descriptor as u16)
-}
-
-fn slot_of(descriptor: u64) -> u32 {
-    (descriptor >> 32) as u32
-}
-
-async fn source_ok(m: &Memory, from: &Target, header: Header) -> bool {
+pub(super) async fn source_ok(m: &Memory, from: &Target, header: Header) -> bool {
     let (port, source) = (from.port(m), header.src_address());
     let flags = load(&port.flags).await;
     if flags & PORT_PINNED != 0 && header.src() != port.mac.get() {
@@ -157,18 +91,16 @@ async fn source_ok(m: &Memory, from: &Target, header: Header) -> bool {
     true
 }
 
-/// The sender's own counters: nobody else writes them.
-fn entered(word: &Cell<u64>, more: usize) {
+/// The sender's own counters: no other actor writes them.
+pub(super) fn entered(word: &Cell<u64>, more: usize) {
     word.set(word.get() + more as u64);
 }
 
-async fn drop_frames(port: &Port, reason: usize, frames: u32) {
+pub(super) async fn drop_frames(port: &Port, reason: usize, frames: u32) {
     count_drop(port, reason, frames).await;
     entered(&port.tx_frames, frames as usize);
 }
 
-/// `copy_one`'s checks and `frame_checked`: the frame and what is to be its header, or the reason against it. The
-/// descriptor's slot is looked up before the receiver's, as there.
 struct Run {
     from: Target,
     to: Target,
@@ -176,6 +108,8 @@ struct Run {
     address: Option<u64>,
 }
 
+/// `copy_one`'s checks and `frame_checked`: returns the frame and its header, or the reason against it. The
+/// descriptor's slot is looked up before the receiver's, as there.
 async fn frame_checked(
     m: &Memory,
     run: &mut Run,
@@ -200,7 +134,7 @@ async fn frame_checked(
     Ok((from, Some(header)))
 }
 
-async fn copy(from: &Slot, to: &Slot, len: usize, header: Option<Header>) {
+pub(super) async fn copy(from: &Slot, to: &Slot, len: usize, header: Option<Header>) {
     let mut bytes = from.read(len).await;
     to.write(&bytes).await;
     if let Some(header) = header {
@@ -209,8 +143,8 @@ async fn copy(from: &Slot, to: &Slot, len: usize, header: Option<Header>) {
     }
 }
 
-/// Nothing is copied into a slot of the group that is another member's, as long as members keep to the rules.
-fn look_at_room(m: &Memory, to: &Target, room: u32) {
+/// No frame is copied into a slot of the group that is another member's, as long as members keep to the rules.
+pub(super) fn look_at_room(m: &Memory, to: &Target, room: u32) {
     let port = to.port(m);
     let group = port.group.get();
     let is_in_group = m.pools.borrow()[port.pool.get() as usize].slots() as usize
@@ -411,102 +345,6 @@ async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
     entered(&from.port(m).tx_bytes, len);
     publish(m, part.lead, &to, rx, in_slot(room, len as u32)).await;
     delivered(m, &to, 1, len as u64).await;
-}
-
-async fn flood_copy(
-    m: &Memory,
-    (me, lead): (u32, Destination),
-    to: u32,
-    (position, len): (u32, usize),
-    header: Header,
-) {
-    let Some(from) = target_unless(m, Mutation::FloodCopyCountsNothing, me).await else {
-        return;
-    };
-    let found = target_find(m, to).await;
-    let is_here = match &found {
-        Some(to) => {
-            let way = port_way(m, from.port(m)).await;
-            m.has(Mutation::WayInTwoWords)
-                || m.has(Mutation::NoMembershipCheck)
-                || same_switch(way, port_way(m, to.port(m)).await)
-        }
-        None => false,
-    };
-    let Some(to) = found.filter(|_| is_here) else {
-        return count_drop(from.port(m), drop::PORT_DOWN, 1).await;
-    };
-    let first = match reserve(m, &to, 1).await {
-        Reservation::Done { first, .. } => first,
-        Reservation::Full => return count_drop(to.port(m), drop::RING_FULL, 1).await,
-        Reservation::Again => return count_drop(from.port(m), drop::CONTENDED, 1).await,
-    };
-    let room = rx_room(m, &to, first).await;
-    let descriptor = tx_descriptor(m, &from, position).await;
-    let slot = slot_buffer(m, from.port(m), slot_of(descriptor)).await;
-    let buffer = slot_buffer(m, to.port(m), room).await;
-    let (Some(slot), Some(buffer)) = (&slot, &buffer) else {
-        publish(m, lead, &to, first, in_slot(room, 0)).await;
-        let (port, reason) = match buffer {
-            Some(_) => (from.port(m), drop::CHANGED),
-            None => (to.port(m), drop::BAD_INDEX),
-        };
-        return count_drop(port, reason, 1).await;
-    };
-    look_at_room(m, &to, room);
-    copy(slot, buffer, len, Some(header)).await;
-    publish(m, lead, &to, first, in_slot(room, len as u32)).await;
-    delivered(m, &to, 1, len as u64).await;
-}
-
-async fn flood_frame(m: &Memory, me: u32, position: u32) {
-    let Some(from) = target_unless(m, Mutation::FloodCountsNothing, me).await else {
-        return;
-    };
-    let port = from.port(m);
-    let way = port_way(m, port).await;
-    let lead = m.audit.lead(me);
-    if way_kind(way) != DEST_SWITCH {
-        return drop_frames(port, drop::NO_ROUTE, 1).await;
-    }
-    let descriptor = tx_descriptor(m, &from, position).await;
-    let len = len_of(descriptor);
-    let slot = slot_buffer(m, port, slot_of(descriptor)).await;
-    let Some(slot) = slot.filter(|_| length_ok(len)) else {
-        return drop_frames(port, drop::CHANGED, 1).await;
-    };
-    let header = Header::read(&slot).await;
-    if !source_ok(m, &from, header).await {
-        return drop_frames(port, drop::FOREIGN_MAC, 1).await;
-    }
-    let Some(members) = m.switches.get(way_dest(way) as usize) else {
-        return drop_frames(port, drop::NO_ROUTE, 1).await;
-    };
-    let (mut member, mut copies) = (0, 0);
-    while port.copies.get() < CALL_COPIES {
-        step().await;
-        let Some(id) = members.borrow().get(member).copied() else {
-            break;
-        };
-        member += 1;
-        if id == me {
-            continue;
-        }
-        copies += 1;
-        port.copies.set(port.copies.get() + 1);
-        flood_copy(m, (me, lead), id, (position, len), header).await;
-    }
-    step().await;
-    if member < members.borrow().len() {
-        count_drop(port, drop::FLOOD_LIMIT, 1).await;
-        copies += 1;
-    } else if copies == 0 {
-        count_drop(port, drop::NO_ROUTE, 1).await;
-        copies += 1;
-    }
-    m.audit.flooded(copies);
-    entered(&port.tx_frames, copies);
-    entered(&port.tx_bytes, len * copies);
 }
 
 /// Where the frame at the head goes on a switch.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-/// A receiver of one subflow. It acknowledges every packet by the number of its transmission, with the
-/// mark it came with.
+/// A receiver of a subflow. The receiver acknowledges every packet by the number of its transmission, with the
+/// packet's mark.
 #[derive(Clone, Debug, Default)]
 pub struct Receiver {
     /// All before this have arrived.
     next: u64,
-    /// What arrived beyond a hole. The sender has at most a window in flight: it is bounded by that.
+    /// Packets that arrived beyond a hole. The sender has at most a window in flight, which bounds this set.
     early: BTreeSet<u64>,
     /// Packets that arrived for the first time.
     pub delivered: u64,

@@ -32,7 +32,7 @@ impl RoundTrip {
         });
     }
 
-    /// Nobody answered in time: wait twice as long.
+    /// Doubles the timeout, since no acknowledgement came in time.
     pub fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(BACKOFF_MAX);
     }

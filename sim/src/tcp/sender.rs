@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// RFC 5681, section 3.2, and RFC 9002, section 6.1.1: acknowledged younger ones that prove a loss.
 const YOUNGER: u64 = 3;
-/// Round trip that siblings are told before any was measured, seconds.
+/// Round trip that siblings see before any was measured, seconds.
 const ROUND_TRIP_S: f64 = 1.0;
 
 /// A sender that always has something to send, from [`Sender::start`] to [`Sender::stop`].
@@ -42,14 +42,14 @@ struct Sent {
 /// A packet to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmission {
-    /// Its own number.
+    /// The number of the transmission.
     pub number: u64,
     /// Which packet of the stream it carries.
     pub sequence: u64,
 }
 
 impl Sender {
-    /// One that has not begun.
+    /// A sender that has not begun.
     pub fn new(control: Control) -> Self {
         Sender {
             window: Window::new(control),
@@ -76,12 +76,12 @@ impl Sender {
         self.deadline_ns = None;
     }
 
-    /// Its window, packets.
+    /// Returns the window, packets.
     pub fn window(&self) -> f64 {
         self.window.size()
     }
 
-    /// What its siblings see of it.
+    /// Returns the values that siblings see.
     pub fn as_subflow(&self) -> Subflow {
         let round_trip_s = self.round_trip.smoothed_s().unwrap_or(ROUND_TRIP_S);
         self.window.as_subflow(round_trip_s)
@@ -124,7 +124,7 @@ impl Sender {
         own: usize,
     ) {
         let Some(sent) = self.take(number) else {
-            // It was given up by a timeout.
+            // The packet was given up by a timeout.
             return;
         };
         self.round_trip.sample(now_ns - sent.at_ns);
@@ -173,7 +173,7 @@ impl Sender {
         Some(sent)
     }
 
-    /// What is so much older than `acknowledged` that it is lost; returns the newest of it.
+    /// Finds the packets that are so much older than `acknowledged` that they are lost; returns the newest of them.
     fn find_lost(&mut self, acknowledged: u64) -> Option<u64> {
         let mut newest = None;
         while let Some(front) = self.outstanding.front() {

@@ -39,7 +39,7 @@ impl Window {
         self.size
     }
 
-    /// What its siblings see, with the round trip that is known.
+    /// Returns the values that siblings see, with the known round trip.
     pub fn as_subflow(&self, round_trip_s: f64) -> Subflow {
         Subflow {
             window: self.size,
@@ -70,7 +70,7 @@ impl Window {
         self.slow_start_until = self.size;
     }
 
-    /// Nobody answered.
+    /// Handles a timeout.
     pub fn timeout(&mut self) {
         self.signal();
         self.avoidance.restart();

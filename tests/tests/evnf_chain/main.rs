@@ -16,6 +16,7 @@ use nfluid_tests::harness::skip::is_root;
 
 const HOOKS: [Hook; 2] = [Hook::Xdp, Hook::Tc];
 
+// promise: 15.8
 #[test]
 fn what_a_member_lets_pass_goes_on_and_what_it_hands_up_does_not() {
     if !is_root("what_a_member_lets_pass_goes_on_and_what_it_hands_up_does_not") {
@@ -70,6 +71,7 @@ fn goes_on_and_is_handed_up(hook: Hook) {
     }
 }
 
+// promise: 15.9
 #[test]
 fn packets_of_a_flow_take_one_path_until_a_member_is_replaced() {
     if !is_root("packets_of_a_flow_take_one_path_until_a_member_is_replaced") {
@@ -118,6 +120,7 @@ fn packets_of_a_flow_take_one_path_until_a_member_is_replaced() {
     assert!(fixture.sent_to(SERVER) > 500, "the test says nothing");
 }
 
+// promise: 15.10
 #[test]
 fn what_cannot_be_a_chain_is_refused_by_name() {
     if !is_root("what_cannot_be_a_chain_is_refused_by_name") {

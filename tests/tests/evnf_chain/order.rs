@@ -76,6 +76,7 @@ impl Drop for End<'_> {
     }
 }
 
+// promise: 15.9
 #[test]
 fn nothing_overtakes_what_went_through_the_kernel() {
     if !is_root("nothing_overtakes_what_went_through_the_kernel") {

@@ -177,6 +177,7 @@ impl Way {
     }
 }
 
+// promise: 15.65
 #[test]
 fn nothing_overtakes_what_is_in_a_slow_path_whatever_the_interleaving() {
     if !is_root("nothing_overtakes_what_is_in_a_slow_path_whatever_the_interleaving") {
@@ -204,6 +205,7 @@ fn nothing_overtakes_what_is_in_a_slow_path_whatever_the_interleaving() {
     }
 }
 
+// promise: 15.65
 #[test]
 fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_else() {
     if !is_root("without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_else") {
@@ -258,6 +260,7 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
     assert_eq!(absent.expect("it is counted").1.packets, 3);
 }
 
+// promise: 15.66
 #[test]
 fn in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read() {
     if !is_root("in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read") {

@@ -37,6 +37,7 @@ fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+// promise: 15.61
 #[test]
 fn a_tag_beside_a_packet_is_seen_and_others_may_be_at_tc_too() {
     if !is_root("a_tag_beside_a_packet_is_seen_and_others_may_be_at_tc_too") {
@@ -70,6 +71,7 @@ fn a_tag_beside_a_packet_is_seen_and_others_may_be_at_tc_too() {
     assert_eq!(left(&firewalls[0], Exit::Drop), 1, "nobody is there");
 }
 
+// promise: 15.61
 #[test]
 fn who_is_sent_a_packet_at_tc_gets_it_directly_or_not() {
     if !is_root("who_is_sent_a_packet_at_tc_gets_it_directly_or_not") {
@@ -107,6 +109,7 @@ fn drops(traffic: Traffic) -> Firewall {
     Firewall::load(&[Stage { traffic, rules }], &[]).unwrap()
 }
 
+// promise: 15.63
 #[test]
 fn what_goes_out_is_decided_by_who_has_made_it() {
     if !is_root("what_goes_out_is_decided_by_who_has_made_it") {

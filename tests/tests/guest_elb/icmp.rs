@@ -7,7 +7,7 @@ use nfluid_wire::ip::IpProtocol;
 use std::net::IpAddr;
 
 const CLIENT: &str = "10.0.0.2:1000";
-/// Routers that tell of errors: on the way to clients, and to servers.
+/// Routers that report errors: on the way to clients, and to servers.
 const ROUTERS: [&str; 2] = ["198.51.100.7", "192.0.2.5"];
 const MTU: [u8; 4] = [0, 0, 5, 120];
 /// Behind Ethernet and IPv4.
@@ -51,7 +51,7 @@ fn written(frame: Frame<'_>, payload: &[u8]) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
-/// What a router on the way to the client says about a packet of the service, or of the server itself.
+/// An error of a router on the way to the client, about a packet of the service, or of the server itself.
 fn about_answer(of: &str) -> Told<'static> {
     Told {
         from: ip(ROUTERS[0]),
@@ -62,6 +62,7 @@ fn about_answer(of: &str) -> Told<'static> {
     }
 }
 
+// promise: 15.68
 #[test]
 fn an_icmp_error_goes_with_the_connection_that_it_is_about() {
     if !is_root("an_icmp_error_goes_with_the_connection_that_it_is_about") {
@@ -93,7 +94,7 @@ fn goes_with_its_connection(fixture: &mut Fixture, hook: Hook) {
             let (action, packet) = fixture.pass(&of(SERVICE).arriving(0));
             assert_eq!(action, Action::Send, "{hook:?} {kind:?} {bytes}");
             assert_eq!(packet, of(server).leaving(1), "{hook:?} {kind:?} {bytes}");
-            // The other way: who tells is as hidden as the server is.
+            // The other direction: the reporting router is as hidden as the server is.
             let back = |from, to| Told {
                 from: ip(from),
                 to: at(CLIENT).ip(),
@@ -124,13 +125,14 @@ fn goes_with_its_connection(fixture: &mut Fixture, hook: Hook) {
 fn begins_no_connection(fixture: &mut Fixture, hook: Hook) {
     let (action, packet) = fixture.pass(&about_answer(SERVICE).arriving(0));
     assert_eq!(action, Action::Send, "{hook:?}");
-    // It has gone to the server that the connection would have, and has one afterwards.
+    // The packet has gone to the server that the connection would have, and has a connection afterwards.
     let server = fixture.server_of(CLIENT);
     assert_eq!(packet, about_answer(server).leaving(1), "{hook:?}");
     let begun = fixture.balancer.begun_midway().expect("it counts");
     assert_eq!(begun, 1, "{hook:?}: with the first packet of its own");
 }
 
+// promise: 15.68
 #[test]
 fn a_direct_server_gets_icmp_errors_as_they_are() {
     if !is_root("a_direct_server_gets_icmp_errors_as_they_are") {
@@ -145,6 +147,7 @@ fn a_direct_server_gets_icmp_errors_as_they_are() {
     }
 }
 
+// promise: 15.68
 #[test]
 fn icmp_errors_over_ipv6_go_with_their_connection() {
     if !is_root("icmp_errors_over_ipv6_go_with_their_connection") {
@@ -256,7 +259,7 @@ fn of_all(fixture: &Fixture) -> [u64; 2] {
     [exits.iter().map(packets).sum(), errors.map(packets).sum()]
 }
 
-/// Whatever comes leaves by one exit. What goes to the kernel is as it came; what is sent is as right or as wrong.
+/// Every error leaves by one exit. A packet to the kernel is as it came; a sent packet is as right or as wrong.
 fn is_damaged(fixture: &mut Fixture, hook: Hook) {
     fixture.server_of(CLIENT);
     let mut random = Random(3);
@@ -301,6 +304,7 @@ fn is_damaged(fixture: &mut Fixture, hook: Hook) {
     assert!(sent > 100, "{sent} of them were sent on");
 }
 
+// promise: 15.68
 #[test]
 fn a_ping_to_a_service_is_answered_while_there_is_one() {
     if !is_root("a_ping_to_a_service_is_answered_while_there_is_one") {

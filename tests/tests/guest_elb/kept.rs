@@ -3,6 +3,7 @@
 use super::*;
 
 /// Half a connection that is forgotten for want of room is entered again while the other half is known.
+// promise: 15.70
 #[test]
 fn answers_are_translated_as_long_as_the_client_is_heard() {
     if !is_root("answers_are_translated_as_long_as_the_client_is_heard") {
@@ -10,14 +11,14 @@ fn answers_are_translated_as_long_as_the_client_is_heard() {
     }
     let mut fixture = Fixture::new("half", Mode::Translate, Hook::Xdp);
     let clients = clients(1000..1020);
-    // Others' connections push out what is not used, the ways back among it; 1000 have room.
+    // Others' connections push out unused entries, the return entries among them; 1000 have room.
     let others = (2000..4500).map(|port| format!("10.0.0.3:{port}"));
     let others: Vec<String> = others.collect();
     for some in others.chunks(250) {
         for other in some {
             fixture.server_of(other);
         }
-        // What the CPU remembers is void: the table is asked.
+        // The entry that the CPU remembers is void: the table is asked.
         look_again(&mut fixture);
         for client in &clients {
             fixture.server_of(client);
@@ -37,6 +38,7 @@ fn look_again(fixture: &mut Fixture) {
     fixture.balancer.set_server(0, up).expect("entered");
 }
 
+// promise: 15.70
 #[test]
 fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
     if !is_root("a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more") {
@@ -51,7 +53,7 @@ fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
     fixture.balancer.set_service(0, &all).expect("entered");
     for (client, server) in clients.iter().zip(servers) {
         assert_eq!(fixture.server_of(client), server, "{client}");
-        // What the CPU remembers is void: the table is asked.
+        // The entry that the CPU remembers is void: the table is asked.
         fixture.balancer.set_server(0, draining).expect("entered");
         let first = Frame::tcp(at(client), at(SERVICE), TcpFlags::SYN);
         let (action, _) = fixture.pass(&bytes(first.macs(HOSTS[0], OWN[0])));
@@ -64,6 +66,7 @@ fn a_draining_server_gets_no_connection_of_a_port_that_is_used_once_more() {
     }
 }
 
+// promise: 15.11
 #[test]
 fn connections_survive_a_restart() {
     if !is_root("connections_survive_a_restart") {
@@ -95,7 +98,7 @@ fn connections_survive_a_restart() {
         let (_, back) = fixture.pass(&arriving(server, client, 1));
         assert_eq!(back, leaving(SERVICE, client, 0));
     }
-    // It knows its servers, and goes on with changes.
+    // The balancer knows its servers, and goes on with changes.
     fixture
         .balancer
         .set_service(0, &service(Mode::Translate, [0, 1, 1]))

@@ -19,6 +19,7 @@ const RULESETS: u64 = 24;
 const RULESETS_SOAK: u64 = 240;
 const PACKETS: u32 = 400;
 
+// promise: 15.1, 15.71
 #[test]
 fn the_fast_path_changes_no_verdict() {
     let test = "the_fast_path_changes_no_verdict";

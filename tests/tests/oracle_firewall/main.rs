@@ -91,6 +91,7 @@ fn explain(seed: u64, rules: &[Rule], packets: &[Packet], kernel: &Outcome, fire
     panic!("{story}");
 }
 
+// promise: 10.3
 #[test]
 fn verdicts_and_counters_are_those_of_nftables() {
     let test = "verdicts_and_counters_are_those_of_nftables";

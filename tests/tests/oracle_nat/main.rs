@@ -83,6 +83,7 @@ impl Ours {
     }
 }
 
+// promise: 10.8
 #[test]
 fn the_nat_translates_as_the_kernel_does() {
     if !is_root("the_nat_translates_as_the_kernel_does") {

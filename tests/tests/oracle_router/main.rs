@@ -197,6 +197,7 @@ impl Tally {
     }
 }
 
+// promise: 10.12
 #[test]
 fn random_packets_leave_as_the_kernel_sends_them() {
     let test = "random_packets_leave_as_the_kernel_sends_them";
@@ -277,6 +278,7 @@ fn converse(name: &str, frames: &[OnPort]) {
 }
 
 /// An unknown host on r1: the router asks, the host answers, the packet leaves.
+// promise: 10.12
 #[test]
 fn an_unknown_neighbour_is_asked_for_as_the_kernel_does() {
     if !is_root("an_unknown_neighbour_is_asked_for_as_the_kernel_does") {
@@ -299,6 +301,7 @@ fn an_unknown_neighbour_is_asked_for_as_the_kernel_does() {
     );
 }
 
+// promise: 10.12
 #[test]
 fn an_unknown_ipv6_neighbour_is_solicited_as_the_kernel_does() {
     if !is_root("an_unknown_ipv6_neighbour_is_solicited_as_the_kernel_does") {

@@ -87,6 +87,7 @@ fn check(checker: &Path, platform: &Platform, selection: &[&str]) {
     );
 }
 
+// promise: 8.8
 #[test]
 fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     let test = "whatever_the_document_allows_or_forbids_is_answered_as_it_says";

@@ -100,6 +100,7 @@ fn pull_and_plug(platform: &Platform) {
     ));
 }
 
+// promise: 15.16, 15.17
 #[test]
 fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     let test = "members_of_a_chain_come_change_move_and_go_while_connections_are_kept";
@@ -237,6 +238,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     nothing_is_left(&platform, &["client", "s1", "s2"]);
 }
 
+// promise: 15.18
 #[test]
 fn a_direct_server_answers_by_itself_and_an_interface_without_native_xdp_is_told() {
     let test = "a_direct_server_answers_by_itself_and_an_interface_without_native_xdp_is_told";

@@ -124,6 +124,7 @@ fn a_tag_comes_through(platform: &Platform) {
     assert!(handed(platform, "up", "tagged") > 0);
 }
 
+// promise: 15.66
 #[test]
 fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     let test = "a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it";
@@ -257,6 +258,7 @@ fn open_tap() -> File {
     device
 }
 
+// promise: 15.66
 #[test]
 fn a_program_of_the_users_with_a_tap_is_a_slow_path() {
     let Some(mut platform) = Platform::new("a_program_of_the_users_with_a_tap_is_a_slow_path")

@@ -47,6 +47,7 @@ fn is_echoed(platform: &Platform, server: &TcpListener) {
     });
 }
 
+// promise: 15.62
 #[test]
 fn fast_paths_at_tc_carry_connections_through_a_kill_and_leave_nothing() {
     let test = "fast_paths_at_tc_carry_connections_through_a_kill_and_leave_nothing";
@@ -93,6 +94,7 @@ fn fast_paths_at_tc_carry_connections_through_a_kill_and_leave_nothing() {
 const ON_THE_WAY_OUT: &str = "table ip filter { chain post { type filter hook postrouting priority 0; \
     tcp dport 8080 drop; }; }";
 
+// promise: 15.63
 #[test]
 fn a_firewall_on_the_way_out_stops_what_goes_around_the_kernels_rules() {
     let test = "a_firewall_on_the_way_out_stops_what_goes_around_the_kernels_rules";

@@ -211,16 +211,16 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "a sleeping receiver is not rung for",
         file: "switch/deliver.h",
-        from: "	bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);",
+        from: "	bpf_ringbuf_output(doorbell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);",
         to: "	if (0)
-		bpf_ringbuf_output(bell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);",
+		bpf_ringbuf_output(doorbell, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);",
         hidden: None,
     },
     Mutant {
         what: "a receiver that waits for several frames is rung for the first",
-        file: "switch/ripe.h",
-        from: "return epoch && port->wake_frames > 1 ? ripe_epoch(id, epoch) : epoch;",
-        to: "return 0 ? ripe_epoch(id, epoch) : epoch;",
+        file: "switch/coalesce.h",
+        from: "return epoch && port->wake_frames > 1 ? coalesce(id, epoch) : epoch;",
+        to: "return 0 ? coalesce(id, epoch) : epoch;",
         hidden: None,
     },
     Mutant {

@@ -64,6 +64,7 @@ impl Run<'_> {
 
     /// Checks that an installation below a DESTDIR is complete: a C test is built with pkg-config's flags, linked either way,
     /// and runs. `make uninstall` leaves no file.
+    // promise: 11.2
     pub(super) fn installed(&mut self) -> Result<()> {
         let folder = self.leftovers.temp_dir().join("installed");
         let options = install::Options::below(&folder);

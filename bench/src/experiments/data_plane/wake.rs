@@ -92,7 +92,7 @@ fn pair(scratch: &mut Scratch, cores: [usize; 2], kernel: bool) -> anyhow::Resul
     let mut receiver = if kernel {
         let port = scratch.port_ids(1);
         let mut spec = PortSpec::new(port, "p0", mac_of(port), RING);
-        spec.kernel_bell = true;
+        spec.kernel_doorbell = true;
         scratch.instance_with(&[spec])?
     } else {
         scratch.instance(1, RING, RING)?

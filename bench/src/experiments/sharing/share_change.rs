@@ -203,6 +203,7 @@ mod tests {
     use super::{Sample, follows, part};
     use std::time::{Duration, Instant};
 
+    // promise: 13.10
     #[test]
     fn what_follows_is_found_where_it_begins() {
         let begin = Instant::now();

@@ -123,6 +123,7 @@ impl Daemon {
     }
 }
 
+// promise: 5.36
 #[test]
 fn one_whose_daemon_dies_before_it_is_held_goes_on() {
     let mut daemon = offered();
@@ -130,6 +131,7 @@ fn one_whose_daemon_dies_before_it_is_held_goes_on() {
     daemon.goes_on();
 }
 
+// promise: 5.36
 #[test]
 fn one_that_is_held_stands_still_when_its_daemon_dies() {
     let mut daemon = offered();
@@ -151,6 +153,7 @@ fn one_that_is_held_goes_on_when_it_is_told() {
     daemon.goes_on();
 }
 
+// promise: 5.35
 #[test]
 fn what_comes_while_it_stands_still_comes_first_when_it_goes_on() {
     for word in [None, Some(b'G')] {
@@ -189,6 +192,7 @@ fn how_many_frames_it_has_taken_and_not_handed_on_is_told() {
     daemon.stands_still();
 }
 
+// promise: 5.35
 #[test]
 fn what_it_has_no_room_for_is_handed_on_when_it_has_room_again() {
     let daemon = offered();
@@ -206,6 +210,7 @@ fn what_it_has_no_room_for_is_handed_on_when_it_has_room_again() {
     assert_eq!(daemon.goes_on(), []);
 }
 
+// promise: 5.35
 #[test]
 fn frames_are_handed_on_but_not_what_its_successor_has_heard_itself() {
     let mut daemon = offered();

@@ -138,7 +138,7 @@ impl Host {
     pub(super) fn choose(&self, doorbells: &[Operation]) {
         for operation in doorbells {
             if let Operation::Doorbell { port, by_switch } = operation {
-                self.switch.set_kernel_bell(*port, *by_switch);
+                self.switch.set_kernel_doorbell(*port, *by_switch);
             }
         }
     }
@@ -182,7 +182,7 @@ impl Host {
                 set.and_then(|()| self.switch.connect(*port, SwitchDestination::Classifier))
             }
             Operation::Doorbell { port, by_switch } => {
-                self.switch.set_kernel_bell(*port, *by_switch);
+                self.switch.set_kernel_doorbell(*port, *by_switch);
                 Ok(())
             }
         }

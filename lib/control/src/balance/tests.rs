@@ -72,6 +72,7 @@ fn a_small_gain_does_not_pay() {
     assert!(moves(&all, LATER, RULES).is_empty());
 }
 
+// promise: 4.11
 #[test]
 fn nobody_goes_where_more_would_be_promised_than_a_core_has() {
     let mut all = [
@@ -129,6 +130,7 @@ fn the_first_core_is_where_least_is_promised_or_for_packed_where_most_fits() {
     assert_eq!(first_core(&all, &elsewhere, RULES), Some(7));
 }
 
+// promise: 4.15
 #[test]
 fn who_has_several_threads_gets_a_core_for_each() {
     assert_eq!(window(&[0, 2, 5], 2, 2), [2, 5]);
@@ -156,6 +158,7 @@ fn promising(name: &str, placement: Placement, guaranteed: f64, promised: f64) -
     }
 }
 
+// promise: 4.15
 #[test]
 fn a_guarantee_that_its_core_does_not_give_is_found_and_kept_by_a_move() {
     let mut all = [
@@ -177,6 +180,7 @@ fn a_guarantee_that_its_core_does_not_give_is_found_and_kept_by_a_move() {
     assert!(moves(&all, Millis(20_000), RULES).is_empty());
 }
 
+// promise: 4.15
 #[test]
 fn nobody_goes_where_a_guarantee_would_be_broken() {
     let mut all = [
@@ -234,6 +238,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// With loads that do not change, moves come to an end, and nobody is where it may not be, or moves that may not.
+    // promise: 4.11
     #[test]
     fn it_converges_and_obeys(mut all in any_placed()) {
         let before = all.clone();
@@ -263,6 +268,7 @@ proptest! {
     }
 
     /// Loads that are measured with an error of a few hundredths do not keep anybody moving.
+    // promise: 4.11
     #[test]
     fn noise_moves_nobody(mut all in any_placed(), noise in proptest::collection::vec(-0.01..0.01f64, 16)) {
         all.retain(|one| one.placement == Placement::Spread);
@@ -282,6 +288,7 @@ proptest! {
     }
 
     /// In one round nobody moves twice, and nobody who has just moved.
+    // promise: 4.11
     #[test]
     fn a_move_is_not_taken_back_at_once(mut all in any_placed()) {
         let now = Millis(10_000);

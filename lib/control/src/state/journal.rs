@@ -344,6 +344,7 @@ mod tests {
         assert_eq!(lines(&path).lines().count(), 3);
     }
 
+    // promise: 5.15
     #[test]
     fn one_that_follows_another_is_of_both_once_they_have_a_name() {
         let folder = tempfile::tempdir().unwrap();

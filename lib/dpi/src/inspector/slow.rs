@@ -1,4 +1,5 @@
-//! The slow path: takes copies, asks nDPI, fills the table. It can begin where another has ended, however that was.
+//! The slow path: takes copies, asks nDPI, fills the table. A slow path can begin where another has ended, in
+//! whatever way that ended.
 
 use super::table::Table;
 use super::{Policy, Settings};
@@ -31,11 +32,11 @@ struct State {
     predecessor: Predecessor,
 }
 
-/// When the packet came whose copy a predecessor has taken last; nobody knows whether it has survived that.
+/// The time of the packet whose copy a predecessor has taken last; that copy may have killed the predecessor.
 struct Predecessor(Option<u64>);
 
 impl Predecessor {
-    /// Whether it has died of this copy: then it is the first one in the ring still.
+    /// Returns true if the predecessor has died of this copy: then the copy is the first one in the ring still.
     fn died_of(&mut self, time_ns: u64) -> bool {
         self.0.take() == Some(time_ns)
     }
@@ -44,7 +45,7 @@ impl Predecessor {
 impl State {
     /// Takes a copy; false: something is due.
     fn take(&mut self, copied: Copied<'_>) -> bool {
-        // It was counted, and what it did to one nDPI it would do to the next.
+        // The packet was counted, and it would kill the next nDPI as it killed the last one.
         if self.predecessor.died_of(copied.time_ns) {
             self.ledger.count(Entry::Skipped);
             return true;
@@ -87,7 +88,7 @@ impl State {
     }
 }
 
-/// A classifier with the tables of a fast path. It works while it is waited for ([`SlowPath::wait`]).
+/// A classifier with the tables of a fast path. The slow path works during calls of [`SlowPath::wait`].
 pub struct SlowPath {
     /// Before the state that it hands copies to.
     copies: Copies<'static>,
@@ -214,7 +215,7 @@ impl SlowPath {
         Ok(())
     }
 
-    /// What was counted.
+    /// Returns the ledger with the counts.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -244,6 +245,7 @@ pub(super) fn now_ms() -> u64 {
 mod tests {
     use super::Predecessor;
 
+    // promise: 15.28
     #[test]
     fn only_the_packet_that_a_predecessor_died_of_is_passed_over() {
         let mut died = Predecessor(Some(7));

@@ -20,7 +20,7 @@ use std::sync::Arc;
 struct Known {
     slot: u32,
     treatment: Treatment,
-    /// What it is, as the table has it.
+    /// The note about the application, as the table has it.
     note: u64,
     /// Packets since it was looked at, and when that was.
     packets: u64,
@@ -78,7 +78,7 @@ impl Table {
         }
         let slots = 0..table.fast.flows_max();
         table.free = slots.rev().filter(|slot| !used.contains(slot)).collect();
-        // What came for flows that have left, after they were read the last time.
+        // Packets that came for flows that have left, after the flows were read the last time.
         if table.ledger.get(Number::Begun) > 0 {
             for slot in &table.free {
                 let rest = table.ledger.settle(*slot, table.fast.counted(*slot)?);
@@ -151,7 +151,7 @@ impl Table {
                 self.remove(classifier, &key)?;
             } else if let Some(known) = self.known.get_mut(&key) {
                 known.treatment = treatment;
-                // Also ends a second look that a predecessor has begun.
+                // The entry also ends a second look that a predecessor has begun.
                 enter(&self.fast, &key, known)?;
             }
         }

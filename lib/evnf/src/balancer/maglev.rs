@@ -11,9 +11,9 @@ pub const SLOTS: usize = 65537;
 /// A server of a service, as the table sees it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its number.
+    /// The server's number.
     pub server: u32,
-    /// What it is known by: the slots that it likes follow from this alone.
+    /// The server's identity: its preferred slots follow from this number alone.
     pub identity: u64,
     /// How many connections it gets in comparison with the others; 0: none.
     pub weight: u32,
@@ -104,6 +104,7 @@ mod tests {
         table.iter().filter(|own| **own == server).count()
     }
 
+    // promise: 15.7
     #[test]
     fn each_server_has_its_part() {
         let table = table(&servers(&[1, 2, 0, 5]));
@@ -114,6 +115,7 @@ mod tests {
         }
     }
 
+    // promise: 15.7
     #[test]
     fn a_server_that_leaves_moves_hardly_any_slot_of_the_others() {
         let all = table(&servers(&[1; 10]));

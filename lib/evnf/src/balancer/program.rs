@@ -45,7 +45,7 @@ pub enum Mode {
     Direct = 1,
 }
 
-/// What a server may get.
+/// The traffic that a server may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
@@ -53,7 +53,7 @@ pub enum State {
     Up = 0,
     /// Packets of those that it has.
     Draining = 1,
-    /// Nothing: its connections go to others.
+    /// No traffic: the server's connections go to others.
     Down = 2,
 }
 
@@ -62,7 +62,7 @@ pub enum State {
 pub struct Server {
     /// Where it listens.
     pub at: SocketAddr,
-    /// What it may get.
+    /// The traffic that the server may get.
     pub state: State,
 }
 
@@ -71,7 +71,7 @@ pub struct Server {
 pub struct Service {
     /// Where clients find it.
     pub at: SocketAddr,
-    /// Its protocol.
+    /// The protocol of the service.
     pub transport: Transport,
     /// How packets get to its servers.
     pub mode: Mode,
@@ -151,8 +151,8 @@ impl Balancer {
         })
     }
 
-    /// The same with its tables in a folder of a BPF file system, for itself: it takes those that are there, as another process has
-    /// left them, and makes those that are not. A connection that was there before is there afterwards.
+    /// Loads the balancer with its tables in a folder of a BPF file system, for itself: existing tables are taken, as
+    /// another process has left them, and missing tables are made. Existing connections stay.
     ///
     /// # Errors
     /// When the kernel refuses it, or the tables that are there are of another kind, or of another number of connections.
@@ -181,7 +181,7 @@ impl Balancer {
         &mut self.fast
     }
 
-    /// It as a member of a chain: packets of no service go on to the next member.
+    /// Returns the balancer as a member of a chain: packets of no service go on to the next member.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -189,7 +189,8 @@ impl Balancer {
         self.member_at(Hook::Xdp)
     }
 
-    /// The same at a hook. Its tables are those of all its members, at whichever hook they are.
+    /// Returns the balancer as a member at a hook. The tables are those of all its members, at whichever hook they
+    /// are.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -197,7 +198,7 @@ impl Balancer {
         Member::of(&self.fast, hook)
     }
 
-    /// Says what a server is. Another address under a number ends its connections.
+    /// Enters a server. Another address under a number ends its connections.
     ///
     /// # Errors
     /// A number that cannot be, or the kernel refuses.
@@ -247,7 +248,7 @@ impl Balancer {
         }
         let slots = table(&candidates);
         if slots.is_empty() {
-            // That there was none is what is wanted.
+            // An absent entry is the wanted result.
             let _absent = self.fast.map("lb_tables")?.delete(&id.to_ne_bytes());
         } else {
             let map = maglev_map(&slots)?;
@@ -261,8 +262,8 @@ impl Balancer {
         self.fast.enter("lb_addresses", &address, &[0; 4])
     }
 
-    /// Takes a service out. Its connections stay; packets of others are the kernel's from here on, and so are pings to its address if
-    /// no other service has it.
+    /// Takes a service out. The service's connections stay; its other packets are the kernel's from here on, and so
+    /// are pings to its address if no other service has the address.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -286,7 +287,7 @@ impl Balancer {
         let services = self.fast.map("lb_services")?;
         let mut others = services.keys().filter_map(|key| address_of(&key));
         if !others.any(|other| other == at.ip()) {
-            // It has never had one if it was entered by a daemon of before.
+            // The service has no such entry if a daemon of an older version entered it.
             let addresses = self.fast.map("lb_addresses")?;
             let _absent = addresses.delete(&address_key(at.ip()));
         }
@@ -306,7 +307,7 @@ impl Balancer {
     /// How packets have left since the program was loaded.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
         self.fast.counts_of("lb_exits", &Exit::ALL)
     }
@@ -315,15 +316,15 @@ impl Balancer {
     /// server is down, or they are from before.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn begun_midway(&self) -> Result<u64, LoadError> {
         Ok(self.fast.counts("lb_midway", 0)?.packets)
     }
 
-    /// What a server has got.
+    /// Returns the packets and bytes that a server has got.
     ///
     /// # Errors
-    /// When there is no such server, or the kernel does not tell.
+    /// When there is no such server, or the kernel does not report the counts.
     pub fn sent_to(&self, server: u32) -> Result<Counts, LoadError> {
         self.fast.counts("lb_server_counts", server)
     }
@@ -357,7 +358,7 @@ fn address_of(end: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// What `struct lb_server` says; `None`: nothing yet.
+/// Reads `struct lb_server`; `None`: the entry is empty.
 fn server_of(bytes: &[u8]) -> Option<Server> {
     let (end, state) = bytes.split_first_chunk::<END_BYTES>()?;
     Some(Server {

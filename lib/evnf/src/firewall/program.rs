@@ -37,19 +37,19 @@ pub enum Exit {
     Ask,
     /// Neither IPv4 nor IPv6.
     NotIp,
-    /// It has a VLAN tag: it belongs to another interface of the host.
+    /// The packet has a VLAN tag: it belongs to another interface of the host.
     Tagged,
-    /// Its headers end too early or contradict themselves.
+    /// The headers end too early or contradict each other.
     Malformed,
-    /// It has IP options.
+    /// The packet has IP options.
     Options,
-    /// It is a fragment.
+    /// The packet is a fragment.
     Fragment,
-    /// It has IPv6 extension headers.
+    /// The packet has IPv6 extension headers.
     Extension,
-    /// It is for a group of hosts.
+    /// The packet is for a group of hosts.
     Group,
-    /// It has no hop left: the host answers it.
+    /// The packet has no hop left: the host answers it.
     Ttl,
     /// The host neither forwards it nor takes it itself, as far as the fast path can see.
     NoRoute,
@@ -73,7 +73,7 @@ impl Exit {
     ];
 }
 
-/// What a rule set's program has in common with others.
+/// The parts that a rule set's program shares with others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sharing<'a> {
     /// A path on a BPF file system, where the counter of how packets leave is pinned, or will be. Absent: its own.
@@ -99,7 +99,7 @@ impl Firewall {
         Self::load_with(stages, local, Sharing::default())
     }
 
-    /// The same with what it shares with others.
+    /// Loads the program with the parts that it shares with others.
     ///
     /// # Errors
     /// When the kernel refuses it, or something else is where its counter should be.
@@ -131,8 +131,9 @@ impl Firewall {
         &mut self.fast
     }
 
-    /// It as a member of a chain: what all rules accept goes on to the next member, everything else to the kernel. Where the next one
-    /// may send packets on, the stages must be those of [`crate::nft::Split::before_senders`].
+    /// Returns the firewall as a member of a chain: packets that all rules accept go on to the next member, all
+    /// others to the kernel. Where the next member may send packets on, the stages must be those of
+    /// [`crate::nft::Split::before_senders`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -140,8 +141,8 @@ impl Firewall {
         self.member_at(Hook::Xdp)
     }
 
-    /// The same at a hook. Its tables are those of all its members, at whichever hook they are. At [`Hook::Egress`] the stages must be
-    /// those of [`crate::nft::split_leaving`].
+    /// Returns the firewall as a member at a hook. The tables are those of all its members, at whichever hook they
+    /// are. At [`Hook::Egress`] the stages must be those of [`crate::nft::split_leaving`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -165,15 +166,15 @@ impl Firewall {
     /// How packets have left since the program was loaded.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
         self.fast.counts_of("evnf_exits", &Exit::ALL)
     }
 
-    /// What a rule has dropped.
+    /// Returns the packets that a rule has dropped.
     ///
     /// # Errors
-    /// When there is no such rule, or the kernel does not tell.
+    /// When there is no such rule, or the kernel does not report the counts.
     pub fn dropped_by(&self, rule: u32) -> Result<Counts, LoadError> {
         self.fast.counts("evnf_rule_counts", rule)
     }

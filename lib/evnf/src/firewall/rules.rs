@@ -1,4 +1,4 @@
-//! What rules ask for: addresses, protocol, ports.
+//! Conditions of rules: addresses, protocol, ports.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -40,7 +40,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Those of an address.
+    /// Returns the bits of an address.
     pub fn of_address(address: IpAddr, len: u8) -> Self {
         let bits = match address {
             IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
@@ -53,7 +53,7 @@ impl Prefix {
         }
     }
 
-    /// Ones where a bit counts.
+    /// Returns ones where a bit counts.
     pub fn mask(self) -> u128 {
         u128::MAX
             .checked_shl(128 - u32::from(self.len))
@@ -106,7 +106,7 @@ pub struct Pattern {
     pub sport: Prefix,
     /// Destination port, in the first 16 bits.
     pub dport: Prefix,
-    /// Whether the packet must have ports, whatever they are.
+    /// True if the packet must have ports, whatever they are.
     pub ports: bool,
 }
 
@@ -125,24 +125,24 @@ impl Pattern {
     }
 }
 
-/// What a rule says of the packets that it matches.
+/// The verdict of a rule on the packets that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {
-    /// They pass this stage.
+    /// The packets pass this stage.
     Accept = 0,
-    /// They are dropped.
+    /// The packets are dropped.
     Drop = 1,
-    /// Only the slow path can tell.
+    /// Only the slow path can decide.
     Ask = 2,
 }
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// It matches packets that match one of these.
+    /// The rule matches packets that match one of these patterns.
     pub patterns: Vec<Pattern>,
-    /// What it says of them.
+    /// The verdict on such packets.
     pub verdict: Verdict,
 }
 
@@ -151,9 +151,9 @@ pub struct Rule {
 pub enum Traffic {
     /// All that come in, or go out.
     All,
-    /// Those that the host forwards.
+    /// Packets that the host forwards.
     Forwarded,
-    /// Those for the host itself; on the way out those that it has made.
+    /// Packets for the host itself; on the way out, packets that the host has made.
     Local,
 }
 
@@ -162,7 +162,7 @@ pub enum Traffic {
 pub struct Stage {
     /// Which packets pass it.
     pub traffic: Traffic,
-    /// Its rules, in order. What none matches is accepted.
+    /// The rules of the stage, in order. A packet that no rule matches is accepted.
     pub rules: Vec<Rule>,
 }
 
@@ -185,6 +185,7 @@ mod tests {
     }
 
     proptest! {
+        // promise: 15.3
         #[test]
         fn prefixes_hold_the_numbers_of_a_range_once(a: u16, b: u16, probe: u16) {
             let range = u128::from(a.min(b))..=u128::from(a.max(b));

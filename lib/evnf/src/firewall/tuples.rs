@@ -58,7 +58,7 @@ pub fn compile(stages: &[Stage]) -> Tables {
     for (position, stage) in stages.iter().enumerate() {
         let room = TUPLES_MAX - tables.tuples.len();
         let is_last = position + 1 == stages.len();
-        // One tuple is for the stage behind this one, in which that can say that it does not fit.
+        // A tuple is for the stage behind this stage, in which that stage can state that it does not fit.
         if room < 2 && !is_last {
             tables.leave_all_out(position as u32);
             break;
@@ -112,7 +112,7 @@ fn of_stage(stage: &Stage, position: u32, room: usize, tables: &mut Tables) -> V
     let mut space = Space::new(stage_word, tables);
     for (at, rule) in stage.rules.iter().enumerate() {
         let number = base + at as u32;
-        // One is left for saying that the next one does not fit.
+        // A tuple is left for stating that the next rule does not fit.
         if !space.fits(&rule.patterns, room.saturating_sub(1)) {
             tables.left_out.push(number);
             space.put(EVERYTHING, EVERYTHING, number, Verdict::Ask);
@@ -248,6 +248,7 @@ mod tests {
         assert!(tables.left_out.is_empty());
     }
 
+    // promise: 15.4
     #[test]
     fn what_does_not_fit_is_left_to_the_slow_path_with_all_behind_it() {
         let shape = |i: u8| Pattern {

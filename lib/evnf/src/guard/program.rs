@@ -23,7 +23,7 @@ pub enum Exit {
     Passed,
     /// Of a connection to a protected end.
     Connection,
-    /// It acknowledges a cookie.
+    /// The packet acknowledges a cookie.
     Acknowledged,
     /// A SYN to a protected end, for the kernel to answer.
     Syn,
@@ -80,7 +80,7 @@ impl Exit {
         Exit::NoCookie,
     ];
 
-    /// Whether such packets were dropped.
+    /// Returns true if such packets were dropped.
     pub fn is_drop(self) -> bool {
         self > Exit::Answered
     }
@@ -101,8 +101,8 @@ impl Guard {
         Self::load_with(settings, None)
     }
 
-    /// The same with its tables in a folder of a BPF file system: it takes those that are there, as another program or process
-    /// has left them, and makes those that are not. What was counted, connections and known sources are there afterwards.
+    /// Loads the guard with its tables in a folder of a BPF file system: existing tables are taken, as another
+    /// program or process has left them, and missing tables are made. Counts, connections and known sources stay.
     ///
     /// # Errors
     /// When the kernel refuses it, or the tables that are there are of another size.
@@ -138,7 +138,8 @@ impl Guard {
         &mut self.fast
     }
 
-    /// It as a member of a chain: what it neither drops nor answers goes on to the next member.
+    /// Returns the guard as a member of a chain: packets that the guard neither drops nor answers go on to the next
+    /// member.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -146,7 +147,7 @@ impl Guard {
         self.member_at(Hook::Xdp)
     }
 
-    /// The same at a hook, which is one of XDP.
+    /// Returns the guard as a member at a hook, which is one of XDP.
     ///
     /// # Errors
     /// When the kernel refuses, or it is another hook.
@@ -157,13 +158,13 @@ impl Guard {
     /// How packets have left since the tables were made.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
         self.fast.counts_of("guard_exits", &Exit::ALL)
     }
 }
 
-/// Whether this kernel's XDP programs can make SYN cookies, as far as its version says.
+/// Returns true if this kernel's XDP programs can make SYN cookies, by the kernel's version.
 fn has_cookies() -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();

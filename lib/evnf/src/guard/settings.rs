@@ -1,4 +1,4 @@
-//! What a guard is told, and how the fast path reads it.
+//! Settings of a guard, and their form in the fast path.
 
 use std::net::SocketAddr;
 
@@ -42,7 +42,8 @@ impl Default for Sizes {
     }
 }
 
-/// What a guard lets pass. Without any limit, and without ends, it is everything that is long enough for its headers.
+/// Limits of the packets that a guard lets pass. Without any limit, and without ends, a guard passes every packet
+/// that is long enough for its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Of each source.
@@ -53,7 +54,7 @@ pub struct Settings {
     pub unknown: Option<Limit>,
     /// Of all that cannot be read together: fragments, VLAN tags, IP options, extension headers.
     pub unreadable: Option<Limit>,
-    /// First bits of an address that tell sources apart: of IPv4 (32 at most) and of IPv6 (128 at most).
+    /// Length of the prefix that distinguishes sources: of IPv4 (32 at most) and of IPv6 (128 at most).
     pub prefixes: (u8, u8),
     /// Where this host listens and is protected, [`ENDS_MAX`] at most.
     pub ends: Vec<SocketAddr>,
@@ -102,7 +103,7 @@ impl Sizes {
 }
 
 impl Settings {
-    /// What the program is loaded with. `seed`: nobody else knows it.
+    /// Returns the constants that the program is loaded with. `seed` is secret.
     pub(super) fn constants(&self, seed: u64) -> [u8; CONSTANTS_BYTES] {
         let limits = [
             self.source,
@@ -136,6 +137,7 @@ impl Settings {
 mod tests {
     use super::*;
 
+    // promise: 15.31
     #[test]
     fn a_limit_is_a_time_between_tokens_and_one_of_a_full_bucket() {
         let limit = |packets, burst| Limit { packets, burst }.times();

@@ -15,9 +15,9 @@ pub struct Copied<'a> {
     pub time_ns: u64,
     /// How long it was, from its Ethernet header on.
     pub length: u32,
-    /// It has been counted under its flow.
+    /// True if the packet has been counted under its flow.
     pub counted: bool,
-    /// Its first bytes, 2048 at most.
+    /// The first bytes of the packet, 2048 at most.
     pub bytes: &'a [u8],
 }
 
@@ -58,11 +58,11 @@ impl<'a> Copies<'a> {
         Ring::new(ring, call).map(Copies)
     }
 
-    /// Waits for copies and hands them out, until there are no more of them, or it has been told to stop. Says nothing of how it has
-    /// ended: an interrupted wait is one that found nothing.
+    /// Waits for copies and hands them out, until there are no more copies, or a stop is requested. The result does
+    /// not show how the wait has ended: an interrupted wait is a wait that found nothing.
     pub fn wait(&self, patience: Duration) {
         if self.0.poll(patience) == 0 {
-            // What is there without having been rung for.
+            // Takes copies that are there without a notification.
             let _how_many = self.0.consume();
         }
     }

@@ -11,16 +11,17 @@ const HAS_PORTS: u8 = 1;
 const FLAG_COPY: u8 = 1;
 const FLAG_MARK: u8 = 2;
 
-/// What becomes of a flow's packets.
+/// Treatment of a flow's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
-    /// They go on to the kernel.
+    /// The packets go on to the kernel.
     Pass = 0,
-    /// They are sent straight out where the kernel would send them, past its rules and its connection tracking, as by nftables'
-    /// flowtables; what cannot be (no way, no neighbour, too long) goes to the kernel.
+    /// The packets are sent straight out where the kernel would send them, past its rules and its connection
+    /// tracking, as by nftables' flowtables; a packet that cannot be sent so (no route, no neighbour, too long) goes
+    /// to the kernel.
     Forward = 1,
-    /// They are dropped.
+    /// The packets are dropped.
     Drop = 2,
 }
 
@@ -29,13 +30,13 @@ pub enum Action {
 pub struct Entry {
     /// Which counters are its own, below [`Sizes::flows`](super::Sizes::flows).
     pub slot: u32,
-    /// What becomes of its packets.
+    /// The treatment of the flow's packets.
     pub action: Action,
     /// The DSCP that they get, below 64.
     pub dscp: Option<u8>,
     /// Copies of them are handed out too, which say that they have been counted.
     pub copy: bool,
-    /// For whoever enters it, or comes after: what is known of the flow.
+    /// A note about the flow, for the process that enters the flow, or its successor.
     pub note: u64,
 }
 
@@ -54,7 +55,7 @@ impl Entry {
         value
     }
 
-    /// What [`Entry::to_bytes`] has written. None: somebody else has.
+    /// Reads the bytes that [`Entry::to_bytes`] has written. `None`: the bytes have another writer.
     pub(super) fn read(value: &[u8]) -> Option<Self> {
         let value: &[u8; ENTRY_BYTES] = value.try_into().ok()?;
         let action = match value[4] {
@@ -111,7 +112,7 @@ impl FlowKey {
         key.ends().map(|_| key)
     }
 
-    /// Its ends and its IP protocol. None: it is of no IP version.
+    /// Returns the ends of the flow and its IP protocol. `None`: the key has no IP version.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr, u8)> {
         let end = |at: usize, port: usize| {
             let address: [u8; 16] = *self.0.get(at..)?.first_chunk()?;

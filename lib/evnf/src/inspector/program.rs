@@ -55,7 +55,8 @@ pub enum Exit {
     Dropped,
     /// Of another flow: to the kernel, a copy was handed out.
     Copied,
-    /// The same, but it is a fragment, tagged, with options or extension headers: it can be no flow's of the table.
+    /// As [`Exit::Copied`], but the packet is a fragment, tagged, or has options or extension headers: it can belong to
+    /// no flow of the table.
     Unreadable,
     /// To the kernel: there was no room for a copy.
     Unseen,
@@ -92,8 +93,8 @@ impl Inspector {
         Inspector::load_in(sizes, None)
     }
 
-    /// The same with its tables in a folder of a BPF file system, for itself: it takes those that are there, and makes those that
-    /// are not. A flow that was known before is known afterwards.
+    /// Loads the inspector with its tables in a folder of a BPF file system, for itself: existing tables are taken,
+    /// and missing tables are made. Known flows stay known.
     ///
     /// # Errors
     /// When the kernel refuses it, or the tables that are there are of another kind or size.
@@ -147,7 +148,7 @@ impl Inspector {
         self.fast.enter("dpi_forbidden", &only, &bits.to_ne_bytes())
     }
 
-    /// Its tables.
+    /// Returns the inspector's tables.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
@@ -157,7 +158,8 @@ impl Inspector {
         &mut self.fast
     }
 
-    /// It as a member of a chain: what it neither drops nor sends out goes on to the next one.
+    /// Returns the inspector as a member of a chain: packets that it neither drops nor sends out go on to the next
+    /// member.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -165,7 +167,8 @@ impl Inspector {
         self.member_at(Hook::Xdp)
     }
 
-    /// The same at a hook. Its tables are those of all its members, at whichever hook they are.
+    /// Returns the inspector as a member at a hook. The tables are those of all its members, at whichever hook they
+    /// are.
     ///
     /// # Errors
     /// When the kernel refuses, or it has no form for the hook.
@@ -176,7 +179,7 @@ impl Inspector {
     /// How packets have left since the program was loaded.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report the counts.
     pub fn exits(&self) -> Result<Vec<(Exit, Counts)>, LoadError> {
         self.fast.counts_of("dpi_exits", &Exit::ALL)
     }
@@ -185,7 +188,7 @@ impl Inspector {
 /// How many CPUs the kernel can have: so many values has each entry of a table per CPU.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not report the number.
 pub fn cpus() -> Result<usize, LoadError> {
     libbpf_rs::num_possible_cpus().map_err(because(PROGRAM, "counting CPUs"))
 }

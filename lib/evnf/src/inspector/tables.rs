@@ -49,7 +49,7 @@ impl Tables {
         ])
     }
 
-    /// The same tables by other descriptors.
+    /// Duplicates the descriptors of the tables.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -87,7 +87,7 @@ impl Tables {
         self.flows.remove(key.bytes())
     }
 
-    /// The flows that are in the table. What cannot be read is taken out.
+    /// Returns the flows that are in the table. Unreadable entries are taken out.
     pub fn entries(&self) -> Vec<(FlowKey, Entry)> {
         let keys = self.flows.keys().into_iter();
         let entries = keys.filter_map(|bytes| {
@@ -104,10 +104,10 @@ impl Tables {
         entries.collect()
     }
 
-    /// What a slot has counted since the table was made.
+    /// Returns the counts of a slot since the table was made.
     ///
     /// # Errors
-    /// When there is no such slot, or the kernel does not tell.
+    /// When there is no such slot, or the kernel does not report the counts.
     pub fn counted(&self, slot: u32) -> Result<Counts, LoadError> {
         let each = self.counts.value(&slot.to_ne_bytes())?;
         let mut sum = Counts::default();
@@ -132,7 +132,7 @@ impl Tables {
         Words::map(self.ledger.as_fd())
     }
 
-    /// Has each copy handed to `take`, when it is waited for; false: no more of them for now. One reader only.
+    /// Hands each copy to `take`, when a copy is waited for; false: no more copies for now. A single reader only.
     ///
     /// # Errors
     /// When the ring cannot be mapped.

@@ -5,8 +5,8 @@ use super::split::Decided;
 use crate::firewall::rules::{Family, Rule, Verdict};
 use serde_json::Value;
 
-/// What becomes of a rule, and the rule of the fast path, if there is one. `families`: of which packets its chain sees; `policy`:
-/// what the chain says at its end.
+/// Translates a rule, and returns the rule of the fast path, if there is one. `families`: the packets that the rule's
+/// chain sees; `policy`: the policy at the end of the chain.
 pub fn translate(
     place: &Place<'_>,
     statements: &[Value],
@@ -34,7 +34,8 @@ pub fn translate(
                 // The kernel has to be asked though the rule has no verdict.
                 Condition::Stateful(why) => statement = Some(why),
             },
-            // What the fast path drops it counts itself. But a counter out of a map ends the rule for what the map has not.
+            // The fast path counts its own drops. But a counter out of a map ends the rule for packets that the map
+            // has not.
             "counter" if value["map"].is_null() => {}
             "accept" => verdict = Some(Verdict::Accept),
             "drop" => verdict = Some(Verdict::Drop),
@@ -80,6 +81,7 @@ mod tests {
     }
 
     // Catches: statements skipped as text; a counter's map ignored.
+    // promise: 15.71
     #[test]
     fn a_statement_that_may_end_a_rule_is_the_kernels_however_nft_prints_it() {
         let drop = json!({ "drop": null });
@@ -109,6 +111,7 @@ mod tests {
         }
     }
 
+    // promise: 15.67
     #[test]
     fn ports_of_protocols_whose_ports_are_not_read_are_the_kernels() {
         let is = |left: Value, right: Value| json!({ "match": { "op": "==", "left": left, "right": right } });

@@ -13,14 +13,15 @@ const PATTERNS_MAX: usize = 4096;
 /// Protocols whose ports the fast path reads: TCP, UDP, SCTP.
 const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
-/// What a condition asks for, as far as the fast path knows.
+/// A condition, as far as the fast path knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition {
-    /// One of these; none: it never holds.
+    /// One of these alternatives; none: the condition never holds.
     AnyOf(Vec<Fields>),
-    /// It depends on what the fast path does not see, or does not read.
+    /// The condition depends on values that the fast path does not see, or does not read.
     Unknown(String),
-    /// The same, and asking it changes what it says of later packets: the elements of its set have limits or quotas.
+    /// As `Unknown`, and evaluating the condition changes its result for later packets: the elements of its set have
+    /// limits or quotas.
     Stateful(String),
 }
 
@@ -37,7 +38,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Those of packets that have both. `None`: there are none.
+    /// Returns the fields of packets that match both. `None`: there are no such packets.
     fn and(&self, other: &Self) -> Option<Self> {
         Some(Fields {
             family: same(self.family, other.family)?,
@@ -50,7 +51,8 @@ impl Fields {
         })
     }
 
-    /// Whether they ask for ports that the fast path does not read: any other protocol may have some where TCP has them.
+    /// Returns true if the fields ask for ports that the fast path does not read: any other protocol may have some
+    /// where TCP has them.
     pub fn asks_for_unread_ports(&self) -> bool {
         self.ports && !self.proto.is_some_and(|proto| WITH_PORTS.contains(&proto))
     }
@@ -93,7 +95,7 @@ fn inside(a: Prefix, b: Prefix) -> Option<Prefix> {
     (long.bits & short.mask() == short.bits).then_some(long)
 }
 
-/// Those that have both. `None`: too many alternatives.
+/// Returns the alternatives that match both. `None`: too many alternatives.
 pub fn and(all: &[Fields], more: &[Fields]) -> Option<Vec<Fields>> {
     let both = all
         .iter()
@@ -111,7 +113,7 @@ pub struct Place<'a> {
     pub table: &'a Table,
     /// The interface by which packets come in, or go out.
     pub interface: &'a str,
-    /// They go out.
+    /// True if the packets go out.
     pub leaving: bool,
 }
 
@@ -128,7 +130,7 @@ enum Field {
 }
 
 impl Place<'_> {
-    /// What a `match` statement asks for.
+    /// Returns the condition of a `match` statement.
     pub fn condition(&self, statement: &Value) -> Condition {
         let Some(field) = field_of(&statement["left"]) else {
             return Condition::Unknown(name_of(&statement["left"]));
@@ -211,8 +213,9 @@ pub fn is_named(interface: &str, name: &str) -> bool {
     }
 }
 
-/// Whether packets or time change a set by its own flags, which the kernel does not announce. nft prints a flag that is the only one
-/// without a list from version 1.1.4 on, and version 1.0.6 does not print `dynamic`: see [`Ruleset::filled`].
+/// Returns true if packets or time change a set by its own flags, which the kernel does not announce. nft prints a
+/// flag that is the only one without a list from version 1.1.4 on, and version 1.0.6 does not print `dynamic`: see
+/// [`Ruleset::filled`].
 fn changes_by_itself(set: &Value) -> bool {
     let flags = match &set["flags"] {
         Value::Array(flags) => flags.as_slice(),
@@ -222,8 +225,8 @@ fn changes_by_itself(set: &Value) -> bool {
     !set["timeout"].is_null() || flags.any(|flag| flag == "dynamic" || flag == "timeout")
 }
 
-/// Whether a set declares statements for its elements, all of which count. An error: one does more, as a limit or a quota, and so
-/// says whether an element matches.
+/// Returns true if a set declares statements for its elements, all of which count. An error: a statement does more,
+/// as a limit or a quota, and so decides whether an element matches.
 fn only_counts(set: &Value) -> Result<bool, Condition> {
     let statements = set["stmt"].as_array().map_or(&[][..], Vec::as_slice);
     match statements.iter().find(|one| one.get("counter").is_none()) {
@@ -371,7 +374,7 @@ fn port(proto: Option<u8>, source: bool, is: bool, values: &[Value]) -> Option<V
     Some(bounded(fields))
 }
 
-/// So many that it can be told whether they are too many.
+/// Takes enough alternatives to see whether they are too many.
 fn bounded(fields: impl Iterator<Item = Fields>) -> Vec<Fields> {
     fields.take(PATTERNS_MAX + 1).collect()
 }

@@ -18,7 +18,7 @@ pub fn join(mut intervals: Vec<RangeInclusive<u128>>) -> Vec<RangeInclusive<u128
     joined
 }
 
-/// What of the numbers `0..=max` is in none of the intervals, which are joined.
+/// Returns the numbers of `0..=max` that are in none of the intervals, which are joined.
 pub fn complement(joined: &[RangeInclusive<u128>], max: u128) -> Vec<RangeInclusive<u128>> {
     let mut left = Vec::new();
     let mut from = Some(0);

@@ -14,7 +14,7 @@ pub enum Error {
     /// `nft` has refused.
     #[error("nft -j list ruleset: {0}")]
     Nft(String),
-    /// What it printed is no rule set.
+    /// The output of nft is no rule set.
     #[error("this is no output of 'nft -j list ruleset': {0}")]
     Form(String),
 }
@@ -24,7 +24,7 @@ pub enum Error {
 pub struct Table {
     /// `ip`, `ip6`, `inet`, `netdev`, ...
     pub family: String,
-    /// Its name.
+    /// The name of the table.
     pub name: String,
 }
 
@@ -37,7 +37,7 @@ pub struct Base {
     pub priority: i64,
     /// `filter`, `nat`, `route`.
     pub kind: String,
-    /// Whether what no rule matches is dropped.
+    /// True if packets that no rule matches are dropped.
     pub drops: bool,
     /// Interfaces of an ingress or egress chain. None: nft does not say; version 1.0.6 does not.
     pub devices: Vec<String>,
@@ -59,15 +59,16 @@ pub struct Ruleset {
     pub chains: BTreeMap<(Table, String), Chain>,
     /// Sets by table and name, as they are printed.
     pub sets: BTreeMap<(Table, String), Value>,
-    /// What rules name other than to look it up, by table and name: packets may fill those sets, whatever their flags say.
+    /// Sets that rules name other than to look them up, by table and name: packets may fill those sets, whatever
+    /// their flags say.
     pub filled: BTreeSet<(Table, String)>,
     /// Tables with flags, as they are printed.
     pub flags: BTreeMap<Table, String>,
-    /// Whether a table has flow tables: then packets may pass without meeting its rules.
+    /// True if a table has flow tables: then packets may pass without meeting its rules.
     pub has_flow_tables: bool,
-    /// Whether the older iptables, which nft does not show, have tables.
+    /// True if the older iptables, which nft does not show, have tables.
     pub has_legacy_tables: bool,
-    /// Whether they translate addresses.
+    /// True if the older iptables translate addresses.
     pub has_legacy_nat: bool,
 }
 
@@ -101,7 +102,7 @@ impl Ruleset {
     /// Reads what `nft -j list ruleset` has printed.
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is something else.
     pub fn read(json: &[u8]) -> Result<Self, Error> {
         let document: Value =
             serde_json::from_slice(json).map_err(|error| Error::Form(error.to_string()))?;
@@ -118,8 +119,8 @@ impl Ruleset {
         Ok(ruleset)
     }
 
-    /// Whether a table is switched off. `None`: it has flags, and nft does not say which: version 1.0.6 prints the table's name
-    /// in their place.
+    /// Returns true if a table is switched off. `None`: the table has flags, and nft does not say which: version
+    /// 1.0.6 prints the table's name in their place.
     pub fn is_dormant(&self, table: &Table) -> Option<bool> {
         match self.flags.get(table) {
             None => Some(false),
@@ -181,7 +182,8 @@ impl Ruleset {
     }
 }
 
-/// The tables of the older iptables in the calling thread's network namespace, IPv4's first. Nobody announces that there is one more.
+/// Returns the tables of the older iptables in the calling thread's network namespace, IPv4's first. A new table is
+/// not announced.
 pub fn legacy_tables() -> Vec<String> {
     let files = ["ip_tables_names", "ip6_tables_names"];
     let files = files.map(|name| format!("/proc/thread-self/net/{name}"));

@@ -14,9 +14,9 @@ const CONNTRACK: i64 = -200;
 pub enum Decided {
     /// By the fast path.
     Fast,
-    /// It cannot match what comes in here.
+    /// The rule cannot match packets that come in here.
     Never,
-    /// It only counts.
+    /// The rule only counts.
     NoEffect,
     /// By the kernel, because of this. Packets that it may match are left to the kernel.
     Slow(String),
@@ -25,15 +25,15 @@ pub enum Decided {
 /// A rule of the host, and what became of it.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Its table.
+    /// The table of the rule.
     pub table: Table,
-    /// Its chain.
+    /// The chain of the rule.
     pub chain: String,
-    /// Its handle; `None`: the chain's policy.
+    /// The handle of the rule; `None`: the chain's policy.
     pub handle: Option<u64>,
     /// Where it is decided.
     pub decided: Decided,
-    /// Its number on the fast path, if it has a rule there.
+    /// The rule's number on the fast path, if it has a rule there.
     pub number: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ pub struct Split {
     pub lines: Vec<Line>,
     /// Why the chains behind connection tracking are left to the kernel.
     pub all_behind: Option<String>,
-    /// What else may stop a packet that the stages accept, where only the kernel asks.
+    /// Other rules that may stop a packet that the stages accept, where only the kernel asks.
     pub only_kernel_asks: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl fmt::Display for Decided {
 /// An interface, as rules know it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface<'a> {
-    /// Its name.
+    /// The name of the set.
     pub name: &'a str,
     /// The name of the bridge, bond or VRF that it is a part of. Chains see its packets under that name, or not at all; but for those
     /// that are the interface's own.
@@ -128,7 +128,7 @@ pub fn split_leaving<'a>(ruleset: &Ruleset, interface: impl Into<Interface<'a>>)
     let unseen = Unseen {
         is_unseen: match changed {
             Some(_) => |_| true,
-            // What chains before the last have seen may not be what goes out.
+            // The packets that chains before the last have seen may not be the packets that go out.
             None => |base| base.hook != "egress",
         },
         why: changed.or(part).or_else(|| why_translated(ruleset)),
@@ -182,8 +182,8 @@ fn fill(
             lines,
         });
     }
-    // The kernel's order of chains with equal priorities is that in which they were made. What it has to see it sees whichever
-    // is first.
+    // The kernel's order of chains with equal priorities is that in which they were made. The kernel sees the packets
+    // that it has to see, whichever chain is first.
     met.sort_by_key(|met| {
         (
             met.order,
@@ -219,7 +219,7 @@ fn leave_all() -> Stage {
     }
 }
 
-/// What may stop packets behind the stages, or beside them.
+/// Returns the rules that may stop packets behind the stages, or beside them.
 fn only_kernel_asks(ruleset: &Ruleset) -> Option<String> {
     if ruleset.has_legacy_tables {
         return Some("iptables-legacy has tables, which nft does not show".to_owned());
@@ -280,7 +280,8 @@ fn why_not_in_force(ruleset: &Ruleset, table: &Table, base: &Base) -> Option<&'s
         .then_some("nft does not say for which interfaces its chain is")
 }
 
-/// It may be that the rules are not in force: what they would drop the kernel has to see. What they accept passes either way.
+/// Leaves drops to the kernel, as the rules may not be in force: the kernel has to see packets that the rules would
+/// drop. Packets that the rules accept pass either way.
 fn leave_to_kernel(stage: &mut Stage, lines: &mut [Line], why: &str) {
     let is_drop = |rule: &Rule| rule.verdict == Verdict::Drop;
     for line in lines {

@@ -1,4 +1,4 @@
-//! The body that the property test and the fuzz target share: rule sets of anybody.
+//! The body that the property test and the fuzz target share: rule sets with any content.
 
 use nfluid_evnf::firewall::tuples::{ENTRIES_MAX, TUPLES_MAX, compile};
 use nfluid_evnf::firewall::{Family, Prefix, Stage};

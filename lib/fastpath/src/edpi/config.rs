@@ -381,6 +381,7 @@ mod tests {
         assert_eq!(config.forbidden(), [Action::Drop], "nobody asks for it");
     }
 
+    // promise: 15.27
     #[test]
     fn what_is_wrong_is_named() {
         let cases = [

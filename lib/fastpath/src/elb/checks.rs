@@ -308,6 +308,7 @@ mod tests {
         answers(vec![Probe::start(at, &check(kind))]).remove(0)
     }
 
+    // promise: 15.13
     #[test]
     fn a_server_is_well_if_it_takes_connections_or_answers_as_it_should() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -341,6 +342,7 @@ mod tests {
         assert!(ask(at, "tcp").is_err(), "nobody listens any more");
     }
 
+    // promise: 15.13
     #[test]
     fn one_failure_is_none() {
         let mut server = Server {

@@ -331,6 +331,7 @@ mod tests {
         assert_eq!((web.servers[0].weight, web.servers[0].drain), (1, false));
     }
 
+    // promise: 15.14
     #[test]
     fn what_is_wrong_is_named() {
         let server = |at: &str| json!({ "at": "203.0.113.1:80", "servers": [{ "at": at }] });

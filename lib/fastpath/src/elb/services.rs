@@ -322,6 +322,7 @@ mod tests {
         parse(&config).expect("it is right")
     }
 
+    // promise: 15.70
     #[test]
     fn a_server_without_weight_drains() {
         assert_eq!(entered_state(State::Up, 0), State::Draining);
@@ -329,6 +330,7 @@ mod tests {
         assert_eq!(entered_state(State::Down, 0), State::Down);
     }
 
+    // promise: 15.17
     #[test]
     fn a_change_has_the_numbers_of_the_old_servers_and_the_new_ones_written_down() {
         let mut numbers = Numbers::default();

@@ -264,6 +264,7 @@ mod tests {
         assert_eq!(settings(&json!({})).expect("it may"), Settings::default());
     }
 
+    // promise: 15.33
     #[test]
     fn what_a_guard_cannot_keep_to_is_named() {
         for (config, path) in [

@@ -1,4 +1,4 @@
-//! The bodies that the property tests and the fuzz targets share: formats from anybody.
+//! The bodies that the property tests and the fuzz targets share: formats with any content.
 
 use nfluid_formats::answer::{
     AnswerError, Gathered, LineError, read_line, read_state, take_addresses, understood,
@@ -9,8 +9,9 @@ use nfluid_formats::saved::Image;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A saved instance without its checksum, which is added: whoever forges one can do that. What is read is written as the
-/// same, and has a name that can be changed, or neither. Returns true if it is a saved instance.
+/// Reads a saved instance without its checksum, which is added, as a forger can do. A valid image is written as the
+/// same bytes, and has a name that can be changed; an invalid image has neither. Returns true if the bytes are a
+/// saved instance.
 pub fn saved(bytes: &[u8]) -> bool {
     let _damaged = Image::parse(bytes);
     let summed = [bytes, &xxh3_64(bytes).to_le_bytes()].concat();
@@ -52,7 +53,7 @@ pub fn messages(bytes: &[u8]) -> usize {
                 let again = Message::read(&mut written.as_slice());
                 assert_eq!(again.expect("what was written"), message);
             }
-            // What is left out, and numbers, may be written in more bytes.
+            // Omitted members, and numbers, may be written in more bytes.
             Err(MessageError::TooLongToWrite { .. }) => assert!(bytes.len() > 100),
             Err(error) => panic!("{error}"),
         }

@@ -24,7 +24,7 @@ impl Legacy {
     pub(super) fn begin<R: Read>(window: &mut Window<R>) -> Result<Self, Flaw> {
         let header = window.need(FILE_HEADER_LEN, "the file header")?;
         let (_, parser) = PcapParser::new(header).map_err(|error| error.to_string())?;
-        // The upper half of the field tells the length of an FCS.
+        // The upper half of the field has the length of an FCS.
         let link = Link::from_number(u32::from(parser.header().datalink) & 0xffff)?;
         window.take(FILE_HEADER_LEN);
         let ns_per_fraction = match parser.header().ts_resolution {

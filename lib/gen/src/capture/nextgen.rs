@@ -22,7 +22,7 @@ const BLOCK_HEAD_LEN: usize = 12;
 const ENHANCED_DATA: usize = 28;
 const SIMPLE_DATA: usize = 12;
 
-/// What is needed of an interface description.
+/// The needed fields of an interface description.
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link_type: u32,

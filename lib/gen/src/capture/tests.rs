@@ -128,6 +128,7 @@ fn a_simple_packet_has_no_padding_and_the_time_of_the_last_one() {
     assert_eq!(read, [(0, 15, vec![7; 15])]);
 }
 
+// promise: 12.3
 #[test]
 fn a_cut_off_file_gives_what_was_whole_and_says_where_it_ends() {
     let file = pcap(&frames(), TsResolution::MicroSecond, Endianness::Little);
@@ -179,6 +180,7 @@ fn what_is_no_capture_or_no_ethernet_is_refused() {
     assert!(missing.starts_with("/nonexistent.pcap: "), "{missing}");
 }
 
+// promise: 12.6
 #[test]
 fn an_absurd_length_is_refused_without_reserving_memory() {
     let mut file = pcap(&frames(), TsResolution::MicroSecond, Endianness::Little);

@@ -169,7 +169,7 @@ pub struct SendArgs {
 }
 
 impl SendArgs {
-    /// What these arguments ask for.
+    /// Returns the job of these arguments.
     ///
     /// # Errors
     /// When the script cannot be read or the interface does not exist.
@@ -218,7 +218,7 @@ pub struct ReceiveArgs {
 }
 
 impl ReceiveArgs {
-    /// What these arguments ask for.
+    /// Returns the job of these arguments.
     pub fn job(&self) -> ReceiveJob {
         ReceiveJob {
             depth: if self.count_only {
@@ -267,7 +267,7 @@ pub struct PingArgs {
 }
 
 impl PingArgs {
-    /// What these arguments ask for.
+    /// Returns the job of these arguments.
     ///
     /// # Errors
     /// When the interface does not exist.
@@ -305,7 +305,7 @@ pub struct ReflectArgs {
 }
 
 impl ReflectArgs {
-    /// What these arguments ask for.
+    /// Returns the job of these arguments.
     pub fn job(&self) -> ReflectJob {
         ReflectJob {
             duration: self.duration,
@@ -356,7 +356,7 @@ pub struct ReplayArgs {
 }
 
 impl ReplayArgs {
-    /// What these arguments ask for.
+    /// Returns the job of these arguments.
     pub fn job(&self) -> ReplayJob {
         let (src, dst) = ReplayJob::default().macs;
         ReplayJob {

@@ -6,7 +6,7 @@ use super::{EndpointArgs, PortSource};
 use crate::interface::{self, InterfaceReceiver, InterfaceSender};
 use crate::io::{IoError, Receiver, Sender};
 
-/// One of two kinds of the same thing.
+/// A value of one of two kinds.
 #[derive(Debug)]
 pub enum Either<I, P> {
     /// On a network interface.
@@ -85,7 +85,7 @@ impl EndpointArgs {
         }
     }
 
-    /// Opens for sending; on an interface nothing is queued for a receiver that nobody reads.
+    /// Opens a port for sending; on an interface no frames are queued for a receiver that is never read.
     pub(super) fn open_sender<S: PortSource>(
         &self,
         ports: &mut S,

@@ -1,8 +1,7 @@
 //! `nfluid gen`: the arguments, and the runners behind them.
 //!
-//! On a network interface everything works from here. How a ring port is found and opened is the
-//! business of the program, which hands in a [`PortSource`]. Nothing is printed but through the
-//! writer that is handed in.
+//! On a network interface everything works from here. The program finds and opens ring ports, and hands in a
+//! [`PortSource`] for them. All output goes through the writer that is handed in.
 
 mod args;
 mod endpoint;

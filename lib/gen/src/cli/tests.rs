@@ -11,7 +11,7 @@ struct Program {
     command: GenCommand,
 }
 
-/// One port whose frames come back to itself.
+/// A port whose frames come back to the port itself.
 struct Loopback(Option<(MemorySender, MemoryReceiver)>);
 
 impl Loopback {

@@ -21,7 +21,7 @@ const OUTSTANDING_MAX: usize = 65_536;
 /// Longest wait before a stop is looked for, in nanoseconds.
 const WAIT_MAX_NS: u64 = 20_000_000;
 
-/// What to ask, and how often.
+/// The requests, and their rate.
 #[derive(Clone, Debug)]
 pub struct PingJob {
     /// Frame size in bytes; of a mix, in turn.
@@ -54,7 +54,7 @@ impl Default for PingJob {
     }
 }
 
-/// One second of asking.
+/// A second of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PingLine {
     /// Seconds since the start.
@@ -89,7 +89,7 @@ impl fmt::Display for PingLine {
     }
 }
 
-/// What came back in all.
+/// The replies in all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PingReport {
     /// Probes sent.

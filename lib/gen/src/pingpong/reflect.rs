@@ -31,7 +31,7 @@ pub struct ReflectJob {
     pub busy: bool,
 }
 
-/// What was reflected.
+/// The reflected frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReflectReport {
     /// Probes sent back.
@@ -59,7 +59,7 @@ impl fmt::Display for ReflectReport {
 /// Reflects probes from `receiver` to `sender` as `job` says, until done or `stop` is set.
 ///
 /// # Errors
-/// Those of the port.
+/// The errors of the port.
 pub fn reflect(
     job: &ReflectJob,
     (sender, receiver): (&mut impl Sender, &mut impl Receiver),

@@ -117,7 +117,7 @@ fn an_interval_is_kept_whatever_comes_back() {
     assert_eq!(report.sent, 100);
 }
 
-/// One frame through a reflector.
+/// Sends a frame through a reflector.
 fn reflected(sender: &mut MemorySender, receiver: &mut MemoryReceiver) -> (ReflectReport, Vec<u8>) {
     let (mut far_sender, mut back) = queue(10, Faults::default(), 1);
     sender.flush().unwrap();

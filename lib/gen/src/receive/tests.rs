@@ -55,6 +55,7 @@ fn a_faultless_path_is_clean() {
     assert_eq!(check(&report).streams, 10);
 }
 
+// promise: 12.1
 #[test]
 fn every_loss_is_found() {
     let (report, counts) = through(
@@ -65,7 +66,7 @@ fn every_loss_is_found() {
         10_000,
     );
     assert!(counts.lost > 50);
-    // Nothing follows what is lost at the very end of a stream.
+    // No frame follows frames that are lost at the very end of a stream.
     let unseen = counts.lost - check(&report).lost;
     assert!(
         unseen <= 10,
@@ -81,6 +82,7 @@ fn every_loss_is_found() {
     assert_eq!(expecting.lost(), counts.lost);
 }
 
+// promise: 12.1
 #[test]
 fn every_duplicate_is_found() {
     let (report, counts) = through(
@@ -95,6 +97,7 @@ fn every_duplicate_is_found() {
     assert_eq!((check(&report).lost, check(&report).reordered), (0, 0));
 }
 
+// promise: 12.1
 #[test]
 fn every_reordering_is_found() {
     let faults = Faults {
@@ -113,6 +116,7 @@ fn every_reordering_is_found() {
     assert_eq!((check(&report).lost, check(&report).duplicates), (0, 0));
 }
 
+// promise: 12.1
 #[test]
 fn every_corruption_behind_the_headers_is_found() {
     let faults = Faults {
@@ -122,7 +126,7 @@ fn every_corruption_behind_the_headers_is_found() {
     };
     let (report, counts) = through(faults, 10_000);
     assert!(counts.corrupted > 0);
-    // With a flipped bit in its magic a frame is a stranger.
+    // With a flipped bit in its magic a frame counts as foreign.
     assert_eq!(
         check(&report).corrupt + check(&report).foreign,
         counts.corrupted

@@ -15,18 +15,18 @@ const CACHE_MAX: usize = 64 << 20;
 /// Bytes of the header of a cooked packet.
 const COOKED_LEN: usize = 16;
 
-/// What is known of the frame in hand.
+/// The known values of the frame in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Next {
     /// Time of its capture in nanoseconds since 1970.
     pub(super) time_ns: u64,
-    /// Its length in bytes as it is sent.
+    /// The length in bytes of the frame as it is sent.
     pub(super) length: usize,
     /// Loops completed before it.
     pub(super) loops: u64,
 }
 
-/// What has been counted on the way.
+/// Counts on the way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) loops: u64,

@@ -2,8 +2,8 @@
 //! search for several loss ratios in the manner of MLRsearch (draft-ietf-bmwg-mlrsearch); with one
 //! goal and one trial per load it is RFC 2544's binary search (section 26.1).
 //!
-//! The search sees the device through one function: offer this rate for so long, tell me what was
-//! offered and what was lost.
+//! The search sees the device through a single function, which offers a rate for a given time and returns the offered
+//! and the lost frames.
 //!
 //! - A **trial** counts for every goal: what was measured for one is not measured again for another.
 //! - A **load** passes a goal when at most [`Goal::exceed_ratio`] of [`Goal::trials`] trials lose more
@@ -27,16 +27,16 @@ use std::time::Duration;
 use narrow::Loads;
 use serde::{Deserialize, Serialize};
 
-/// What a trial measured.
+/// The measurement of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Packets that were sent.
     pub offered: u64,
-    /// Those of them that did not arrive.
+    /// Frames, of those, that did not arrive.
     pub lost: u64,
 }
 
-/// One measurement.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Rate that was asked for, in packets per second.
@@ -59,7 +59,7 @@ pub enum Outcome {
     BelowRange,
 }
 
-/// What the search for a goal came to.
+/// The result of the search for a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GoalReport {
     /// The goal.
@@ -74,10 +74,10 @@ pub struct GoalReport {
     pub throughput: f64,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchReport {
-    /// One per goal, in their order.
+    /// The reports of the goals, in their order.
     pub goals: Vec<GoalReport>,
     /// Every measurement in its order, the short ones too.
     pub trials: Vec<Trial>,
@@ -151,7 +151,7 @@ fn guess<E>(
     };
     let mut loads = Loads::default();
     let mut measure = |rate| measure(rate, short);
-    // What arrives when too much is offered is near to what the device carries.
+    // The rate that arrives when too much is offered is near to the rate that the device carries.
     let arrived = (1.0 - measure(spec.rate_max)?) * spec.rate_max;
     let mut from = arrived.clamp(spec.rate_min, spec.rate_max);
     let mut guesses = Vec::with_capacity(spec.goals.len());

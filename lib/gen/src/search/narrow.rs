@@ -12,7 +12,7 @@ struct Load {
 #[derive(Default)]
 pub(super) struct Loads(Vec<Load>);
 
-/// What is known about a goal's limit.
+/// The known bounds of a goal's limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// The highest rate that passed, below every one that failed.
@@ -22,8 +22,8 @@ pub(super) struct Bounds {
 }
 
 impl Load {
-    /// Whether the load passes; nothing while further trials could change that. Later trials, made
-    /// for another goal, change nothing: a search that moved its bounds back might not end.
+    /// Returns true if the load passes; `None` while further trials could change that. Later trials, made for another
+    /// goal, change nothing: a search that moved its bounds back might not end.
     fn passes(&self, goal: &Goal) -> Option<bool> {
         let wanted = goal.trials as usize;
         let counted = &self.losses[..self.losses.len().min(wanted)];
@@ -109,7 +109,7 @@ impl Loads {
         }
     }
 
-    /// What the search for a goal came to.
+    /// Returns the result of the search for a goal.
     pub(super) fn report(&self, goal: &Goal, bounds: Bounds) -> GoalReport {
         let outcome = match (bounds.passed, bounds.failed) {
             (Some(_), Some(_)) => Outcome::Found,

@@ -1,10 +1,10 @@
-//! What is searched for, how finely and how long.
+//! Goals, resolution and duration of a search.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What a rate must do to pass.
+/// The conditions for a rate to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
     /// Largest share of loss that a trial may have, 0 to 1: 0 for NDR, CSIT's PDR has 0.005.
@@ -28,7 +28,7 @@ impl Goal {
         }
     }
 
-    /// The same, tolerating CSIT's 0.5 % of loss.
+    /// Returns a goal that tolerates CSIT's 0.5 % of loss.
     pub fn pdr() -> Self {
         Goal {
             loss_max: 0.005,
@@ -36,8 +36,8 @@ impl Goal {
         }
     }
 
-    /// The same, decided by the majority of so many trials per load: on a shared machine a loss may
-    /// be somebody else's doing.
+    /// Returns the goal, decided by the majority of so many trials per load: on a shared machine another process may
+    /// cause a loss.
     pub fn majority_of(self, trials: u32) -> Self {
         Goal {
             exceed_ratio: 0.5,
@@ -46,7 +46,7 @@ impl Goal {
         }
     }
 
-    /// The same, to find out where to look.
+    /// Returns a coarse search, to find out where to look.
     pub(super) fn coarse(self) -> Self {
         const PRECISION: f64 = 0.03;
         Goal {
@@ -69,7 +69,7 @@ pub struct SearchSpec {
     pub trial_seconds: f64,
     /// Length of the short trials that only find out where to look; 0 for none.
     pub short_seconds: f64,
-    /// What is searched for, smallest loss first.
+    /// The goals, smallest loss first.
     pub goals: Vec<Goal>,
 }
 
@@ -98,7 +98,7 @@ impl SearchSpec {
     /// Checks the numbers.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The error names the defect.
     pub fn check(&self) -> Result<(), &'static str> {
         /// A day: what is longer is a mistake, and would not fit in a [`Duration`] at some point.
         const SECONDS_MAX: f64 = 86_400.0;

@@ -27,7 +27,7 @@ fn device(capacity: f64) -> impl FnMut(f64, Duration) -> Result<Counted, Infalli
     }
 }
 
-/// The same, on a machine that makes one trial of `every` lose a tenth whatever is offered.
+/// A device on a machine that makes one trial of `every` lose a tenth whatever is offered.
 fn disturbed(
     capacity: f64,
     every: u32,
@@ -122,6 +122,7 @@ fn the_ends_of_the_range_are_told_apart() {
     assert_eq!(below.goals[0].failed_rate, Some(10e3));
 }
 
+// promise: 12.5
 #[test]
 fn a_majority_forgives_losses_that_are_the_machines() {
     // Of twenty runs, those whose bounds enclose the device's limit.
@@ -146,6 +147,7 @@ fn a_load_is_left_as_soon_as_it_is_decided() {
     assert_eq!(long.count(), 3);
 }
 
+// promise: 12.5
 #[test]
 fn what_was_not_sent_was_not_carried() {
     // A generator that sends two million a second, whatever it is asked for.
@@ -222,6 +224,7 @@ fn nonsense_is_refused() {
 }
 
 proptest! {
+    // promise: 12.5
     #[test]
     fn the_bounds_enclose_the_limit(capacity in 2e4f64..1e7, precision in 1e-4f64..0.1) {
         let goal = Goal { precision, ..Goal::ndr() };

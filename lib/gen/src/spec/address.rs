@@ -44,7 +44,7 @@ impl AddressRange {
         Ok(AddressRange { first, last })
     }
 
-    /// Whether these are IPv4 addresses.
+    /// Returns true if these are IPv4 addresses.
     pub fn is_ipv4(&self) -> bool {
         self.first.is_ipv4()
     }

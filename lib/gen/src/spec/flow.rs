@@ -1,4 +1,4 @@
-//! The headers of the frames: how many flows, and what tells them apart.
+//! The headers of the frames: the number of flows, and the fields that distinguish them.
 
 use nfluid_wire::{EtherType, MacAddr, TcpFlags, VlanTag};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -27,7 +27,7 @@ pub enum Transport {
 pub struct FlowSpec {
     /// Number of flows, 1 to [`FLOWS_MAX`].
     pub count: u32,
-    /// Number of the first flow in the stream headers, so that generators can be told apart.
+    /// Number of the first flow in the stream headers, so that a receiver can distinguish generators.
     pub first_stream: u32,
     /// Source hardware address.
     #[serde(serialize_with = "write_mac", deserialize_with = "read_mac")]
@@ -37,7 +37,7 @@ pub struct FlowSpec {
     pub dst_mac: MacAddr,
     /// VLAN identifiers, outermost first: none, one (802.1Q), or two (802.1ad and 802.1Q).
     pub vlans: Vec<u16>,
-    /// Source addresses. They decide whether the frames are IPv4 or IPv6.
+    /// Source addresses. The source addresses decide whether the frames are IPv4 or IPv6.
     pub src: AddressRange,
     /// Destination addresses, of the same family.
     pub dst: AddressRange,
@@ -51,12 +51,12 @@ pub struct FlowSpec {
     pub ttl: u8,
     /// TOS or traffic class: DSCP and ECN.
     pub traffic_class: u8,
-    /// TCP flags; ACK unless told otherwise.
+    /// TCP flags; ACK by default.
     pub tcp_flags: u8,
 }
 
 impl Default for FlowSpec {
-    /// One flow within the block that RFC 2544 sets aside for benchmarks, to the discard port.
+    /// A flow within the block that RFC 2544 sets aside for benchmarks, to the discard port.
     fn default() -> Self {
         FlowSpec {
             count: 1,

@@ -1,4 +1,4 @@
-//! What traffic is wanted: sizes, rate, flows, and what each frame carries.
+//! Specification of traffic: sizes, rate, flows, and the content of each frame.
 //!
 //! Every part is read from one word of text, the same on the command line, in a script and in a
 //! file, and is written back as text that reads the same.
@@ -23,11 +23,11 @@ pub use time::Timespan;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} \"{text}\": {reason}")]
 pub struct SpecError {
-    /// What the text was meant to be, as in "frame size".
+    /// The intended meaning of the text, as in "frame size".
     pub what: &'static str,
     /// The text, cut to a length fit for a message.
     pub text: String,
-    /// What is wrong with it and what would be right.
+    /// The defect, and the right form.
     pub reason: String,
 }
 
@@ -45,13 +45,13 @@ impl SpecError {
     }
 }
 
-/// What a frame carries behind its headers.
+/// The content of a frame behind its headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Content {
-    /// A stream header with sequence number, time and check, renewed for every frame: the receiver
-    /// can tell loss, duplication, order, corruption and latency.
+    /// A stream header with sequence number, time and check, renewed for every frame: the receiver can detect loss,
+    /// duplication, order, corruption and latency.
     #[default]
     Stamped,
     /// Always the same frames; per frame only the length is set where the port allows it. The
@@ -69,7 +69,7 @@ pub struct TrafficSpec {
     pub rate: Rate,
     /// Headers of the frames.
     pub flows: FlowSpec,
-    /// What the frames carry.
+    /// The content of the frames.
     pub content: Content,
     /// Most frames handed over at once, 1 to 256.
     pub burst: usize,

@@ -25,7 +25,7 @@ const CYCLE_MAX: u32 = 10_000;
 pub struct Sizes {
     text: String,
     sizes: Vec<u16>,
-    /// One round: indices into `sizes`.
+    /// A round: indices into `sizes`.
     round: Vec<u16>,
 }
 

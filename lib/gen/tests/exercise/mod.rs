@@ -1,4 +1,4 @@
-//! The body that the property test and the fuzz target share: captures of anybody.
+//! The body that the property test and the fuzz target share: captures with any content.
 
 use nfluid_gen::capture::{Capture, Link, RECORD_MAX};
 use std::io::Read;

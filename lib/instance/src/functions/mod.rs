@@ -315,6 +315,7 @@ fn decoded(what: &str, text: &str) -> Result<Vec<u8>, Problem> {
 mod tests {
     use super::*;
 
+    // promise: 16.1
     #[test]
     fn limits_that_nobody_can_have_are_refused_by_name() {
         assert!(check(&FunctionLimits::default()).is_ok());

@@ -201,6 +201,7 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    // promise: 16.1
     #[test]
     fn the_first_line_of_a_script_is_read_as_the_kernel_does() {
         let read = |line| interpreter(line).map(|(path, option)| (path, option.map(str::to_owned)));
@@ -221,6 +222,7 @@ mod tests {
         }
     }
 
+    // promise: 16.1
     #[test]
     fn what_is_no_program_is_refused_and_leaves_no_folder() {
         let place = std::env::temp_dir().join(format!("nfluid-function-{}", std::process::id()));

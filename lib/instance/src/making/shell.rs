@@ -26,7 +26,7 @@ use nfluid_ring::assignment;
 use nfluid_ring::attach::Table;
 use nfluid_sandbox::Root;
 use nfluid_switch::InstanceMemory;
-use nfluid_switch::instance::Bells;
+use nfluid_switch::instance::Doorbells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -79,7 +79,7 @@ pub struct Numbers {
 impl Numbers {
     /// The port table of such a process, without bells of others.
     pub fn table(&self, memory: &InstanceMemory) -> Table {
-        let given = Bells {
+        let given = Doorbells {
             own: self.bell,
             io: self.io_doorbell,
             peers: &[],

@@ -138,6 +138,7 @@ mod tests {
     use nfluid_sandbox::Linkage;
     use std::time::Instant;
 
+    // promise: 5.20
     #[test]
     fn a_program_needs_a_shell_with_what_its_loader_needs_and_no_more() {
         let lane = |purpose| {

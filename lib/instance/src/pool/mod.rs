@@ -405,6 +405,7 @@ mod tests {
         }
     }
 
+    // promise: 5.20
     #[test]
     fn shells_are_in_groups_only_while_these_do_not_change() {
         let spec = PoolSpec {
@@ -421,6 +422,7 @@ mod tests {
         assert!(!is_made());
     }
 
+    // promise: 5.14
     #[test]
     fn a_pool_that_cannot_be_filled_holds_up_no_other() {
         let spec = two_shells();
@@ -446,6 +448,7 @@ mod tests {
         );
     }
 
+    // promise: 5.35
     #[test]
     fn nothing_is_made_while_somebody_is_in_a_hurry() {
         let spec = two_shells();

@@ -280,6 +280,7 @@ mod tests {
         json!({ "ok": { "state_bytes": 7, "taken": 2, "left_out": 1 } })
     }
 
+    // promise: 7.39
     #[test]
     fn all_who_lose_flows_drain_at_the_same_time_and_who_gets_them_has_all_before_it_goes_on() {
         let folder = tempfile::tempdir().expect("a folder");

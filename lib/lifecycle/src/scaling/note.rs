@@ -126,6 +126,7 @@ mod tests {
         }
     }
 
+    // promise: 7.39
     #[test]
     fn all_flows_that_a_member_gives_up_are_given_to_somebody() {
         for (old, new) in [(1, 2), (1, 4), (4, 1), (3, 2), (2, 5), (16, 3)] {

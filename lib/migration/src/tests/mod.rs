@@ -138,6 +138,7 @@ fn an_instance_moves_with_state_frames_and_wires_and_the_network_learns_its_plac
     }
 }
 
+// promise: 5.36
 #[test]
 fn a_move_that_is_cut_anywhere_leaves_the_instance_at_one_host() {
     for (cut, first) in [(Cut::Closed, 1), (Cut::Lost, 0)] {
@@ -158,6 +159,7 @@ fn a_move_that_is_cut_anywhere_leaves_the_instance_at_one_host() {
     }
 }
 
+// promise: 5.36
 #[test]
 fn an_instance_stands_still_until_the_target_answers_or_an_operator_decides() {
     for (delivered, owner) in [(GO, "source"), (GO + 2, "target")] {
@@ -184,6 +186,7 @@ fn an_instance_stands_still_until_the_target_answers_or_an_operator_decides() {
     }
 }
 
+// promise: 5.36
 #[test]
 fn a_move_of_which_the_target_has_said_no_is_not_completed() {
     let hosts = Hosts::new(None);

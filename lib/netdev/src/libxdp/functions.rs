@@ -10,7 +10,8 @@ pub enum RawMap {}
 pub enum RawProgram {}
 pub enum RawDispatcher {}
 
-/// What both libraries call with their words; the last one is a `va_list`, which the C ABIs of Linux pass by its address.
+/// The callback for messages of both libraries; the last argument is a `va_list`, which the C ABIs of Linux pass by
+/// its address.
 pub type Print = unsafe extern "C" fn(c_int, *const c_char, *mut c_void) -> c_int;
 
 macro_rules! functions {
@@ -73,8 +74,8 @@ unsafe fn function(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_vo
 /// # Errors
 /// When it is not installed, or too old; says what to do.
 pub fn load() -> Result<Functions, String> {
-    // SAFETY: the name ends with zero; what the libraries do when they are loaded is their own affair. What they ask for is found
-    // in themselves before it is found here.
+    // SAFETY: the name ends with zero; the initialisation of the libraries is their own affair. The libraries find
+    // their symbols in themselves before they are found here.
     let library =
         unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | DEEP) };
     let Some(library) = NonNull::new(library) else {
@@ -95,7 +96,7 @@ const DEEP: c_int = libc::RTLD_DEEPBIND;
 const DEEP: c_int = 0;
 
 /// # Safety
-/// It is null or ends with zero.
+/// The pointer is null, or the text ends with zero.
 unsafe fn text(at: *const c_char) -> String {
     if at.is_null() {
         return "it cannot be opened".to_owned();

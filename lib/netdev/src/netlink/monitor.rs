@@ -53,7 +53,7 @@ impl Monitor {
         opened.map(Monitor).map_err(NetdevError::system(what))
     }
 
-    /// Takes what has been announced. What it was does not matter: the interface is looked at.
+    /// Takes the announcements. Their content does not matter: the caller looks at the interface.
     pub fn drain(&self) -> bool {
         let mut buffer = [0u8; 8192];
         let mut any = false;

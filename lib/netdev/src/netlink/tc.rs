@@ -26,10 +26,10 @@ const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// They come in by the interface.
+    /// Frames that come in by the interface.
     #[default]
     Ingress,
-    /// They go out by it.
+    /// Frames that go out by the interface.
     Egress,
 }
 
@@ -55,7 +55,7 @@ pub struct FilterPlace {
     pub side: Side,
     /// The lowest number comes first.
     pub priority: u16,
-    /// Its own among those of one priority.
+    /// The filter's own number among the filters of one priority.
     pub handle: u32,
 }
 
@@ -240,6 +240,7 @@ mod tests {
     use crate::netlink::encode;
     use netlink_packet_core::NLM_F_DUMP;
 
+    // promise: 15.64
     #[test]
     fn a_filter_is_asked_for_by_its_own_place() {
         let at = FilterPlace {

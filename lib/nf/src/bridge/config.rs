@@ -1,4 +1,4 @@
-//! What an operator may say to a bridge: nothing. Unknown keys are refused all the same.
+//! Configuration of a bridge: empty. Unknown keys are refused all the same.
 
 use crate::config;
 use crate::function::ConfigError;

@@ -1,4 +1,4 @@
-//! What happens to a frame.
+//! Processing of a frame.
 
 use crate::traffic::Forwarded;
 use nfluid_ring::Frame;

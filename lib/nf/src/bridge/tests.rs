@@ -68,6 +68,7 @@ fn any_frame() -> impl Strategy<Value = Sent> {
 }
 
 proptest! {
+    // promise: 10.2
     #[test]
     fn every_frame_passes_in_order(frames in proptest::collection::vec(any_frame(), 0..150)) {
         let sent = run(&mut *bridge(), Nanos(0), &frames);

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::{EtherType, IpProtocol, L3, MacAddr, PacketMeta};
 
-/// Ethertypes that are told apart; further ones are counted together.
+/// Ethertypes with a counter of their own; further ones are counted together.
 const ETHERTYPES_MAX: usize = 32;
 /// Upper bounds of the size classes in bytes, without FCS: those of RFC 2819 (RMON), which count
 /// it, less its four bytes.
@@ -45,7 +45,7 @@ impl Count {
     }
 }
 
-/// Everything that the counter tells apart.
+/// All the counters of a port.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// By ethertype behind the tags, in order of first appearance.

@@ -130,6 +130,7 @@ fn an_unknown_key_is_refused() {
 }
 
 proptest! {
+    // promise: 10.19
     #[test]
     fn any_frame_is_counted_once(
         frames in proptest::collection::vec(

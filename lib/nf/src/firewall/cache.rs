@@ -60,7 +60,7 @@ impl Key {
     }
 }
 
-/// One set; the entry used last comes first.
+/// A set; the entry used last comes first.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Set {
@@ -96,7 +96,7 @@ impl FlowCache {
         &mut self.sets[key.hash(self.seed) as usize & mask]
     }
 
-    /// What is remembered for `key`: the first rule that matches, or that none does.
+    /// Returns the remembered result for `key`: the first rule that matches, or that none does.
     #[inline]
     pub fn get(&mut self, key: Key) -> Option<Option<usize>> {
         let set = self.set_of(key);

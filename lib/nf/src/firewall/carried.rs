@@ -24,7 +24,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Whether the flow is in one of these buckets.
+    /// Returns true if the flow is in one of these buckets.
     pub(super) fn is_of(&self, buckets: &Buckets) -> bool {
         self.flow.is_of(buckets)
     }
@@ -99,7 +99,7 @@ impl States {
         true
     }
 
-    /// What another instance needs to know about each flow that is still under way.
+    /// Returns the record that another instance needs of each flow that is still under way.
     pub(super) fn export(&self, now: Nanos) -> impl Iterator<Item = Carried> + Clone {
         let live = self.iter().filter(move |state| state.expires > now);
         live.map(move |state: &State| Carried {
@@ -116,7 +116,7 @@ impl States {
     /// Takes over a flow of another instance, if it has none of its own and `rule_now` gives a rule for it.
     ///
     /// # Errors
-    /// It is none.
+    /// The record is no flow.
     pub(super) fn import(
         &mut self,
         now: Nanos,

@@ -279,7 +279,7 @@ impl Block {
     }
 }
 
-/// One row for each axis that matters.
+/// A row for each axis that matters.
 #[derive(Clone, Copy)]
 struct Selected<'b> {
     rows: [Row<'b>; AXES],

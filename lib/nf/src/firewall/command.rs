@@ -1,4 +1,4 @@
-//! What an operator may ask of a running firewall.
+//! Commands of an operator to a running firewall.
 
 use super::Firewall;
 use super::rule::Rule;

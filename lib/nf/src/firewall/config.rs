@@ -1,4 +1,4 @@
-//! What an operator may say to a firewall.
+//! Configuration of a firewall.
 
 use super::entry::Entry;
 use super::parse::{self, Context};
@@ -19,7 +19,7 @@ const STATES_MAX: u32 = 16_777_216;
 /// Longest timeout: ten years, far below the overflow of nanoseconds.
 const TIMEOUT_MAX_S: u32 = 315_360_000;
 
-/// What happens to an IP packet that no rule decides.
+/// Treatment of an IP packet that no rule decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum DefaultPolicy {
@@ -28,7 +28,7 @@ pub(super) enum DefaultPolicy {
     Deny,
 }
 
-/// What happens to frames that are not IP.
+/// Treatment of frames that are not IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum NonIp {
@@ -110,9 +110,9 @@ impl Timeouts {
 pub(super) struct States {
     /// Most states at once.
     pub(super) max: u32,
-    /// Whether ICMP errors about a packet of a state pass with it.
+    /// Passes ICMP errors about a packet of a state, if true.
     pub(super) icmp_errors: bool,
-    /// Whether TCP segments out of their windows pass, but RSTs.
+    /// Passes TCP segments out of their windows, except RSTs, if true.
     pub(super) tcp_liberal: bool,
     /// Idle times.
     pub(super) timeouts: Timeouts,
@@ -236,7 +236,7 @@ fn one_rule(
     }
 }
 
-/// The same error, with its path below `parent`.
+/// Returns the error with its path below `parent`.
 fn under(parent: &str, mut error: ConfigError) -> ConfigError {
     error.path = match error.path.as_str() {
         "" => parent.into(),

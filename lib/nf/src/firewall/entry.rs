@@ -21,7 +21,7 @@ enum Word {
     Text(String),
 }
 
-/// One word or a list of them.
+/// A word or a list of words.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a word, a number or a list of them")]
 enum Words {

@@ -1,4 +1,4 @@
-//! What makes two packets belong to one flow.
+//! The fields by which packets belong to one flow.
 
 use super::packet::{Addresses, Packet, Transport};
 use super::rule::{Family, ICMP, ICMPV6, SYN, TCP, UDP};
@@ -151,7 +151,7 @@ impl FlowId {
         }
     }
 
-    /// Whether it is in one of these buckets, into which the switch sorts its packets.
+    /// Returns true if the flow is in one of these buckets, into which the switch sorts its packets.
     pub fn is_of(&self, buckets: &Buckets) -> bool {
         let [a, b, c, d] = self.addresses;
         let (low, high) = if self.rest & IPV6 != 0 {

@@ -58,7 +58,7 @@ impl<C: Coordinate> Set<C> {
         Set(merged)
     }
 
-    /// What of `C::MIN..=max` is not in the set.
+    /// Returns the values of `C::MIN..=max` that are not in the set.
     pub fn complement(&self, max: C) -> Self {
         let mut gaps = Vec::with_capacity(self.0.len() + 1);
         let mut from = Some(C::MIN);
@@ -76,7 +76,7 @@ impl<C: Coordinate> Set<C> {
         Set(gaps)
     }
 
-    /// What is in both sets.
+    /// Returns the values that are in both sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.as_slice(), other.0.as_slice());
         let mut both = Vec::new();

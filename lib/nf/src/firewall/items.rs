@@ -13,7 +13,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 use nfluid_wire::{IpProtocol, TcpFlags};
 
-/// What is wrong with a word and what would be right.
+/// The error says what is wrong with a word and what would be right.
 pub type Result<T> = core::result::Result<T, String>;
 
 /// Most items in one list of a rule.
@@ -197,7 +197,7 @@ pub fn prefixes(text: &str) -> Result<Vec<Prefix>> {
         .unwrap_or_default())
 }
 
-/// Whether a word begins like a port list: lets the text form tell ports from options.
+/// Returns true if a word begins like a port list. The text form distinguishes ports from options by it.
 pub fn looks_like_ports(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit())
         || word

@@ -99,7 +99,7 @@ struct Compact<A> {
     flags: Masked,
     vlan: Span<u32>,
     index: u32,
-    /// Whether the box is the region; else a hit is checked against the rule itself.
+    /// True if the box is the region; else a hit is checked against the rule itself.
     exact: bool,
 }
 

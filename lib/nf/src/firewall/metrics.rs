@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the firewall.
 
 use super::state::Count;
 use super::states::{Refusal, States};
@@ -10,8 +10,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 use nfluid_wire::ParseError;
 
-/// Firewalls with more rules report the counters of each rule by the command `rules` alone: a
-/// scrape of 10,000 rules every few seconds helps nobody.
+/// Firewalls with more rules report the counters of each rule by the command `rules` alone: a scrape of 10,000 rules
+/// every few seconds is of no use.
 const RULES_REPORTED_MAX: usize = 256;
 
 /// Why a frame did not pass.
@@ -147,7 +147,8 @@ impl Counters {
         self.answers[sent as usize] += 1;
     }
 
-    /// Writes all but those of rules into an image. What was malformed how is not worth it: the sum is among the drops.
+    /// Writes all counters except those of rules into an image. The causes of malformed packets are left out: their
+    /// sum is among the drops.
     pub(super) fn export(&self, writer: &mut Writer) {
         self.forwarded.export(writer);
         writer.counters(&self.dropped);

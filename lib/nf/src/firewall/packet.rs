@@ -50,7 +50,7 @@ impl Addresses {
     }
 }
 
-/// What follows the IP header, as far as this packet carries it.
+/// The header behind the IP header, as far as this packet carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// TCP with the flags octet of RFC 9293 (CWR .. FIN).
@@ -82,14 +82,14 @@ pub enum Transport {
     Opaque,
 }
 
-/// One IP packet, as rules see it.
+/// An IP packet, as rules see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Addresses.
     pub addresses: Addresses,
     /// IP protocol number; for IPv6 the one after the extension headers.
     pub protocol: u8,
-    /// Whether and which fragment.
+    /// The position of the fragment, if the packet is a fragment.
     pub fragment: Fragment,
     /// Ports, flags, ICMP type.
     pub transport: Transport,

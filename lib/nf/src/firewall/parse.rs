@@ -18,7 +18,7 @@ pub const NUMBER_MAX: u32 = 1_000_000_000;
 /// Distance to the rule before of a rule without a number, as in ipfw.
 const NUMBER_STEP: u32 = 100;
 
-/// What a rule may refer to, and the numbering so far.
+/// Names that a rule may refer to, and the numbering so far.
 #[derive(Debug)]
 pub struct Context<'a> {
     port_names: &'a [String],
@@ -97,7 +97,7 @@ pub fn rules(
 /// Reads one line; `None` if it holds no rule.
 ///
 /// # Errors
-/// What was expected and what stands there.
+/// The error says what was expected and what stands there.
 pub fn rule(line: &str, context: &mut Context<'_>) -> Result<Option<Rule>> {
     let words: Vec<&str> = line
         .split_once('#')
@@ -132,7 +132,7 @@ pub fn rule(line: &str, context: &mut Context<'_>) -> Result<Option<Rule>> {
     Ok(Some(rule))
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Words<'w, 'a>(&'w [&'a str]);
 
 impl<'a> Words<'_, 'a> {

@@ -1,4 +1,4 @@
-//! What happens to a frame.
+//! Processing of a frame.
 
 use super::Firewall;
 use super::cache::Key;
@@ -18,7 +18,7 @@ use nfluid_wire::icmpv4::Icmpv4Type;
 use nfluid_wire::icmpv6::Icmpv6Type;
 use nfluid_wire::{EtherType, IpProtocol, PacketMeta, ParseError};
 
-/// What was decided about a packet.
+/// The decision about a packet.
 enum Verdict {
     Forward,
     Drop(Drop),
@@ -241,8 +241,8 @@ impl Firewall {
         })
     }
 
-    /// What a state says of the packet, if there is one of its flow. A packet that the state admits counts for the rule that
-    /// made the state.
+    /// Returns the decision of a state about the packet, if there is a state of its flow. A packet that the state
+    /// admits counts for the rule that made the state.
     #[inline]
     fn decide_by_state(
         &mut self,

@@ -1,9 +1,8 @@
 //! Answers to rejected packets: TCP RST and ICMP destination unreachable.
 //!
-//! The firewall has no address of its own, so it answers in the name of the packet's destination,
-//! on the port where the packet came from. It does not answer what must not be answered
-//! (RFC 1122 section 3.2.2, RFC 4443 section 2.4): ICMP errors, RSTs, fragments but the first,
-//! multicast and broadcast.
+//! The firewall has no address of its own, so it answers in the name of the packet's destination, on the port where
+//! the packet came from. The firewall does not answer packets that must not be answered (RFC 1122 section 3.2.2, RFC
+//! 4443 section 2.4): ICMP errors, RSTs, fragments but the first, multicast and broadcast.
 
 use super::packet::{Packet, Transport};
 use super::rule::{Answer, RST, Unreachable};

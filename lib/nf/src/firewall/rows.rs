@@ -123,8 +123,8 @@ impl Rows {
         self.words
     }
 
-    /// Whether sparse rows are smaller on an axis whose sorted edges belong to these rules:
-    /// estimated by the mean number of rules between opening and closing edge.
+    /// Returns true if sparse rows are smaller on an axis whose sorted edges belong to these rules: estimated by the
+    /// mean number of rules between opening and closing edge.
     pub fn is_sparse_better(&self, rules_of_edges: impl Iterator<Item = usize>) -> bool {
         if self.shape.summary == 0 {
             return false;

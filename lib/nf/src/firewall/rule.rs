@@ -56,14 +56,14 @@ pub enum Unreachable {
     Prohibited,
 }
 
-/// What a rule does with a packet that it matches.
+/// The action of a rule on a packet that the rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// Forward.
     Allow,
     /// Drop.
     Deny,
-    /// Drop and tell the sender.
+    /// Drop and notify the sender.
     Reject(Answer),
     /// Count and go on with the next rule.
     Count,
@@ -71,7 +71,7 @@ pub enum RuleAction {
     CheckState,
 }
 
-/// What a state admits packets of: `keep-state` of a rule.
+/// The packets that a state admits: `keep-state` of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeepState {
     /// Most states that the rule may hold at once.
@@ -102,7 +102,7 @@ impl<T> Default for OneOf<T> {
 }
 
 impl<T> OneOf<T> {
-    /// Whether everything matches.
+    /// Returns true if everything matches.
     #[inline]
     pub fn is_any(&self) -> bool {
         self.items.is_empty()
@@ -113,7 +113,7 @@ impl<T> OneOf<T> {
     }
 }
 
-/// What stands in the protocol's place.
+/// The protocol condition of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// Every packet of one IP version.
@@ -197,7 +197,7 @@ pub struct Negatable<T> {
 /// A condition on TCP flags; holds for no packet without a TCP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagsMatch {
-    /// These set, those clear.
+    /// The first flags set, the second flags clear.
     Exact {
         /// Must be set.
         set: u8,
@@ -209,7 +209,7 @@ pub enum FlagsMatch {
 }
 
 impl FlagsMatch {
-    /// Whether a TCP header with these flags fits.
+    /// Returns true if a TCP header with these flags fits.
     #[inline]
     pub fn admits(self, flags: u8) -> bool {
         match self {
@@ -230,12 +230,12 @@ pub struct IcmpMatch {
     pub code: Option<u8>,
 }
 
-/// One rule. Every condition must hold.
+/// A rule. Every condition must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Its number, for counters and messages; rules apply in the order of the list.
+    /// The number of the rule, for counters and messages; rules apply in the order of the list.
     pub number: u32,
-    /// What it does.
+    /// The action of the rule.
     pub action: RuleAction,
     /// Protocols.
     pub protocol: OneOf<Protocol>,
@@ -275,8 +275,8 @@ impl Rule {
         }
     }
 
-    /// Whether states are looked at when evaluation reaches this rule: as in ipfw, at the first
-    /// `check-state` or `keep-state` of the list, whether or not its conditions fit.
+    /// Returns true if evaluation looks at states when it reaches this rule: as in ipfw, at the first `check-state`
+    /// or `keep-state` of the list, whether or not its conditions fit.
     pub fn checks_states(&self) -> bool {
         self.action == RuleAction::CheckState || self.keep_state.is_some()
     }
@@ -293,7 +293,7 @@ impl Rule {
             + self.vlan.items.len()
     }
 
-    /// Whether every condition holds for `packet`.
+    /// Returns true if every condition holds for `packet`.
     pub fn matches(&self, packet: &Packet) -> bool {
         self.protocol.admits(|p| match *p {
             Protocol::Family(family) => packet.addresses.family() == family,
@@ -349,7 +349,7 @@ impl Rule {
 }
 
 impl FragmentMatch {
-    /// Whether `fragment` is one of those.
+    /// Returns true if the condition admits `fragment`.
     #[inline]
     pub fn admits(self, fragment: Fragment) -> bool {
         match self {

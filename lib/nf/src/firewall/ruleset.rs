@@ -31,7 +31,7 @@ enum Matcher {
 #[derive(Debug)]
 pub struct Ruleset {
     rules: Vec<Rule>,
-    /// Of each rule, apart from the rules so that it stays in the caches.
+    /// The actions of each rule, stored separately from the rules so that they stay in the caches.
     actions: Vec<(RuleAction, Option<KeepState>)>,
     checks_states_at: usize,
     matcher: Matcher,
@@ -48,7 +48,7 @@ impl Ruleset {
         Self::with_engine(rules, engine)
     }
 
-    /// Whether look-ups are so dear that it pays to do those of a batch together and to remember
+    /// Returns true if look-ups are so expensive that it pays to do the look-ups of a batch together and to remember
     /// their results.
     #[inline]
     pub fn is_long(&self) -> bool {
@@ -110,7 +110,7 @@ impl Ruleset {
         }
     }
 
-    /// What the rule at `index` does.
+    /// Returns the action of the rule at `index`.
     #[inline]
     pub fn action(&self, index: usize) -> (RuleAction, Option<KeepState>) {
         self.actions[index]

@@ -86,7 +86,7 @@ fn kind_of(fragment: u32, in_port: u8, family: u32) -> u32 {
     fragment << 8 | u32::from(in_port & 1) << 10 | family << 11
 }
 
-/// What a rule asks for on each axis; `None` where it asks nothing.
+/// The intervals of a rule on each axis; `None` where the rule has no condition.
 #[derive(Debug)]
 pub struct Region {
     pub src_v4: Option<Set<u32>>,

@@ -1,4 +1,4 @@
-//! One state: a flow that is under way, and until when.
+//! State of a flow that is under way, with its end.
 //!
 //! A state admits the packets of one flow in both directions, each on the port where it belongs:
 //! the first packet's direction on the first packet's port, the other on the other port.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Where a flow is in its life; the names of [`config::Timeouts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// One side has spoken.
+    /// Packets came from one side only.
     Opening,
     /// TCP: both sides have, and the opener has not acknowledged the other's SYN.
     Answered,
@@ -49,13 +49,13 @@ pub struct Count {
 }
 
 impl Count {
-    /// What another instance has counted.
+    /// Adds the packets that another instance has counted.
     pub(super) fn more(&mut self, other: Count) {
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// One more packet, of `len` bytes.
+    /// Adds a packet of `len` bytes.
     #[inline]
     pub fn add(&mut self, len: usize) {
         self.packets += 1;
@@ -63,7 +63,7 @@ impl Count {
     }
 }
 
-/// One flow that may pass.
+/// A flow that may pass.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) flow: FlowId,
@@ -73,7 +73,7 @@ pub struct State {
     pub rule: u32,
     /// Idle time of the rule in seconds, 0 if it has none of its own.
     pub(super) timeout_s: u32,
-    /// Whether the other side has answered.
+    /// True if the other side has answered.
     pub(super) replied: bool,
     /// Of a TCP flow.
     pub(super) tcp: Connection,
@@ -83,7 +83,7 @@ pub struct State {
     pub forth: Count,
     /// Packets of the other side.
     pub back: Count,
-    /// Whether the source table counts it.
+    /// True if the source table counts the state.
     pub(super) counted: bool,
 }
 
@@ -111,8 +111,8 @@ impl State {
         }
     }
 
-    /// Returns true if it is a TCP connection that was never established, or a flow of another protocol that nobody has
-    /// answered: a stranger with forged addresses can make any number of them.
+    /// Returns true if the state is a TCP connection that was never established, or an unanswered flow of another
+    /// protocol: an attacker with forged addresses can make any number of such states.
     #[inline]
     pub(super) fn is_half_open(&self) -> bool {
         match self.flow.protocol() {
@@ -182,7 +182,7 @@ impl State {
     }
 }
 
-/// What holds for all states.
+/// Settings of all states.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) timeouts: config::Timeouts,

@@ -67,7 +67,7 @@ impl Stateful for Firewall {
 
     fn rehearse(&mut self, now: Nanos, reader: &mut Reader<'_>) {
         let counters = self.counters.clone();
-        // What is wrong with it, the import will say.
+        // The import reports what is wrong with the image.
         let _ = self.import(now, reader);
         self.counters = counters;
         self.states.flush();
@@ -109,7 +109,7 @@ impl Firewall {
         Ok(imported)
     }
 
-    /// Two rules of one text are told apart by their order.
+    /// The order distinguishes two rules of the same text.
     fn import_rules(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
         let mut by_text: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         let counters = &mut self.counters;

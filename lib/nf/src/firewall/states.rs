@@ -255,7 +255,7 @@ impl States {
         Ok(Some(slot))
     }
 
-    /// The limits of the rule. Whoever has reached them takes nobody's place.
+    /// Checks the limits of the rule. A source that has reached the limits displaces no state of others.
     fn check_limits(&self, rule: u32, keep: KeepState, packet: &Packet) -> Result<(), Refusal> {
         if keep
             .max

@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 const BUCKET: usize = 8;
 /// Buckets of an empty table: a page.
 const BUCKETS_MIN: usize = 4096 / (BUCKET * size_of::<u64>());
-/// Items for each bucket, on average, while there can be more buckets. One that is not divided yet
-/// has twice as many, which is the load that the table is sized for.
+/// Items for each bucket, on average, while there can be more buckets. A bucket that is not divided yet has twice as
+/// many, which is the load that the table is sized for.
 const ITEMS_PER_BUCKET: usize = 2;
 
 /// Position of an item, valid until it is removed.
@@ -77,7 +77,8 @@ impl<T> Table<T> {
         self.items.len()
     }
 
-    /// The bucket to which half a hash leads. Those behind the last one in use are not divided from theirs yet.
+    /// Returns the bucket for half a hash. Buckets behind the last one in use are not divided from their lower halves
+    /// yet.
     #[inline]
     fn bucket_of(&self, half: u64) -> usize {
         let mask = self.used.next_power_of_two() - 1;

@@ -51,7 +51,7 @@ fn icmp(rule: &Rule) -> Result<()> {
     }
 }
 
-/// Whether a protocol list admits one of `numbers`.
+/// Returns true if a protocol list admits one of `numbers`.
 fn may_be(protocol: &OneOf<Protocol>, numbers: &[u8]) -> bool {
     protocol.negated
         || protocol.is_any()

@@ -24,7 +24,7 @@ pub(super) enum Colour {
     Red,
 }
 
-/// What a pair of buckets is filled with.
+/// The rates and sizes of a pair of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Limits {
     /// RFC 2697: one rate; what overflows the committed bucket fills the excess bucket.
@@ -49,7 +49,7 @@ pub(super) enum Limits {
     },
 }
 
-/// One pair of token buckets.
+/// A pair of token buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets {
     committed: u64,

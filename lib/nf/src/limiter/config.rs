@@ -1,4 +1,4 @@
-//! What an operator may say: limits per direction.
+//! Configuration of a limiter: limits per direction.
 
 use super::bucket::{BURST_MAX, Limits, RATE_MAX};
 use super::meter::{Key, Meter, Side};
@@ -15,14 +15,14 @@ const PREFIXES_MAX: usize = 1 << 20;
 const BURST_MIN: u64 = 1514;
 const DSCP_MAX: u8 = 63;
 
-/// What happens to a yellow packet.
+/// Treatment of a yellow packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Yellow {
-    /// It passes and is counted.
+    /// The packet passes and is counted.
     #[default]
     Pass,
-    /// It passes with this code point (RFC 2474).
+    /// The packet passes with this code point (RFC 2474).
     Dscp(u8),
 }
 
@@ -50,7 +50,7 @@ const fn default_prefixes_max() -> usize {
     4096
 }
 
-/// One direction as written. With `pir` it is RFC 2698, else RFC 2697.
+/// The document of a direction. With `pir` the meter is that of RFC 2698, else of RFC 2697.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Direction {

@@ -26,7 +26,7 @@ pub(super) enum Side {
     Destination,
 }
 
-/// How packets are told apart.
+/// The field that distinguishes packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Key {
     pub(super) side: Side,
@@ -65,7 +65,7 @@ struct Table {
     hand: u32,
 }
 
-/// One direction's meter.
+/// The meter of a direction.
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,
@@ -170,8 +170,8 @@ impl Meter {
         meta: Option<&PacketMeta>,
         frame_len: usize,
     ) -> Colour {
-        // The RFCs count IP packets; of anything else, what follows the Ethernet header. What follows an IP packet counts
-        // too, unless it pads a short frame: else a packet of 20 bytes would take 1,500 along.
+        // The RFCs count IP packets; of other frames, the bytes behind the Ethernet header count. Bytes behind an IP
+        // packet count too, unless they pad a short frame: else a packet of 20 bytes would take 1,500 along.
         let bytes = match meta {
             Some(meta) if frame_len <= ETHERNET_MIN => meta.total_len as usize,
             Some(meta) => frame_len - usize::from(meta.l3_offset),
@@ -243,7 +243,7 @@ fn cut(address: u128, width: u8, length: u8) -> u128 {
 }
 
 impl Key {
-    /// Whether packets can have such a network.
+    /// Returns true if packets can have such a network.
     fn is_network(&self, (v4, network): Network) -> bool {
         if v4 {
             network <= u128::from(u32::MAX) && network == cut(network, 32, self.ipv4)

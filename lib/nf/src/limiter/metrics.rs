@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the limiter.
 
 use super::bucket::Colour;
 use super::meter::Meter;

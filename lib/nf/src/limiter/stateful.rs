@@ -35,7 +35,7 @@ impl Stateful for Limiter {
 
     fn rehearse(&mut self, now: Nanos, reader: &mut Reader<'_>) {
         let counters = self.counters.clone();
-        // What is wrong with it, the import will say.
+        // The import reports what is wrong with the image.
         let _ = self.import(now, reader);
         self.counters = counters;
         self.meters.iter_mut().flatten().for_each(Meter::forget);

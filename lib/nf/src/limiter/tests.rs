@@ -39,6 +39,7 @@ fn metric(nf: &dyn NetworkFunction, name: &str, labels: &[&str]) -> f64 {
     sum
 }
 
+// promise: 10.16
 #[test]
 fn the_burst_passes_and_then_the_rate() {
     // 8 kbit/s: 1000 bytes a second.
@@ -62,6 +63,7 @@ fn the_burst_passes_and_then_the_rate() {
 }
 
 /// Catches: bytes behind a packet that pass for nothing; the padding of short frames charged.
+// promise: 10.29
 #[test]
 fn what_follows_a_packet_is_charged_but_for_the_padding_of_a_short_frame() {
     let passed = |len: usize| {
@@ -110,6 +112,7 @@ fn yellow_packets_pass_with_another_code_point() {
     }
 }
 
+// promise: 10.16
 #[test]
 fn two_rates_bound_the_peak() {
     let limits = json!({"cir": 8000, "cbs": 2000, "pir": 16000, "pbs": 3000});
@@ -185,6 +188,7 @@ fn a_reconfiguration_keeps_the_tokens_of_unchanged_limits() {
     assert_eq!(run_one(&mut *nf, Nanos(0), 0, &frame).len(), 1);
 }
 
+// promise: 10.29
 #[test]
 fn bad_configurations_name_the_key() {
     let path = |direction: Value| {

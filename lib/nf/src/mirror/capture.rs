@@ -18,7 +18,7 @@ const LINK_TYPE_ETHERNET: u32 = 1;
 const FILE_HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
-/// What a frame costs besides its bytes: the record and the allocator's own.
+/// Memory of a frame besides its bytes: the record and the allocator's own.
 const OVERHEAD: usize = 64;
 /// Most frames of one answer.
 const FRAMES_MAX: usize = 100_000;
@@ -42,11 +42,11 @@ pub(super) struct Capture {
     records: VecDeque<Record>,
     bytes: usize,
     bytes_max: usize,
-    /// Frames that gave way before anybody asked for them.
+    /// Frames that were overwritten before a command read them.
     pub(super) overwritten: u64,
 }
 
-/// What a `pcap` command asks for.
+/// The parameters of a `pcap` command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     limit: usize,

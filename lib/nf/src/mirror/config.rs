@@ -1,4 +1,4 @@
-//! What an operator may say: what to copy, and how much of it.
+//! Configuration of a mirror: the frames to copy, and how much of them.
 
 use super::selection::Selection;
 use crate::config;

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the mirror.
 
 use super::capture::Capture;
 use crate::function::{Metric, PortInfo};

@@ -50,6 +50,7 @@ fn captured(nf: &mut dyn NetworkFunction, args: &[&str]) -> Vec<(u64, u32, Vec<u
     frames
 }
 
+// promise: 10.25
 #[test]
 fn everything_passes_and_a_copy_goes_to_the_mirror_port() {
     let mut nf = mirror(Value::Null, 3);
@@ -114,6 +115,7 @@ fn copies_are_bounded_by_the_rate() {
     assert_eq!(metric(&*nf, "packets_forwarded_total", ""), 60.0);
 }
 
+// promise: 10.17
 #[test]
 fn memory_is_bounded_and_the_oldest_frames_give_way() {
     let mut nf = mirror(json!({"memory_bytes": 500}), 2);
@@ -204,6 +206,7 @@ fn bad_configurations_and_arguments_are_refused() {
 }
 
 proptest! {
+    // promise: 10.17
     #[test]
     fn random_frames_pass_unchanged(
         frames in proptest::collection::vec(

@@ -1,4 +1,4 @@
-//! What an operator may ask: `sessions`, `top-talkers`, `flush`.
+//! Commands of an operator: `sessions`, `top-talkers`, `flush`.
 
 use super::clock::Tenths;
 use super::endpoint::{Endpoint, Protocol};
@@ -187,7 +187,7 @@ fn describe_peer(peer: Endpoint) -> String {
     }
 }
 
-/// Who fills the tables.
+/// Lists the hosts that fill the tables.
 fn top_talkers(state: &State, arguments: &Arguments<'_>) -> Result<Value, CommandError> {
     arguments.only(&["by", "limit"])?;
     let limit = arguments.limit()?;

@@ -1,4 +1,4 @@
-//! What an operator may say to a NAT.
+//! Configuration of a NAT.
 
 use super::forward::Forward;
 use super::ports::Ports;
@@ -30,7 +30,7 @@ const FRAGMENTS_WAITING_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Filtering {
-    /// From anybody.
+    /// From any end point.
     EndpointIndependent,
     /// From addresses that the inside host has sent to.
     #[default]
@@ -46,31 +46,31 @@ pub(super) enum Pooling {
     /// Always the host's first one.
     #[default]
     Paired,
-    /// Another one when that has no free port.
+    /// Another port when that port is not free.
     Arbitrary,
 }
 
-/// What happens to frames that are not IPv4.
+/// Treatment of frames that are not IPv4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum NonIpv4 {
-    /// They pass unchanged.
+    /// Such frames pass unchanged.
     #[default]
     Pass,
     /// ARP passes, the rest is dropped.
     ArpOnly,
-    /// They are dropped.
+    /// Such frames are dropped.
     Drop,
 }
 
-/// What happens to IPv4 packets that are none of the NAT's business.
+/// Treatment of IPv4 packets that the NAT does not translate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Untranslated {
-    /// They are dropped: no private address leaks.
+    /// Such packets are dropped: no private address leaks.
     #[default]
     Drop,
-    /// They pass unchanged.
+    /// Such packets pass unchanged.
     Pass,
 }
 

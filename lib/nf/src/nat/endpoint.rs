@@ -1,4 +1,4 @@
-//! What the tables are keyed by: end points, protocols, VLANs, and their hashes.
+//! Keys of the tables: end points, protocols, VLANs, and their hashes.
 
 use core::fmt;
 use core::net::{Ipv4Addr, SocketAddrV4};
@@ -68,7 +68,7 @@ pub(super) struct Vlan(u32);
 impl Vlan {
     pub(super) const UNTAGGED: Vlan = Vlan(0);
 
-    /// One tag with this identifier.
+    /// A tag with this identifier.
     pub(super) const fn tagged(id: u16) -> Vlan {
         Vlan::of_id(id as u32 & 0xfff)
     }
@@ -92,7 +92,7 @@ impl Vlan {
         }
     }
 
-    /// Whether a frame can have such tags.
+    /// Returns true if a frame can have such tags.
     pub(super) const fn is_possible(self) -> bool {
         match self.0 >> 24 {
             0 => self.0 == 0,

@@ -1,7 +1,7 @@
 //! Later fragments have no ports: they follow what their first fragment got.
 //!
-//! Those that come before their first fragment wait for it, see [`super::waiting`]. Nothing is put together: overlapping and
-//! repeated fragments leave as they came, and the receiver judges them.
+//! Fragments that come before their first fragment wait for it, see [`super::waiting`]. The NAT does not reassemble:
+//! overlapping and repeated fragments leave as they came, and the receiver judges them.
 
 use super::clock::Tenths;
 use super::endpoint::{Hasher, Vlan};
@@ -13,7 +13,7 @@ use nfluid_wire::ipv4::Ipv4Packet;
 /// Places where one datagram may be; a fifth one takes the oldest's.
 const WAYS: usize = 4;
 
-/// What names a fragmented datagram (RFC 791), on one port and VLAN.
+/// The fields that name a fragmented datagram (RFC 791), on one port and VLAN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Datagram {
     src: u32,
@@ -38,7 +38,7 @@ impl Datagram {
         }
     }
 
-    /// The same with this source, as it had before it was translated.
+    /// Returns the datagram with this source, as it had before it was translated.
     pub(super) fn sent_by(self, src: u32) -> Datagram {
         Datagram { src, ..self }
     }
@@ -49,7 +49,7 @@ impl Datagram {
     }
 }
 
-/// What became of a first fragment.
+/// The treatment of a first fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Course {
     pub(super) src: u32,
@@ -67,7 +67,7 @@ struct Entry {
     expires: Tenths,
 }
 
-/// A bounded, set-associative table. Nobody can fill it: the oldest of four gives way.
+/// A bounded, set-associative table. An attacker cannot fill the table: the oldest of four gives way.
 #[derive(Debug)]
 pub(super) struct Fragments {
     entries: Vec<Option<Entry>>,

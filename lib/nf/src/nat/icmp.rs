@@ -104,8 +104,8 @@ impl State {
         Ok(index)
     }
 
-    /// An error from inside about a packet that was let in: its quotation gets the external end
-    /// point back, its source becomes the external address, whoever inside sent it.
+    /// Translates an error from inside about a packet that was let in: its quotation gets the external end point
+    /// back, its source becomes the external address, whichever inside host sent it.
     pub(super) fn outbound_error(
         &self,
         now: Tenths,

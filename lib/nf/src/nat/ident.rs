@@ -24,8 +24,8 @@ impl Idents {
         Idents(Box::new([0; COUNTERS]))
     }
 
-    /// An identification that no other of the last packets from `src` to `dst` has: of the last 65,536 by this counter. A stranger
-    /// who sees his own does not know those to others.
+    /// Returns an identification that no other of the last packets from `src` to `dst` has: of the last 65,536 by
+    /// this counter. An outsider that sees its own identifications does not learn those to other hosts.
     pub(super) fn take(
         &mut self,
         hasher: Hasher,

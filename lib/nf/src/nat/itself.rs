@@ -1,4 +1,5 @@
-//! Packets to the NAT itself: echo requests to its external addresses, which somebody who looks for a fault will send.
+//! Packets to the NAT itself: echo requests to its external addresses, which an operator who looks for a fault will
+//! send.
 
 use super::Nat;
 use super::endpoint::Protocol;

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the NAT.
 
 use super::endpoint::Protocol;
 use super::state::State;
@@ -30,7 +30,7 @@ drop_reasons! {
     NotIpv4 = "not_ipv4",
     /// IPv4 that is none of the NAT's business, and not allowed to pass.
     Untranslated = "untranslated",
-    /// To an external end point that nobody has, or an answer to no query.
+    /// To an external end point without a mapping, or an answer to no query.
     NoMapping = "no_mapping",
     /// From a peer that the inside host has not sent to.
     Filtered = "filtered",
@@ -56,7 +56,7 @@ drop_reasons! {
     HairpinOff = "hairpin_off",
     /// The inside host's hardware address is not known yet; it is being asked for.
     InsideUnresolved = "inside_unresolved",
-    /// The answer to the NAT's own question: it has been heard, and is nobody else's business.
+    /// The answer to the NAT's own question: the NAT has read it, and it is of no use to other hosts.
     OwnArp = "own_arp",
     /// A TCP segment out of the windows of its connection, or whose flags belong to none.
     TcpOutOfWindow = "tcp_out_of_window",

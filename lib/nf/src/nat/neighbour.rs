@@ -1,11 +1,10 @@
 //! Hardware addresses: the NAT answers for its pool, and finds the inside host behind it.
 //!
-//! A NAT here is a bump in the wire: it changes no hardware address of a frame that is not
-//! addressed to itself. But somebody must answer when a neighbour outside asks for a pool address.
-//! With `proxy_arp` the NAT does, with the address of the port that heard the question; what then
-//! comes to that address is handed to the inside host's own address, which the NAT knows from the
-//! host's last frame, or (a forward to a host that never spoke) asks for with an RFC 5227 probe:
-//! it needs no IP address of its own.
+//! A NAT here is a bump in the wire: it changes no hardware address of a frame that is not addressed to itself. But a
+//! neighbour outside that asks for a pool address needs an answer. With `proxy_arp` the NAT answers, with the address
+//! of the port on which the question arrived. Frames that then come to that address are handed to the inside host's
+//! own address. The NAT knows that address from the host's last frame, or (a forward to a host that has sent nothing
+//! yet) asks for it with an RFC 5227 probe: the NAT needs no IP address of its own.
 
 use super::Nat;
 use super::clock::Tenths;

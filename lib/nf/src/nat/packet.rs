@@ -1,4 +1,4 @@
-//! What a NAT needs to know of a frame.
+//! The fields that a NAT needs of a frame.
 
 use super::endpoint::{Endpoint, Protocol, Vlan};
 use crate::tcp::Segment;
@@ -17,7 +17,7 @@ const ERRORS: [Icmpv4Type; 3] = [
     Icmpv4Type::PARAM_PROBLEM,
 ];
 
-/// What kind of frame it is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     /// IPv4 with ports or a query identifier: whole, or the first fragment.
@@ -130,7 +130,7 @@ impl Packet {
     }
 }
 
-/// What is wrong inside of IPv6 is not the NAT's business.
+/// Defects inside of IPv6 are no concern of the NAT.
 #[cold]
 fn malformed_as(frame: &[u8]) -> Class {
     match VlanStack::peek(frame) {

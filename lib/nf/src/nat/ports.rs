@@ -8,7 +8,7 @@ const WORDS: usize = 65_536 / 64;
 /// Bits of the even ports in a word.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
-/// What the external port should have in common with the inside one.
+/// Properties that the external port should share with the inside port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wish {
     /// The inside port.

@@ -1,4 +1,4 @@
-//! What happens to a batch of frames.
+//! Processing of a batch of frames.
 //!
 //! Several passes, so that the cache misses of a batch's table look-ups overlap instead of adding
 //! up: parse and hash all, find all table slots, look at all mappings, at all sessions; then decide
@@ -24,10 +24,10 @@ use nfluid_wire::ipv4::Ipv4Packet;
 
 /// Port towards the hosts that are hidden.
 pub(super) const INSIDE: u8 = 0;
-/// Port towards everybody else.
+/// Port towards all other hosts.
 pub(super) const OUTSIDE: u8 = 1;
 
-/// What the passes before the decision learned of a frame.
+/// Findings about a frame of the passes before the decision.
 pub(super) struct Work {
     pub(super) packet: Packet,
     hash: u64,
@@ -417,7 +417,7 @@ impl Nat {
             .remember(self.state.hasher, datagram, course, expires);
     }
 
-    /// What the NAT does not translate, for a reason.
+    /// Treats a packet that the NAT does not translate, for a reason.
     fn untranslated(&mut self, frame: &Frame<'_>, reason: DropReason) -> Verdict {
         match self.state.config.untranslated {
             Untranslated::Pass => Ok(self.untouched(frame)),

@@ -1,7 +1,8 @@
 //! ICMP "communication administratively prohibited" to the sender of a packet that cannot pass.
 //!
-//! RFC 5508 REQ-8 asks for it where no session can be made for a new flow, for want of room or by the configuration. Only hosts
-//! inside are told: strangers learn nothing (RFC 5508 REQ-9, RFC 5382 REQ-4), and what a stranger sends makes no packets.
+//! RFC 5508 REQ-8 asks for an error where no session can be made for a new flow, for want of room or by the
+//! configuration. Only hosts inside get the error: hosts outside learn nothing (RFC 5508 REQ-9, RFC 5382 REQ-4), and
+//! their packets make the NAT send no packets.
 
 use super::Nat;
 use super::clock::Tenths;
@@ -32,7 +33,7 @@ impl DropReason {
 }
 
 impl Nat {
-    /// Tells the sender of a dropped packet that its flow is refused, if it is.
+    /// Notifies the sender of a dropped packet that its flow is refused, if it is.
     #[cold]
     pub(super) fn refuse(
         &mut self,

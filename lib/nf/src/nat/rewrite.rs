@@ -78,7 +78,7 @@ pub(super) fn set_port(
             datagram.set_checksum(with_port.apply_udp(datagram.checksum()));
         }
         Protocol::Udp => {}
-        // No pseudo-header: the addresses do not count. One identifier for both ends.
+        // No pseudo-header: the addresses do not count. Both ends share an identifier.
         Protocol::Icmp => {
             let mut query = Icmpv4Packet::new_unchecked(message);
             query.set_echo_ident(new);

@@ -1,6 +1,7 @@
-//! Who gives way when there is no room: the oldest TCP connection that was never established.
+//! Displacement when there is no room: the oldest TCP connection that was never established gives way.
 //!
-//! Strangers make such connections with forged SYNs to a forward. They would keep the table full, for hosts inside too.
+//! Attackers make such connections with forged SYNs to a forward. Such connections would keep the table full, for
+//! hosts inside too.
 
 use super::clock::Tenths;
 use super::state::{Mapping, State};

@@ -1,7 +1,7 @@
 //! A NAT's state as records: counters, mappings, sessions, and what is remembered of inside hosts.
 //!
-//! Fragments under way are not among them: they are for seconds, and a datagram is sent again. Those that wait are dropped for
-//! the successor, and counted there.
+//! Fragments under way are not among the records: they live for seconds, and a datagram is sent again. Waiting
+//! fragments are dropped for the successor, and counted there.
 
 use super::Nat;
 use super::clock::Tenths;
@@ -66,7 +66,7 @@ impl From<CarriedSessionV1> for CarriedSession {
     }
 }
 
-/// What is remembered of an inside host.
+/// The record of an inside host.
 #[derive(Debug, Serialize, Deserialize)]
 struct CarriedHost {
     address: u32,
@@ -103,7 +103,7 @@ impl Stateful for Nat {
 
     fn rehearse(&mut self, now: Nanos, reader: &mut Reader<'_>) {
         let counters = self.counters.clone();
-        // What is wrong with it, the import will say.
+        // The import reports what is wrong with the image.
         let _ = self.import(now, reader);
         self.counters = counters;
         self.state.forget();
@@ -156,7 +156,7 @@ impl State {
             _ => counts.len(),
         };
         reader.counters(&mut counts[..known])?;
-        // One place per record that was there: as long as the image at most.
+        // The places of the records: the list is as long as the image at most.
         let mut taken: Vec<Option<u32>> = Vec::new();
         reader.list(|carried: CarriedMapping| {
             let mapping = self.take_mapping(now, &carried)?;

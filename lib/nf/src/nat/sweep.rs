@@ -35,14 +35,14 @@ struct Hand {
 pub(super) struct Hands([Hand; TABLES.len()]);
 
 impl Hands {
-    /// Something other than time has changed the tables.
+    /// Notes that something other than time has changed the tables.
     pub(super) fn begin_again(&mut self) {
         self.0.iter_mut().for_each(|hand| hand.seen.begin_again());
     }
 }
 
 impl State {
-    /// One tick's share of the sweep: at most 1/128 of each table.
+    /// Does a tick's share of the sweep: at most 1/128 of each table.
     pub(super) fn sweep(&mut self, now: Tenths) {
         for table in TABLES {
             let places = self.end(table) as usize;
@@ -82,7 +82,7 @@ impl State {
         &mut self.hands.0[table as usize]
     }
 
-    /// One past the last place of a table.
+    /// Returns the place behind the last place of a table.
     fn end(&self, table: Table) -> u32 {
         match table {
             Table::Sessions => self.sessions.end(),

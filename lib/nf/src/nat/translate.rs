@@ -9,8 +9,8 @@ use super::state::{Mapping, Refusal, State};
 use crate::tcp::{Connection, Effect, End, Policy, Segment};
 use nfluid_wire::{MacAddr, TcpFlags};
 
-/// Sessions that are searched for a known address when a stranger's port opens a connection:
-/// bounded work for the attacker's packet.
+/// Sessions that are searched for a known address when an outside port opens a connection: bounded work for the
+/// attacker's packet.
 const KNOWN_ADDRESS_STEPS: usize = 32;
 
 impl From<Refusal> for DropReason {
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// Whether filtering lets a stranger open a connection to a mapping.
+    /// Returns true if filtering lets an outside end point open a connection to a mapping.
     fn admits(&self, now: Tenths, index: u32, stranger: Endpoint) -> bool {
         let fixed = self
             .mappings

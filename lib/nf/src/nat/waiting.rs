@@ -1,7 +1,8 @@
 //! Fragments that have come before the first one of their datagram, and wait for it (RFC 4787 REQ-14).
 //!
-//! Nobody knows yet what becomes of them, so strangers can have frames stored. What they can take is bounded: frames per side,
-//! so that those outside do not displace those inside; frames per source and destination; and time. The oldest gives way.
+//! The treatment of such fragments is not known yet, so outside hosts can have frames stored. The memory for them is
+//! bounded: frames per side, so that outside hosts do not displace inside hosts; frames per source and destination;
+//! and time. The oldest fragment gives way.
 
 use super::Nat;
 use super::clock::Tenths;

@@ -14,8 +14,8 @@ use nfluid_wire::{MacAddr, build, ether};
 const FRAME_LEN: usize = ether::HEADER_LEN + nfluid_wire::arp::PACKET_LEN;
 
 impl Router {
-    /// Takes an ARP packet. It may change an entry that exists; only a question to the router
-    /// makes a new one (RFC 826, "Packet Reception").
+    /// Takes an ARP packet. The packet may change an existing entry; only a question to the router makes a new entry
+    /// (RFC 826, "Packet Reception").
     pub(super) fn receive_arp(
         &mut self,
         now: Nanos,
@@ -39,7 +39,7 @@ impl Router {
         let for_us = on.owns(packet.target_ip.into());
         let question = packet.operation == Operation::REQUEST && for_us;
         if packet.sender_ip.is_unspecified() {
-            // Somebody probes before taking an address (RFC 5227 section 2.1.1).
+            // A host probes before it takes an address (RFC 5227 section 2.1.1).
             if question {
                 self.answer_arp(arrival.port, &packet, outbox);
             }
@@ -71,7 +71,7 @@ impl Router {
         self.emit_arp(port, &request.reply_from(own), None, outbox);
     }
 
-    /// Asks who has `target`: everybody, or the one believed to have it at `to`.
+    /// Asks which host has `target`: by broadcast, or the host believed to have it at `to`.
     pub(super) fn request_arp(
         &mut self,
         port: u8,
@@ -84,7 +84,7 @@ impl Router {
         self.emit_arp(port, &request, to, outbox);
     }
 
-    /// Tells everybody on the link that `own` is here (RFC 5227 section 2.3).
+    /// Announces to all hosts on the link that `own` is here (RFC 5227 section 2.3).
     pub(super) fn announce_arp(&mut self, port: u8, own: Ipv4Addr, outbox: &mut dyn Outbox) {
         self.counters.made(Made::Advertisement);
         let announcement = ArpRepr::request(self.ports[usize::from(port)].mac, own, own);

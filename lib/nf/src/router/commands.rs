@@ -78,7 +78,7 @@ impl Router {
             .map_or("", |port| &port.name)
     }
 
-    /// Whether the route is there for a neighbour and not for the configuration.
+    /// Returns true if the route is there for a neighbour and not for the configuration.
     fn is_host_route(&self, to: Prefix, target: Target) -> bool {
         let Target::Neighbour { port, address } = target else {
             return false;
@@ -151,7 +151,7 @@ impl Router {
         route.into()
     }
 
-    /// What happens to packets for an address.
+    /// Returns the treatment of packets for an address.
     fn look_up(&self, address: IpAddr) -> Value {
         if is_link_local(address) || address.is_multicast() {
             return json!({"address": address.to_string(), "type": "not routed"});

@@ -1,4 +1,4 @@
-//! What an operator may say to a router, checked: ports with addresses, routes, neighbours, limits.
+//! Configuration of a router, checked: ports with addresses, routes, neighbours, limits.
 
 use super::neighbour::Limits;
 use super::route_list::{self, RouteEntry, RouteList};
@@ -53,7 +53,7 @@ struct WrittenTable {
     stale_s: u32,
 }
 
-/// What becomes of packets with a source route option (RFC 7126 sections 4.3 and 4.4).
+/// Treatment of packets with a source route option (RFC 7126 sections 4.3 and 4.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum SourceRouted {
@@ -107,7 +107,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Whether the address is on the port's link.
+    /// Returns true if the address is on the port's link.
     pub(super) fn is_on_link(&self, address: IpAddr) -> bool {
         self.network_of(address).is_some() || is_link_local(address) && self.link_local.is_some()
     }
@@ -138,14 +138,14 @@ impl Port {
             .map(|(address, length)| Prefix { address, length })
     }
 
-    /// Whether the address is one of the port's own, the link-local one included.
+    /// Returns true if the address is one of the port's own, the link-local one included.
     pub(super) fn owns(&self, address: IpAddr) -> bool {
         self.link_local.is_some_and(|own| own == address)
             || self.addresses().any(|own| own.address == address)
     }
 }
 
-/// Whether the address is an IPv6 link-local one, `fe80::/10`.
+/// Returns true if the address is an IPv6 link-local one, `fe80::/10`.
 pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

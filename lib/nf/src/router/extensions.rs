@@ -16,7 +16,7 @@ const ROUTER_ALERT: u8 = 5;
 /// stands, in bytes from the start of the packet.
 ///
 /// # Errors
-/// What to tell the sender, if anything. The packet is dropped.
+/// Returns the error for the sender, if the sender gets one. The packet is dropped.
 pub(super) fn check<T: AsRef<[u8]>>(
     packet: &Ipv6Packet<T>,
     layer: &UpperLayer,

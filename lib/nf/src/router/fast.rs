@@ -1,9 +1,9 @@
 //! The path of plain packets: addressed to the router's MAC address, well formed, no IPv4 options,
 //! time to live left, and a route to a neighbour whose address is known.
 //!
-//! A batch takes it in separate passes - check all, look all up, rewrite all - so that the cache
-//! misses of the look-ups overlap instead of adding up. What does not fit goes, unchanged, through
-//! [`super::slow`], which repeats the checks one by one to name the reason.
+//! A batch takes the path in separate passes - check all, look all up, rewrite all - so that the cache misses of the
+//! look-ups overlap instead of adding up. A packet that does not fit goes, unchanged, through [`super::slow`], which
+//! repeats the checks one by one to name the reason.
 
 use super::Router;
 use super::config::{PORTS_MAX, Port};
@@ -26,9 +26,8 @@ const ETHERNET_MIN: usize = 60;
 pub(super) struct OwnAddresses {
     /// By port; no MAC address where there is no port.
     macs: [u64; PORTS_MAX],
-    /// Bloom filter of the IPv4 addresses and of their networks' broadcast addresses, one hash: a
-    /// packet from an address that is in it may claim to come from the router itself, or from
-    /// everybody.
+    /// Bloom filter of the IPv4 addresses and of their networks' broadcast addresses, one hash: a packet from an
+    /// address that is in the filter may claim to come from the router itself, or from a broadcast address.
     sources: [u64; 64],
 }
 
@@ -64,7 +63,7 @@ const fn source_bit(address: u32) -> (usize, u64) {
     ((hash >> 6) as usize, 1 << (hash & 63))
 }
 
-/// What the first pass found.
+/// The result of the first pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plain {
     No,
@@ -111,7 +110,8 @@ impl Router {
 
         let table = self.fib.hops.fast();
         let mut slow = 0u64;
-        // One packet of a batch that goes back by its own port is looked at for a redirect: hosts that take none cost no more.
+        // A single packet of a batch that goes back by its own port is checked for a redirect: hosts that take no
+        // redirects cost no more.
         let mut to_redirect = self.redirects;
         for (at, frame) in frames.iter_mut().enumerate() {
             let hop = &mut table[hops[at] as usize];
@@ -205,8 +205,8 @@ fn is_plain_ipv6(frame: &[u8], mac: u64) -> bool {
         && is_global(u64::from_be_bytes(bytes_at(header, 38)))
 }
 
-/// Neither unspecified, loopback or IPv4-mapped (`::/64`), nor link-local, nor multicast; by the
-/// upper half of the address.
+/// Neither unspecified, loopback or IPv4-mapped (`::/64`), nor link-local, nor multicast; by the upper half of the
+/// address.
 #[inline(always)]
 const fn is_global(high: u64) -> bool {
     high != 0 && high >> 54 != 0xfe80 >> 6 && high >> 56 != 0xff

@@ -135,8 +135,8 @@ impl Fib {
     }
 }
 
-/// What leads from the sorted routes `old` to the sorted routes `new`: prefixes to remove, routes
-/// to add or to change.
+/// Returns the steps from the sorted routes `old` to the sorted routes `new`: prefixes to remove, routes to add or to
+/// change.
 #[allow(clippy::type_complexity)]
 fn difference<A: Ord + Copy>(
     old: impl Iterator<Item = (A, u8, HopId)>,

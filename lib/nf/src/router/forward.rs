@@ -16,7 +16,7 @@ use nfluid_wire::ipv4::{self, Ipv4Packet};
 use nfluid_wire::ipv6::{self, Ipv6Packet};
 use nfluid_wire::{EthernetFrame, MacAddr, ether};
 
-/// An option list that cannot be read on from its byte `at`: the reason, and what the sender is told.
+/// Returns the drop reason and the sender's error for an option list that cannot be read on from its byte `at`.
 pub(super) fn malformed_options(at: usize) -> (DropReason, Option<Error>) {
     let pointer = (ipv4::HEADER_LEN + at) as u32;
     (
@@ -182,7 +182,7 @@ impl Router {
         }
     }
 
-    /// The same; says what became of it.
+    /// Sends a copy, and returns the verdict about it.
     fn send_copy(
         &mut self,
         now: Nanos,

@@ -11,7 +11,7 @@ pub(super) type HopId = u32;
 /// The hop of addresses without a route.
 pub(super) const NO_ROUTE: HopId = 0;
 
-/// What is done with packets that take a route.
+/// The treatment of packets that take a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
     /// There is no route.
@@ -20,7 +20,7 @@ pub(super) enum Target {
     Neighbour {
         /// Port on whose link it is.
         port: u8,
-        /// Its address there.
+        /// The address of the next router there.
         address: IpAddr,
     },
     /// Sent to the neighbour that has the packet's destination address.
@@ -41,7 +41,7 @@ pub(super) enum Target {
     Unreachable,
 }
 
-/// What the fast path needs to know of a hop.
+/// The fields of a hop that the fast path needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FastHop {
     /// The first 12 bytes of the frame: the neighbour's address, the port's own.
@@ -51,7 +51,7 @@ pub(super) struct FastHop {
     pub mtu: u16,
     /// Port to send on.
     pub port: u8,
-    /// Set by the fast path with every packet, cleared by whoever wants to know.
+    /// Set by the fast path with every packet, cleared by the reader of the flag.
     pub used: bool,
 }
 
@@ -64,7 +64,7 @@ impl FastHop {
     };
 }
 
-/// All hops. A hop lives as long as somebody holds it.
+/// All hops. A hop lives as long as it has a holder.
 #[derive(Debug)]
 pub(super) struct Hops {
     fast: Vec<FastHop>,
@@ -115,7 +115,7 @@ impl Hops {
         }
     }
 
-    /// What the hop stands for.
+    /// Returns the target of the hop.
     pub(super) fn target(&self, hop: HopId) -> Target {
         self.targets[hop as usize]
     }
@@ -139,7 +139,7 @@ impl Hops {
         self.fast[hop as usize] = FastHop::UNRESOLVED;
     }
 
-    /// Whether a packet took the hop since the last call.
+    /// Returns true if a packet took the hop since the last call.
     pub(super) fn take_used(&mut self, hop: HopId) -> bool {
         core::mem::take(&mut self.fast[hop as usize].used)
     }

@@ -20,7 +20,7 @@ use nfluid_wire::{EtherType, EthernetFrame, IpProtocol, build, ether, icmpv6};
 /// Time to live of packets that the router makes.
 pub(super) const OWN_TTL: u8 = 64;
 
-/// What was wrong, in the terms of both versions.
+/// The kind of error, in the terms of both versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Error {
     NoRoute,
@@ -220,7 +220,8 @@ impl Router {
         self.ident
     }
 
-    /// Whether an address is one by which the router answers: for an anycast address one of its others does (RFC 4443 section 2.2).
+    /// Returns true if the router answers by this address: for an anycast address, another address of the router
+    /// answers (RFC 4443 section 2.2).
     pub(super) fn is_own(&self, address: IpAddr) -> bool {
         match self.fib.target(address) {
             Target::Local { port } => self.ports[usize::from(port)].owns(address),

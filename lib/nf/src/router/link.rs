@@ -147,7 +147,7 @@ impl Router {
         }
     }
 
-    /// Whether a host with this address may be on the port's link: packets to it go there.
+    /// Returns true if a host with this address may be on the port's link: packets to the address go there.
     pub(super) fn is_neighbourly(&self, port: u8, address: IpAddr) -> bool {
         if is_link_local(address) {
             return self.ports[usize::from(port)].link_local.is_some();
@@ -155,7 +155,7 @@ impl Router {
         self.is_routed_to_link(port, address) || self.neighbours.get(port, address).is_some()
     }
 
-    /// Whether routes send packets for the address to this very neighbour.
+    /// Returns true if routes send packets for the address to this very neighbour.
     pub(super) fn is_routed_to_link(&self, port: u8, address: IpAddr) -> bool {
         match self.fib.target(address) {
             Target::Connected { port: on } => on == port,
@@ -171,7 +171,7 @@ impl Router {
         }
     }
 
-    /// Takes what a neighbour told of itself. A question may make it known; nothing else does.
+    /// Takes a neighbour's announcement of itself. Only a question may make the neighbour known.
     pub(super) fn learn(
         &mut self,
         now: Nanos,
@@ -212,7 +212,7 @@ impl Router {
         }
     }
 
-    /// Asks for a neighbour's Ethernet address: everybody, or the neighbour itself at `to`.
+    /// Asks for a neighbour's Ethernet address: by multicast or broadcast, or the neighbour itself at `to`.
     fn solicit(&mut self, port: u8, address: IpAddr, to: Option<MacAddr>, outbox: &mut dyn Outbox) {
         self.counters.made(Made::Solicitation);
         match address {
@@ -248,7 +248,7 @@ impl Router {
         }
     }
 
-    /// Removes a neighbour that does not answer and tells the senders of what waited for it.
+    /// Removes a neighbour that does not answer and notifies the senders of the packets that waited for it.
     fn give_up(&mut self, now: Nanos, port: u8, address: IpAddr, outbox: &mut dyn Outbox) {
         for frame in self.take_out(port, address) {
             self.counters.waiting_lost += 1;

@@ -1,5 +1,5 @@
-//! Packets for the router itself. It answers echo requests and refuses everything else in the way
-//! that tells the sender so: it runs no services. It does not reassemble fragments.
+//! Packets for the router itself. The router answers echo requests and refuses all other packets with an error to the
+//! sender: it runs no services. The router does not reassemble fragments.
 
 use super::Router;
 use super::config::is_link_local;
@@ -20,14 +20,14 @@ use nfluid_wire::tcp::{self, TcpFlags, TcpPacket};
 use nfluid_wire::udp::UdpPacket;
 use nfluid_wire::{IpProtocol, build, ether};
 
-/// What a transport message for the router leads to.
+/// The answer to a transport message for the router.
 enum Answer {
     Nothing(DropReason),
     Error(Error),
     Reset(Reset),
 }
 
-/// Who answers whom, and the traffic class of what is answered.
+/// The two ends of an answer, and its traffic class.
 struct Ends {
     from: IpAddr,
     to: IpAddr,
@@ -299,7 +299,7 @@ impl Router {
     }
 }
 
-/// What is sent in answer was not forwarded.
+/// An answer was not forwarded.
 fn reply_verdict(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Forward(port) => Verdict::Reply(port),
@@ -308,8 +308,8 @@ fn reply_verdict(verdict: Verdict) -> Verdict {
     }
 }
 
-/// What keeps an IPv4 packet from being taken: a list that cannot be read, or a source route that leads on, as the router is no hop
-/// of any.
+/// Returns the reason for which an IPv4 packet is not taken: a list that cannot be read, or a source route that leads
+/// on, as the router is no hop of any.
 fn check_options(header: &[u8]) -> Result<(), (DropReason, Option<Error>)> {
     match options::check(&header[ipv4::HEADER_LEN..]) {
         Ok(()) | Err(OptionError::SourceRoute { is_done: true }) => Ok(()),

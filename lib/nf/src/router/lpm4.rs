@@ -97,9 +97,9 @@ impl Lpm4 {
         self.descend(found, address) & INDEX
     }
 
-    /// What the cell's page holds for the lower 8 of `bits`, or the cell itself if it is none.
-    /// Without a branch: whether there is a page is as random as the address, and a misprediction
-    /// costs more than reading a cell that is not needed.
+    /// Returns the value of the cell's page for the lower 8 of `bits`, or the cell itself if it has no page. The code
+    /// has no branch: whether there is a page is as random as the address, and a misprediction costs more than
+    /// reading a cell that is not needed.
     #[inline]
     fn descend(&self, cell: u32, bits: u32) -> u32 {
         let is_page = ((cell & PAGE) as i32 >> 31) as u32;
@@ -300,6 +300,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
+        // promise: 10.13
         #[test]
         fn equals_naive_longest_match_through_updates(
             updates in prop::collection::vec((prefix(), 0u32..6), 1..60),

@@ -333,7 +333,7 @@ struct Table {
 }
 
 impl Table {
-    /// Its inputs come from the operator's routes, never from packets, so it need not resist an
+    /// The inputs of the hash come from the operator's routes, never from packets, so the hash need not resist an
     /// attacker; it must spread prefixes that differ in a few bits.
     #[inline]
     fn home(&self, high: u64, low: u64, length: u8) -> usize {
@@ -459,6 +459,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
+        // promise: 10.13
         #[test]
         fn equals_naive_longest_match_through_updates(
             updates in prop::collection::vec((prefix(), 0u32..6), 1..80),

@@ -1,6 +1,5 @@
-//! What is counted. Every frame that arrives ends in exactly one of: forwarded, consumed (ARP,
-//! neighbour discovery, echo: meant for the router), waiting (for a neighbour's address), or
-//! dropped for a reason.
+//! Counters of the router. Every frame that arrives ends in exactly one of: forwarded, consumed (ARP, neighbour
+//! discovery, echo: meant for the router), waiting (for a neighbour's address), or dropped for a reason.
 
 use super::config::PORTS_MAX;
 use crate::stateful::{Reader, StateError, Writer};
@@ -152,7 +151,7 @@ pub(super) struct Counters {
     pub icmp_limited: u64,
     /// Waiting packets given up: the address was not found in time, or newer ones took the place.
     pub waiting_lost: u64,
-    /// ARP or neighbour discovery from somebody else who claims one of our addresses.
+    /// ARP or neighbour discovery from another host that claims one of our addresses.
     pub address_conflicts: u64,
     /// Routes added, removed or led elsewhere by configurations.
     pub routes_changed: u64,

@@ -15,7 +15,7 @@ use nfluid_wire::icmpv6::{Icmpv6Packet, Icmpv6Type};
 use nfluid_wire::ipv6::{self, Ipv6Packet};
 use nfluid_wire::{EtherType, EthernetFrame, IpProtocol, ether, ndp};
 
-/// Who listens to reports of RFC 3810.
+/// The receivers of reports of RFC 3810.
 const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// How often a change is reported, and after which time (RFC 3810 sections 9.1 and 9.11).
@@ -45,7 +45,7 @@ pub(super) struct Due {
     is_old: bool,
 }
 
-/// The groups that a port listens to, but for all nodes, of which nobody reports (RFC 3810 section 6).
+/// Returns the groups that a port listens to, except all nodes, which is never reported (RFC 3810 section 6).
 fn groups(port: &Port) -> Vec<Ipv6Addr> {
     let Some(link_local) = port.link_local else {
         return Vec::new();
@@ -94,7 +94,7 @@ impl Router {
         };
         let is_old = message.len() == QUERY_LEN;
         let delay_ms = delay_ms(u16::from_be_bytes([high, low]), is_old);
-        // Spread over the time: not what nobody must guess, but what differs between listeners.
+        // The hash spreads reports over the time: its value need not be secret, but must differ between listeners.
         let mac = self.ports[usize::from(port)].mac.to_bits();
         let spread = (mac ^ now.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let after_ms = spread.checked_rem(delay_ms).unwrap_or(0);

@@ -60,11 +60,11 @@ pub struct Router {
     limits: Limits,
     icmp_rate: Rate,
     source_routed: SourceRouted,
-    /// Hosts are told of nearer routers.
+    /// Notifies hosts of nearer routers, if true.
     redirects: bool,
     /// Per port of arrival, so that one link's senders cannot use up another's.
     icmp_budget: [Bucket; PORTS_MAX],
-    /// The same for redirects.
+    /// The budget of redirects of each port.
     redirect_budget: [Bucket; PORTS_MAX],
     /// Per port, new addresses to ask for.
     ask_budget: [Bucket; PORTS_MAX],
@@ -72,7 +72,7 @@ pub struct Router {
     learn_budget: [Bucket; PORTS_MAX],
     /// Identification of the next packet that the router makes.
     ident: u16,
-    /// The next tick tells all links the router's addresses.
+    /// The next tick announces the router's addresses to all links, if true.
     announce: bool,
     /// By port, when it reports its multicast groups.
     reports: [mld::Due; PORTS_MAX],

@@ -149,7 +149,7 @@ impl Router {
         self.emit_nd(port, (source, destination), mac, &question, outbox);
     }
 
-    /// Tells everybody on the link that `own` is here (RFC 4861 section 7.2.6).
+    /// Announces to all hosts on the link that `own` is here (RFC 4861 section 7.2.6).
     pub(super) fn announce_nd(&mut self, port: u8, own: Ipv6Addr, outbox: &mut dyn Outbox) {
         self.counters.made(Made::Advertisement);
         let announcement = NdpRepr::Advert {
@@ -180,8 +180,8 @@ impl Router {
         }
     }
 
-    /// Tells all links the router's addresses, so that neighbours and switches drop what they
-    /// remember of a predecessor.
+    /// Announces the router's addresses to all links, so that neighbours and switches drop their entries of a
+    /// predecessor.
     pub(super) fn announce_addresses(&mut self, outbox: &mut dyn Outbox) {
         for port in 0..self.ports.len() {
             let on = &self.ports[port];

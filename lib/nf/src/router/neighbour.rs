@@ -3,11 +3,10 @@
 //! The states and their transitions are those of RFC 4861 section 7.3, which fit ARP as well
 //! (RFC 1122 section 2.3.2 asks for the same). Pure state: the caller sends and routes.
 //!
-//! Each port has its own table, so that hosts on one link cannot crowd out those on another. Within
-//! a table, what hosts can provoke is held in two quotas of a quarter each: addresses being asked
-//! for (a scan of a connected network) and addresses learned from questions that nobody confirmed
-//! (forged ARP requests). A flood of either kind displaces only its own kind; entries that are
-//! REACHABLE, being probed, or configured are never displaced.
+//! Each port has its own table, so that hosts on one link cannot crowd out those on another. Within a table, the
+//! entries that hosts can provoke are held in two quotas of a quarter each: addresses being asked for (a scan of a
+//! connected network) and addresses learned from unconfirmed questions (forged ARP requests). A flood of either kind
+//! displaces only its own kind; entries that are REACHABLE, being probed, or configured are never displaced.
 
 use super::hops::HopId;
 use crate::ageing::TOGETHER;
@@ -36,7 +35,7 @@ pub(super) struct Limits {
     pub waiting: usize,
     /// Mean time for which an answer is believed: REACHABLE_TIME.
     pub reachable: Nanos,
-    /// Time after which an entry that nobody uses is removed.
+    /// Time after which an unused entry is removed.
     pub stale: Nanos,
 }
 
@@ -75,7 +74,7 @@ impl State {
     ];
 }
 
-/// One neighbour.
+/// A neighbour.
 #[derive(Debug)]
 pub(super) struct Neighbour {
     /// Ethernet address; zero while INCOMPLETE.
@@ -87,7 +86,7 @@ pub(super) struct Neighbour {
     pub hop: HopId,
     /// A host route to it is in the look-up table.
     pub host_route: bool,
-    /// It once answered a question of ours.
+    /// True if the neighbour once answered a question of ours.
     confirmed: bool,
     /// Solicitations sent in this state.
     solicited: u8,
@@ -96,7 +95,7 @@ pub(super) struct Neighbour {
     waiting: VecDeque<Vec<u8>>,
 }
 
-/// What another instance needs to know of a neighbour, besides where it is.
+/// The record that another instance needs of a neighbour, besides its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Memory {
     pub mac: [u8; 6],
@@ -115,45 +114,45 @@ pub(super) enum Evidence {
     /// The neighbour answered us: an ARP reply that was asked for, an advertisement with the
     /// solicited flag.
     Answer {
-        /// It may replace an address that differs.
+        /// True if the evidence may replace an address that differs.
         replaces: bool,
     },
-    /// It announced itself: gratuitous ARP, unsolicited advertisement.
+    /// The neighbour announced itself: gratuitous ARP, unsolicited advertisement.
     Announcement {
-        /// It may replace an address that differs.
+        /// True if the announcement may replace an address that differs.
         replaces: bool,
     },
-    /// It asked us for our address and so told its own.
+    /// The neighbour asked us for our address and so showed its own.
     Question,
 }
 
-/// What evidence changed.
+/// The change that evidence made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Nothing that concerns forwarding.
+    /// No change that concerns forwarding.
     None,
     /// The Ethernet address became known or changed.
     Address,
 }
 
-/// What time demands.
+/// The action that is due by time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Ask everybody on the link.
+    /// Ask all hosts on the link.
     SolicitAll,
     /// Ask the neighbour itself.
     SolicitOne(MacAddr),
-    /// Remove it: nobody answered.
+    /// Remove the neighbour: it did not answer.
     Unreachable,
-    /// Remove it: nobody needs it.
+    /// Remove the neighbour: it is not used.
     Unused,
 }
 
-/// What became of a frame that should wait.
+/// The treatment of a frame that should wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Added,
-    /// It waits in the place of an older one, which is lost.
+    /// The frame waits in the place of an older frame, which is lost.
     Displaced,
     /// Too many wait in all.
     Refused,
@@ -207,8 +206,8 @@ impl Neighbours {
         self.waiting
     }
 
-    /// Whom to displace before a neighbour in this state is added on the port. `Ok(None)`: there
-    /// is room.
+    /// Returns the entry to displace before a neighbour in this state is added on the port. `Ok(None)`: there is
+    /// room.
     pub(super) fn make_room(
         &self,
         port: u8,
@@ -240,8 +239,8 @@ impl Neighbours {
         }
     }
 
-    /// Adds a neighbour; [`Neighbours::make_room`] comes first. One that is there is replaced, and
-    /// its waiting frames are lost.
+    /// Adds a neighbour; [`Neighbours::make_room`] comes first. An existing neighbour is replaced, and its waiting
+    /// frames are lost.
     pub(super) fn add(
         &mut self,
         port: u8,
@@ -332,8 +331,8 @@ impl Neighbours {
         taken
     }
 
-    /// Takes evidence about a neighbour that is in the table (RFC 4861 sections 7.2.3 and 7.2.5).
-    /// `mac` is `None` if the message did not tell it.
+    /// Takes evidence about a neighbour that is in the table (RFC 4861 sections 7.2.3 and 7.2.5). `mac` is `None` if
+    /// the message had none.
     pub(super) fn observe(
         &mut self,
         (port, address): (u8, IpAddr),
@@ -381,7 +380,7 @@ impl Neighbours {
         }
     }
 
-    /// What is due for the neighbour. `used`: a packet was sent to it since the last call.
+    /// Returns the action that is due for the neighbour. `used`: a packet was sent to it since the last call.
     pub(super) fn due(
         &mut self,
         (port, address): (u8, IpAddr),
@@ -436,7 +435,7 @@ impl Neighbour {
         }
     }
 
-    /// What to tell another instance.
+    /// Returns the record for another instance.
     pub(super) fn memory(&self, now: Nanos) -> Memory {
         Memory {
             mac: self.mac.0,

@@ -27,7 +27,7 @@ pub(super) enum OptionError {
         /// Offset from the start of the list.
         at: usize,
     },
-    /// It has a source route.
+    /// The packet has a source route.
     SourceRoute {
         /// No hop is left of it: the packet's destination is where it is to end.
         is_done: bool,
@@ -135,7 +135,7 @@ fn record_time(option: &mut [u8], own: Ipv4Addr, now: Nanos) {
         _ => advance::<4>(option).map(|place| *place = time),
     };
     if done.is_none() {
-        // One more host that found no room.
+        // Counts another host that found no room.
         option[3] = option[3].saturating_add(0x10);
     }
 }

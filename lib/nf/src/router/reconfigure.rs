@@ -86,7 +86,7 @@ impl Router {
         }
     }
 
-    /// Whether a neighbour is still one: on the port's link, and not an address of the router.
+    /// Returns true if a neighbour is still a neighbour: on the port's link, and not an address of the router.
     pub(super) fn stays(&self, port: u8, address: IpAddr) -> bool {
         let on = &self.ports[usize::from(port)];
         let reachable = on.is_on_link(address) || self.is_routed_to_link(port, address);

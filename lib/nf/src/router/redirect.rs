@@ -1,5 +1,5 @@
-//! ICMP redirects: a host on a link is told that another router on that link, or the destination itself, is nearer (RFC 792, RFC
-//! 1812 section 5.2.7.2). The packet is forwarded all the same.
+//! ICMP redirects: the router notifies a host on a link that another router on that link, or the destination itself,
+//! is nearer (RFC 792, RFC 1812 section 5.2.7.2). The packet is forwarded all the same.
 
 use super::Router;
 use super::icmp::{Error, Offender};
@@ -19,8 +19,8 @@ const RATE: Rate = Rate {
 };
 
 impl Router {
-    /// Tells the source of a packet, which is about to leave by the port of its arrival, that `next_hop` is nearer, if it is: if
-    /// they are in one network.
+    /// Notifies the source of a packet, which is about to leave by the port of its arrival, that `next_hop` is
+    /// nearer, if it is: if they are in one network.
     pub(super) fn redirect(
         &mut self,
         now: Nanos,

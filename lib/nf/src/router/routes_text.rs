@@ -1,4 +1,4 @@
-//! One route per line, as `ip route` prints them:
+//! Routes in text, a route per line, as `ip route` prints them:
 //!
 //! ```text
 //! 10.0.0.0/8 via 192.0.2.1 dev left     # the port may be left out
@@ -71,14 +71,14 @@ impl Prefix {
         Prefix { address, ..self }
     }
 
-    /// Whether the address is in the prefix.
+    /// Returns true if the address is in the prefix.
     pub(super) fn holds(self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4()
             && Prefix { address, ..self }.network() == self.network()
     }
 }
 
-/// What becomes of packets that take the route, as written.
+/// The treatment of packets that take the route, as in the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Forward,

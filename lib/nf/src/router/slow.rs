@@ -21,16 +21,16 @@ pub(super) struct Arrival {
     pub to_many: bool,
 }
 
-/// What becomes of a frame.
+/// The treatment of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It leaves, in place, on this port.
+    /// The frame leaves, in place, on this port.
     Forward(u8),
-    /// It has left in fragments.
+    /// The frame has left in fragments.
     Copied,
-    /// Its answer leaves, in its place, on this port.
+    /// The answer leaves, in the frame's place, on this port.
     Reply(u8),
-    /// It was for the router; whatever it led to has been sent.
+    /// The frame was for the router; all its answers have been sent.
     Consumed,
     /// A copy waits for the next hop's Ethernet address.
     Waiting,
@@ -263,8 +263,8 @@ impl Router {
     }
 }
 
-/// Takes out a tag that only tells a priority: with VLAN 0 a frame belongs to no VLAN (IEEE 802.1Q section 6.9.1). What is behind
-/// another tag stays: it is in that tag's VLAN.
+/// Takes out a tag that only carries a priority: with VLAN 0 a frame belongs to no VLAN (IEEE 802.1Q section 6.9.1).
+/// Such a tag behind another tag stays: it is in that tag's VLAN.
 fn take_priority_tag(frame: &mut Frame<'_>) {
     const TAG: usize = 4;
     const AFTER_MACS: usize = 12;

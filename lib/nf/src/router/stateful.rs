@@ -39,7 +39,7 @@ impl Stateful for Router {
 
     /// Neighbours go on that are on a link of this router's.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
-        // Those of the own configuration are the other's once more.
+        // The routes of the own configuration are the other's once more.
         self.counters.routes_changed = 0;
         self.counters.import(reader)?;
         let mut imported = Imported::default();

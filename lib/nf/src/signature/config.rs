@@ -1,4 +1,4 @@
-//! What an operator may say: the signatures to drop.
+//! Configuration: the signatures to drop.
 
 use crate::config;
 use crate::function::ConfigError;

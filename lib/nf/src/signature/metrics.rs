@@ -1,5 +1,4 @@
-//! What is counted, and the signatures themselves: exposed, so that computing them is never
-//! optimised away.
+//! Counters, and the signatures themselves: exposed, so that computing them is never optimised away.
 
 use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};

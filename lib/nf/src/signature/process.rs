@@ -1,4 +1,4 @@
-//! What happens to a frame.
+//! Processing of a frame.
 
 use super::config::Forbidden;
 use super::hash::signature;

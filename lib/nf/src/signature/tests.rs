@@ -111,6 +111,7 @@ fn bad_configurations_name_the_key() {
 }
 
 proptest! {
+    // promise: 10.19
     #[test]
     fn only_the_first_64_bytes_count(frame in proptest::collection::vec(any::<u8>(), 14..200)) {
         let mut block = frame.clone();

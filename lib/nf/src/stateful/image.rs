@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 8 + 2 + 2 + 1;
 /// Bytes besides name and records.
 const FRAME_BYTES: usize = HEAD_BYTES + 8 + 8;
 
-/// What an image says.
+/// The content of an image.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
     pub name: &'a str,

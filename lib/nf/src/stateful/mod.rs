@@ -1,8 +1,9 @@
 //! The state of an NF on its way to another instance: to the successor in an upgrade, into a file, to a clone.
 //!
-//! [`export`] makes an image: a header that says what it is, records, a checksum (`docs/adr/0013-state-of-nfs.md`). [`import`]
-//! trusts nothing in it: an image may come from a hostile instance, another version, a damaged disk. What does not fit the new
-//! instance's configuration or limits is left out and counted; what makes no sense is an error.
+//! [`export`] makes an image: a header that identifies the image, records, a checksum
+//! (`docs/adr/0013-state-of-nfs.md`). [`import`] trusts nothing in the image: it may come from a hostile instance,
+//! another version, a damaged disk. Records that do not fit the new instance's configuration or limits are left out
+//! and counted; a malformed record is an error.
 //!
 //! Times are kept as what is left or has passed of them, never as moments: the other instance has another clock.
 
@@ -22,7 +23,7 @@ use alloc::vec::Vec;
 use nfluid_ring::flow::Buckets;
 use thiserror::Error;
 
-/// What an NF can do whose state is worth keeping.
+/// The operations of an NF whose state is worth keeping.
 pub trait Stateful {
     /// Version of the records that [`Stateful::export`] writes; a change of them is another version.
     fn state_version(&self) -> u16;
@@ -38,7 +39,7 @@ pub trait Stateful {
     /// Adds the state of another instance, as far as the own configuration and limits allow.
     ///
     /// # Errors
-    /// Records that make no sense. What was read before them has been added.
+    /// Malformed records. The records before them have been added.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError>;
 
     /// As [`Stateful::import`], of a part of the state: what is left out is not counted. Only of NFs that divide by flow
@@ -55,14 +56,15 @@ pub trait Stateful {
         self.import(now, reader)
     }
 
-    /// Ends all flows but those in `kept`: others go on with them. What was counted stays. Returns how many there were.
+    /// Ends all flows but those in `kept`: other instances go on with them. Counters stay. Returns the number of
+    /// ended flows.
     fn part_with(&mut self, _kept: &Buckets) -> u64 {
         0
     }
 
-    /// Imports a state and forgets it: the import that follows finds the memory that it needs. Only for who has no state of
-    /// its own yet; afterwards it still has none. Records that make no sense are not told of. An NF without tables leaves
-    /// it be.
+    /// Imports a state and forgets it: the import that follows finds the memory that it needs. Only for an NF that
+    /// has no state of its own yet; afterwards it still has none. Malformed records are not reported. An NF without
+    /// tables does nothing.
     fn rehearse(&mut self, _now: Nanos, _reader: &mut Reader<'_>) {}
 }
 
@@ -114,11 +116,11 @@ impl<T: OnlyCounts> Stateful for T {
 pub struct Part {
     /// The flows.
     pub flows: Buckets,
-    /// Also what the other has counted, because it ends.
+    /// Imports the other's counters as well, because the other ends, if true.
     pub counts: bool,
 }
 
-/// What became of the entries of an image: states, mappings, neighbours, buckets. Counters are no entries.
+/// Result of importing the entries of an image: states, mappings, neighbours, buckets. Counters are no entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Entries that were taken over.
@@ -141,13 +143,13 @@ impl Imported {
 /// Why an image cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StateError {
-    /// It begins with something else.
+    /// The bytes begin with another magic number.
     #[error("this is no state of an NF")]
     NoImage,
-    /// It is longer than [`IMAGE_BYTES_MAX`].
+    /// The image is longer than [`IMAGE_BYTES_MAX`].
     #[error("{0} bytes of state are more than the {IMAGE_BYTES_MAX} that are read")]
     TooLong(usize),
-    /// It ends early, or goes on after its end.
+    /// The image ends early, or goes on after its end.
     #[error("the state has {found} bytes, and says that it has {said}: it is not whole")]
     Length {
         /// Bytes that are there.
@@ -155,21 +157,21 @@ pub enum StateError {
         /// Bytes that its header announces.
         said: u64,
     },
-    /// Its bytes are not those that were written.
+    /// The checksum is not that of the bytes.
     #[error("the state is damaged: its checksum is wrong")]
     Checksum,
-    /// Another form of images.
+    /// The image has another format.
     #[error("the state is of format {found}, this version reads format {FORMAT}")]
     Format {
-        /// Its format.
+        /// The format of the image.
         found: u16,
     },
     /// The state of another NF.
     #[error("the state is that of a '{found}', not of a '{expected}'")]
     Foreign {
-        /// Whose it is.
+        /// The NF of the image.
         found: String,
-        /// Whose it should be.
+        /// The NF that imports the image.
         expected: String,
     },
     /// Other records.
@@ -187,10 +189,10 @@ pub enum StateError {
     Malformed {
         /// Where, counted from the first record.
         at: usize,
-        /// What is wrong there.
+        /// The defect there.
         what: &'static str,
     },
-    /// Parts of it cannot be told apart.
+    /// Flows of the NF cannot be separated.
     #[error("the state of the NF '{nf}' cannot be divided: {why}")]
     Shared {
         /// The NF.
@@ -243,7 +245,7 @@ pub fn forged(name: &str, version: u16, records: &[u8]) -> Result<Vec<u8>, State
 /// Adds the state in `image` to that of `nf`, which is one of the NF `name`.
 ///
 /// # Errors
-/// See [`StateError`]. Only after [`StateError::Malformed`] a part of the state may have been added: nobody but a forger
+/// See [`StateError`]. Only after [`StateError::Malformed`] a part of the state may have been added: only a forger
 /// makes such an image.
 pub fn import(
     name: &str,
@@ -260,7 +262,7 @@ pub fn import(
 /// As [`import`], of a part of the state.
 ///
 /// # Errors
-/// As for [`import`], and [`StateError::Shared`] for an NF whose flows cannot be told apart.
+/// As for [`import`], and [`StateError::Shared`] for an NF whose flows cannot be separated.
 pub fn import_part(
     name: &str,
     nf: &mut dyn NetworkFunction,

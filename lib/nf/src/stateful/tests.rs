@@ -77,6 +77,7 @@ fn metrics(nf: &dyn NetworkFunction) -> Vec<crate::Metric> {
     all
 }
 
+// promise: 10.21
 #[test]
 fn every_nf_of_the_catalogue_can_be_moved_and_counts_on() {
     for entry in ENTRIES {
@@ -98,6 +99,7 @@ fn every_nf_of_the_catalogue_can_be_moved_and_counts_on() {
     }
 }
 
+// promise: 5.8
 #[test]
 fn a_rehearsal_leaves_nothing_behind_and_changes_no_import() {
     let limits = json!({ "max_per_source": 3 });
@@ -146,6 +148,7 @@ fn metric(nf: &dyn NetworkFunction, name: &str) -> f64 {
     sum
 }
 
+// promise: 7.39
 #[test]
 fn a_firewalls_flows_are_divided_among_several_and_brought_together_again() {
     let out_only = json!({ "rules": "allow udp from any to any out keep-state", "seed": 3 });
@@ -214,6 +217,7 @@ fn a_firewalls_flows_are_divided_among_several_and_brought_together_again() {
     }
 }
 
+// promise: 7.40
 #[test]
 fn a_part_is_counters_alone_where_there_are_no_flows_and_nothing_where_flows_share_state() {
     for entry in ENTRIES {
@@ -253,6 +257,7 @@ fn what_a_buffer_had_before_is_not_in_an_image() {
     assert_eq!(again.as_ref(), Ok(&image));
 }
 
+// promise: 10.21
 #[test]
 fn flows_of_a_firewall_go_on_for_as_long_as_was_left_of_them() {
     let mut old = made("firewall", 1);
@@ -277,6 +282,7 @@ fn flows_of_a_firewall_go_on_for_as_long_as_was_left_of_them() {
     );
 }
 
+// promise: 10.21
 #[test]
 fn a_flow_that_no_rule_keeps_any_more_is_left_out() {
     let mut old = made("firewall", 1);
@@ -289,6 +295,7 @@ fn a_flow_that_no_rule_keeps_any_more_is_left_out() {
     assert_eq!((imported.taken, imported.left_out), (4, 1));
 }
 
+// promise: 10.21
 #[test]
 fn limits_of_the_new_instance_hold() {
     let mut old = made("firewall", 1);
@@ -311,6 +318,7 @@ fn limits_of_the_new_instance_hold() {
     );
 }
 
+// promise: 10.21
 #[test]
 fn a_nat_keeps_external_ports() {
     let mut old = made("nat", 1);
@@ -337,6 +345,7 @@ fn a_nat_keeps_external_ports() {
     );
 }
 
+// promise: 10.21
 #[test]
 fn packets_that_wait_in_a_router_go_on_waiting() {
     let mut old = made("router", 1);
@@ -369,6 +378,7 @@ fn packets_that_wait_in_a_router_go_on_waiting() {
     );
 }
 
+// promise: 10.21
 #[test]
 fn tokens_of_a_limiter_are_those_that_were_left() {
     let packet = udp((0, 2, 1), (1, 9, 2));
@@ -394,6 +404,7 @@ fn sealed(mut image: Vec<u8>) -> Vec<u8> {
     image
 }
 
+// promise: 10.22
 #[test]
 fn what_is_no_image_of_this_nf_is_refused_with_its_reason() {
     let mut nf = made("firewall", 1);
@@ -457,6 +468,7 @@ const IMAGES_V1: [(&str, &str); 2] = [
 ];
 
 /// Catches: an upgrade from the last version loses all flows, or its connections are refused for the want of windows.
+// promise: 10.34
 #[test]
 fn images_of_version_1_are_taken_over() {
     for (name, hex) in IMAGES_V1 {
@@ -482,6 +494,7 @@ fn images_of_version_1_are_taken_over() {
 
 /// Catches: an upgrade to a router with one more counter loses its neighbours, or counts one thing as another. Redirects came with
 /// version 3.
+// promise: 10.39
 #[test]
 fn a_routers_image_of_version_1_is_taken_over_with_and_without_listener_reports() {
     let mut old = made("router", 1);
@@ -518,7 +531,9 @@ fn a_routers_image_of_version_1_is_taken_over_with_and_without_listener_reports(
 }
 
 proptest! {
-    /// A forger's image has the right checksum. It makes no NF panic, grow beyond its limits, or fail later.
+    /// A forger's image has the right checksum. Such an image makes no NF panic, grow beyond its limits, or fail
+    /// later.
+    // promise: 10.22
     #[test]
     fn forged_images_do_no_harm(
         nf in 0..STATEFUL.len(),
@@ -552,6 +567,7 @@ proptest! {
         prop_assert!(export(nf, &mut *new, HERE).is_ok());
     }
 
+    // promise: 10.22
     #[test]
     fn any_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         for nf in STATEFUL {

@@ -25,7 +25,8 @@ impl Writer {
             .expect("records are plain data, and memory takes any number of bytes");
     }
 
-    /// Writes a list: how many, then each. Goes through the records twice, so that nobody has to collect them.
+    /// Writes a list: its length, then each record. The function goes through the records twice, so that the caller
+    /// need not collect them.
     pub fn list<T: Serialize>(&mut self, records: impl Iterator<Item = T> + Clone) {
         self.put(&(records.clone().count() as u64));
         for record in records {

@@ -21,7 +21,7 @@ const ACK_AGE_MIN: u32 = 66_000;
 /// Largest window that there is (RFC 7323 section 2.3).
 const WINDOW_MAX: u32 = 1 << 30;
 
-/// One of the two ends of a connection. Which is which, its user says.
+/// One of the two ends of a connection. The user of this module assigns the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The firewall: who sent the first packet. The NAT: the inside host.
@@ -39,7 +39,7 @@ impl End {
     }
 }
 
-/// What an operator may choose.
+/// Settings of an operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Policy {
     /// Out of the window only RSTs are refused, as with the kernel's `nf_conntrack_tcp_be_liberal`.
@@ -52,31 +52,31 @@ pub(crate) struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfWindow;
 
-/// What a segment that may pass does to the connection's timer.
+/// The effect of a passing segment on the connection's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// The timer begins anew, with the time of the present stage.
     Restarts,
-    /// Nothing: the timer runs on.
+    /// No effect: the timer runs on.
     None,
 }
 
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// One end has spoken (SYN-SENT).
+    /// Segments came from one end only (SYN-SENT).
     Opening,
     /// Both have, and the handshake is not over (SYN-RECEIVED).
     Answered,
     /// Each end has acknowledged the other's SYN.
     Established,
-    /// One end has sent a FIN.
+    /// A FIN came from one end.
     Closing,
     /// Both have, or one has sent a RST.
     Closed,
 }
 
-/// What is known of one end's sequence numbers.
+/// The known bounds of an end's sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Track {
     /// Behind the last octet that it has sent.
@@ -93,16 +93,16 @@ struct Track {
 mod of_end {
     /// Has sent a SYN, or was seen to speak.
     pub const SPOKE: u16 = 1;
-    /// Its SYN has been acknowledged.
+    /// The SYN of this end has been acknowledged.
     pub const ACKED: u16 = 2;
     pub const FIN: u16 = 4;
-    /// Its history is not known, or not confirmed by the other end.
+    /// The history of this end is not known, or not confirmed by the other end.
     pub const UNSURE: u16 = 8;
-    /// Its SYN offered window scaling.
+    /// The SYN of this end offered window scaling.
     pub const SCALES: u16 = 16;
 }
 const FAR_SHIFT: u32 = 5;
-/// One end has sent a valid RST.
+/// An end has sent a valid RST.
 const RESET: u16 = 1 << 10;
 /// An end has sent a SYN into the connection; [`Connection::challenge`] is its end.
 const CHALLENGED: u16 = 1 << 11;
@@ -114,7 +114,7 @@ const fn both(flag: u16) -> u16 {
     flag | flag << FAR_SHIFT
 }
 
-/// One connection: 40 bytes. The default is one of which nothing was seen.
+/// A connection: 40 bytes. The default is a connection of which no segment was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Connection {
     tracks: [Track; 2],
@@ -125,7 +125,7 @@ pub(crate) struct Connection {
     scales: u8,
 }
 
-/// What an image keeps of a connection. Sequence numbers are not in it: the connection has gone on since.
+/// The record of a connection in an image. Sequence numbers are not in it: the connection has gone on since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     flags: u16,
@@ -155,7 +155,7 @@ impl Summary {
 }
 
 impl Connection {
-    /// What an image should keep.
+    /// Returns the record for an image.
     pub(crate) fn summary(&self) -> Summary {
         Summary {
             flags: self.flags & KEPT,
@@ -163,7 +163,7 @@ impl Connection {
         }
     }
 
-    /// A connection from an image, which is not believed. It learns its windows anew.
+    /// Makes a connection from an image, which is not trusted. The connection learns its windows anew.
     pub(crate) fn restored(summary: Summary) -> Connection {
         let scale = |shift: u8| (summary.scales >> shift & 0xf).min(SCALE_MAX) << shift;
         Connection {
@@ -366,14 +366,14 @@ impl Connection {
             if confirms {
                 self.flags &= !at(to, of_end::UNSURE);
             } else {
-                // It has to speak itself before anybody can confirm it.
+                // The receiver has to send a segment itself before the other end can confirm it.
                 receiver.window_max = 0;
                 receiver.end = segment.ack;
             }
         }
     }
 
-    /// What the sender has offered, in octets.
+    /// Returns the window that the sender has offered, in octets.
     #[inline]
     fn window(&self, from: End, segment: &Segment<'_>) -> u32 {
         // The window of a SYN is not scaled (RFC 7323 section 2.2).
@@ -400,7 +400,7 @@ impl Connection {
         if before(sender.end, segment.end) {
             sender.end = segment.end;
         }
-        // It may be as long as the other end allows.
+        // The segment may be as long as the other end allows.
         if !segment.whole && before(sender.end, sender.end_max) {
             sender.end = sender.end_max;
         }
@@ -448,7 +448,8 @@ impl Connection {
         if tracked && (segment.seq == track.expected || segment.seq == track.end) {
             return Ok(self.end_by_reset());
         }
-        // Who opens a connection may get an ACK of an older one, and answers with a RST that ends that.
+        // An end that opens a connection may get an ACK of an older connection, and answers with a RST that ends the
+        // older one.
         let ends_older = self.stage() == Stage::Opening && !self.knows(from.other());
         if unsure || ends_older {
             return Ok(Effect::None);

@@ -1,8 +1,9 @@
 //! The connections of a table whose handshake is not over, in the order in which they began.
 //!
-//! Anybody can make such connections with forged SYNs. So the oldest of them gives way when the table is full: an established
-//! connection, and a new one, never pay for a flood. Each operation is a few words, whatever the table's size. A table whose
-//! connections belong to hosts with a quota each has a queue for each host beside that of all.
+//! Any host can make such connections with forged SYNs. So the oldest of them gives way when the table is full: an
+//! established connection, and a new one, never pay for a flood. Each operation is a few words, whatever the table's
+//! size. A table whose connections belong to hosts with a quota each has a queue for each host beside the queue of
+//! all.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,13 +44,14 @@ impl HalfOpen {
         self.len
     }
 
-    /// Says of the connection at `place` whether it is half-open. One that becomes half-open is the newest.
+    /// Notes whether the connection at `place` is half-open. A connection that becomes half-open is the newest.
     #[inline]
     pub(crate) fn set(&mut self, place: u32, is_half_open: bool) {
         self.set_in(0, place, is_half_open);
     }
 
-    /// The same of a place that belongs to one of several queues, and to no other as long as it is half-open.
+    /// Notes it in the queue that the place belongs to, of several queues; the place stays in that queue as long as
+    /// it is half-open.
     #[inline]
     pub(crate) fn set_in(&mut self, queue: u32, place: u32, is_half_open: bool) {
         if self.is_in(place) != is_half_open && (queue as usize) < self.ends.len() {
@@ -109,7 +111,7 @@ impl HalfOpen {
         self.len -= 1;
     }
 
-    /// What points from a neighbour, or from the queue's end, to a place.
+    /// Returns the link from a neighbour, or from the queue's end, to a place.
     fn link(&mut self, queue: u32, neighbour: u32, direction: usize) -> &mut u32 {
         match (neighbour, direction) {
             (END, NEWER) => &mut self.ends[queue as usize][OLDER],

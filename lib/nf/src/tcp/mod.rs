@@ -1,4 +1,4 @@
-//! TCP connections as somebody between the two ends sees them: for the firewall and the NAT.
+//! TCP connections as a middlebox between the two ends sees them: for the firewall and the NAT.
 //!
 //! `segment`: what one segment says. `connection`: which segments belong to a connection, and where it is in its life.
 //! `half_open`: the connections whose handshake is not over, in the order in which they began.

@@ -1,4 +1,4 @@
-//! What a TCP segment says that matters to those who follow its connection.
+//! The fields of a TCP segment that matter for following its connection.
 
 use nfluid_wire::tcp::{HEADER_LEN, TcpPacket, option_kind};
 use nfluid_wire::{TcpFlags, TlvOptions};
@@ -14,7 +14,7 @@ pub(super) const fn before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// One TCP segment.
+/// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
     pub(super) flags: TcpFlags,
@@ -25,7 +25,7 @@ pub(crate) struct Segment<'a> {
     pub(super) end: u32,
     /// As it stands in the header, unscaled.
     pub(super) window: u32,
-    /// False for the first fragment of a packet: nobody knows yet how long the segment is.
+    /// False for the first fragment of a packet: the length of the segment is not known yet.
     pub(super) whole: bool,
     options: &'a [u8],
 }

@@ -108,6 +108,7 @@ impl Bench {
 }
 
 /// Catches: established by the SYN-ACK alone.
+// promise: 10.32
 #[test]
 fn only_the_openers_ack_establishes() {
     let mut it = Bench::new();
@@ -165,6 +166,7 @@ fn a_simultaneous_open_establishes_when_both_have_acknowledged() {
 }
 
 /// Catches: no check of a bound, and one that is off by one.
+// promise: 10.33
 #[test]
 fn data_passes_within_the_window_and_not_outside() {
     let fits = |seq: u32, data: usize| Bench::open().passes(Near, sent(ACK, seq, 5001).data(data));
@@ -242,11 +244,12 @@ fn selective_acknowledgments_are_of_what_was_sent_too() {
     it.passes(Near, sent(ACK, 1001, 5001).data(3000));
     assert!(it.passes(Far, sent(ACK, 5001, 1001).options(&block(2001, 4001))));
     assert!(!it.passes(Far, sent(ACK, 5001, 1001).options(&block(2001, 4002))));
-    // What lies behind a hole does not make the window smaller.
+    // Data behind a hole does not make the window smaller.
     assert!(it.passes(Near, sent(ACK, 4001, 5001).data(9000)));
 }
 
 /// RFC 5961 section 3. Catches: any RST ends the connection, and none does.
+// promise: 10.33
 #[test]
 fn a_reset_is_exact_or_ends_nothing() {
     let reset = |seq: u32| {
@@ -304,6 +307,7 @@ fn a_refused_syn_is_reset_by_its_acknowledgment() {
 }
 
 /// RFC 5961 section 4. Catches: a SYN begins the connection anew, or is refused.
+// promise: 10.33
 #[test]
 fn a_syn_into_a_connection_changes_nothing() {
     for seq in [1001, 7, 1 << 31] {
@@ -416,6 +420,7 @@ fn restored() -> Bench {
 }
 
 /// Catches: an end is believed before the other has acknowledged it, and recovery that never ends.
+// promise: 10.34
 #[test]
 fn a_restored_connection_learns_its_windows_anew() {
     let mut it = restored();
@@ -430,6 +435,7 @@ fn a_restored_connection_learns_its_windows_anew() {
     assert!(it.passes(Near, sent(ACK, 800_100, 900_050).data(10)));
 }
 
+// promise: 10.34
 #[test]
 fn a_forged_segment_during_recovery_does_no_lasting_harm() {
     let mut it = restored();
@@ -507,7 +513,7 @@ fn a_fragmented_segment_may_be_as_long_as_the_window() {
     assert!(it.passes(Near, sent(ACK, 4001, 5001).data(9)));
 }
 
-/// One end of a connection that works: what it has sent, got, and offers.
+/// A working end of a connection: the octets that it has sent, got, and offers.
 #[derive(Clone, Debug)]
 struct Host {
     next: u32,
@@ -519,6 +525,7 @@ struct Host {
 proptest! {
     /// Segments of two ends that keep to each other's windows always pass, whatever the initial numbers, and whichever
     /// are lost on either side or sent again. Catches: a bound that is too tight, and arithmetic that does not wrap.
+    // promise: 10.33
     #[test]
     fn what_two_proper_ends_send_passes(
         isn in any::<[u32; 2]>(),

@@ -1,4 +1,4 @@
-//! What an operator may say: one tag to push, or a table of identifiers.
+//! Configuration: one tag to push, or a table of identifiers.
 
 use crate::config;
 use crate::function::ConfigError;
@@ -51,13 +51,13 @@ struct Pair {
     trunk: u16,
 }
 
-/// What happens to a frame that no rule is for.
+/// Treatment of a frame that no rule is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Unmatched {
     #[default]
     Drop,
-    /// It passes unchanged.
+    /// The frame passes unchanged.
     Pass,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Rules {
     pub(super) unmatched: Unmatched,
 }
 
-/// What happens to tags.
+/// Treatment of tags.
 #[derive(Debug)]
 pub(super) enum TagAction {
     /// To the trunk: this tag is added. To the access port: it is removed.

@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of the VLAN function.
 
 use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
@@ -9,9 +9,9 @@ use crate::traffic::Forwarded;
 pub(super) enum DropReason {
     /// With the tag, the frame would exceed the longest frame.
     TooLong,
-    /// Another tag than the one expected, or none.
+    /// Another tag than the expected tag, or no tag.
     Unmatched,
-    /// It ends within a tag.
+    /// The frame ends within a tag.
     Malformed,
 }
 

@@ -160,6 +160,7 @@ fn bad_configurations_name_the_key() {
 }
 
 proptest! {
+    // promise: 10.18
     #[test]
     fn what_was_pushed_is_popped(
         frame in proptest::collection::vec(any::<u8>(), 14..100),

@@ -1,4 +1,4 @@
-//! The body that the property test and the fuzz target share: rule text and frames from anybody.
+//! The body that the property test and the fuzz target share: rule text and frames with any content.
 
 use nfluid_nf::firewall::packet::Packet;
 use nfluid_nf::firewall::parse::{self, Context};
@@ -9,9 +9,9 @@ use nfluid_nf::{Nanos, firewall};
 use nfluid_wire::PacketMeta;
 use serde_json::json;
 
-/// Rules in `text` and frames in `bytes` (each behind its length in one byte), all of which a
-/// stranger may have made up: nothing panics, what is printed is read as the same rule, every
-/// engine finds the same rules, and a frame that leaves on the other port is unchanged.
+/// Checks rules in `text` and frames in `bytes` (each behind its length in one byte), all of which an attacker may
+/// have made up: nothing panics, a printed rule is read as the same rule, every engine finds the same rules, and a
+/// frame that leaves on the other port is unchanged.
 pub fn rules_and_frames(text: &str, bytes: &[u8]) {
     let frames = frames(bytes);
     let accepted = accepted_lines(text);
@@ -40,7 +40,7 @@ fn frames(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The lines that are rules. Their numbers are left out, because numbers must not fall.
+/// Returns the lines that are rules. The numbers of the rules are left out, because numbers must not fall.
 fn accepted_lines(text: &str) -> Vec<(Rule, &str)> {
     let names = ["p0".into(), "p1".into()];
     let mut accepted = Vec::new();

@@ -1,4 +1,4 @@
-//! The firewall with rules and frames from anybody.
+//! The firewall with rules and frames of any content.
 
 mod exercise;
 
@@ -80,11 +80,13 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    // promise: 10.6
     #[test]
     fn rules_and_frames_from_anybody(text in text(), frames in frames()) {
         exercise::rules_and_frames(&text, &frames);
     }
 
+    // promise: 10.6
     #[test]
     fn bytes_from_anybody(text in "\\PC{0,300}", bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         exercise::rules_and_frames(&text, &bytes);

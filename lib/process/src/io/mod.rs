@@ -1,9 +1,9 @@
 //! The process of the I/O threads: `nfluidd io PLATFORM`.
 //!
-//! In the I/O models `split`, `merge` and `mix` (`docs/adr/0008-io-models.md`) threads of the
-//! platform run the switch for instances. One process has them all. It is there while an instance
-//! needs it, in a cgroup of its own, which accounts and caps what I/O costs. It has no capability: it
-//! is handed the rings and bells of the instances whose calls it makes.
+//! In the I/O models `split`, `merge` and `mix` (`docs/adr/0008-io-models.md`) threads of the platform run the switch
+//! for instances. A single process has all these threads. The process is there while an instance needs it, in a
+//! cgroup of its own, which accounts and caps the cost of I/O. The process has no capability: it is handed the rings
+//! and doorbells of the instances whose calls it makes.
 
 mod calls;
 mod life;
@@ -18,7 +18,7 @@ pub use threads::duties;
 
 use crate::{End, Job, Process, Service};
 use nfluid_switch::serve::Serve;
-use nfluid_uplink::{ErrorKind, ToldError};
+use nfluid_uplink::{ErrorKind, ReportedError};
 use rustix::thread::CapabilitySet;
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -41,8 +41,8 @@ impl Service for IoService {
     const TITLE: &'static CStr = c"nfluidd-io";
     const NEEDED: CapabilitySet = CapabilitySet::empty();
 
-    fn open(job: &Job<Setup>) -> Result<Self, ToldError> {
-        let serve = Serve::open(&job.pin, job.form).map_err(|error| ToldError {
+    fn open(job: &Job<Setup>) -> Result<Self, ReportedError> {
+        let serve = Serve::open(&job.pin, job.form).map_err(|error| ReportedError {
             kind: ErrorKind::System,
             text: error.to_string(),
         })?;

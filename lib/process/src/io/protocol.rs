@@ -1,4 +1,4 @@
-//! What the process of the I/O threads is told, and what it says.
+//! Orders to the process of the I/O threads, and its reports.
 
 use nfluid_control::io::{IoIdle, IoModel};
 use serde::{Deserialize, Serialize};
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 pub struct Setup {
     /// Cores of the split workers, at least one.
     pub cores: Vec<u32>,
-    /// What threads do when there is nothing to forward.
+    /// The behaviour of threads when there is nothing to forward.
     pub idle: IoIdle,
 }
 
-/// What the process can be asked to do.
+/// An order to the process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// To make the calls of an instance, from whatever thread made them before. With it come, as
     /// descriptors: the eventfd of the instance's I/O thread, the pipe that wakes the instance, and
-    /// for each port its rings and, if it has one, the bell of its link's peer.
+    /// for each port its rings and, if it has one, the doorbell of its link's peer.
     Serve(Entrusted),
     /// To make an instance's calls no longer.
     Leave {
@@ -33,13 +33,13 @@ pub enum Order {
 /// An instance whose calls are made by a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entrusted {
-    /// Its name.
+    /// The name of the instance.
     pub instance: String,
     /// By which of the threads.
     pub model: IoModel,
     /// Cores on which the instance may run, at most [`CORES_MAX`]; empty: any.
     pub cores: Vec<usize>,
-    /// Its ports: number, and whether a bell of a link's peer comes with it.
+    /// The ports of the instance: number, and whether a doorbell of a link's peer comes with it.
     pub ports: Vec<(u32, bool)>,
 }
 
@@ -56,7 +56,7 @@ pub struct ThreadRef {
     pub model: IoModel,
     /// The thread's name.
     pub name: String,
-    /// Its number.
+    /// The thread's number.
     pub tid: i32,
 }
 

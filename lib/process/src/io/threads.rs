@@ -3,7 +3,7 @@
 use super::protocol::{Entrusted, IoStatus, Setup, ThreadRef};
 use anyhow::{Context, ensure};
 use nfluid_control::io::{IoIdle, IoModel};
-use nfluid_io::{Bells, Duty, Idle, IoThread, Placement};
+use nfluid_io::{Doorbells, Duty, Idle, IoThread, Placement};
 use nfluid_ring::memory::RingMemory;
 use nfluid_switch::serve::Serve;
 use std::collections::BTreeMap;
@@ -66,7 +66,7 @@ impl Threads {
         }
     }
 
-    /// Who makes whose calls.
+    /// Returns the instances of each thread.
     pub fn status(&self) -> IoStatus {
         let all = self.instances.iter();
         all.filter_map(|(name, served)| Some((name.clone(), self.thread_of(served)?)))
@@ -105,7 +105,7 @@ impl Threads {
         Ok(thread.map(|thread| (name, thread)).into_iter().collect())
     }
 
-    /// Makes an instance's calls no longer. One whose calls it does not make is no error.
+    /// Stops making an instance's calls. An instance whose calls the process does not make is no error.
     ///
     /// # Errors
     /// None.
@@ -162,7 +162,7 @@ impl Threads {
     fn seat(&mut self, instance: &str, model: IoModel) -> anyhow::Result<Seat> {
         let (placement, looks) = match model {
             IoModel::Split => return self.worker().map(Seat::Worker),
-            // Nothing comes while it looks: it has the instance's core.
+            // No frame comes while the thread looks: the thread has the instance's core.
             IoModel::Merge => (Placement::WithInstance, 0),
             IoModel::Mix => (Placement::Anywhere, LOOKS_MIX),
             IoModel::Inline => anyhow::bail!("'inline' has no I/O thread"),
@@ -217,7 +217,7 @@ impl Threads {
         }
     }
 
-    /// Takes an instance from the thread that makes its calls; a thread that makes nobody's ends.
+    /// Takes an instance from the thread that makes its calls; a thread without instances ends.
     fn take_leave(&mut self, instance: &str) {
         let Some(served) = self.instances.remove(instance) else {
             return;
@@ -240,7 +240,7 @@ impl Threads {
     }
 }
 
-/// Gives ports to a thread, which has all of them then, or none. Their numbers.
+/// Gives all of these ports to a thread, or none. Returns the numbers of the ports.
 fn give_duties(named: &Named, duties: Vec<Duty>) -> anyhow::Result<Vec<u32>> {
     let mut ports = Vec::with_capacity(duties.len());
     for duty in duties {
@@ -276,7 +276,7 @@ pub fn duties(entrusted: &Entrusted, fds: Vec<OwnedFd>) -> anyhow::Result<Vec<Du
     let ports = &entrusted.ports;
     let mut fds = fds.into_iter();
     let mut next = || fds.next().context("a descriptor is missing");
-    let bells = Arc::new(Bells {
+    let doorbells = Arc::new(Doorbells {
         io: next()?,
         instance: Some(next()?),
         cores: entrusted.cores.clone(),
@@ -286,7 +286,7 @@ pub fn duties(entrusted: &Entrusted, fds: Vec<OwnedFd>) -> anyhow::Result<Vec<Du
         let ring = RingMemory::map(next()?.as_fd())
             .with_context(|| format!("mapping the rings of port {port}"))?;
         let peer = if *has_peer { Some(next()?) } else { None };
-        duties.push(Duty::new(*port, ring, Arc::clone(&bells), peer));
+        duties.push(Duty::new(*port, ring, Arc::clone(&doorbells), peer));
     }
     ensure!(fds.next().is_none(), "there is a descriptor too many");
     Ok(duties)
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn each_port_takes_the_descriptors_that_are_its_own() {
-        // Two bells; rings and a peer's bell; rings.
+        // Two doorbells; rings and a peer's doorbell; rings.
         let entrusted = Entrusted {
             instance: "fw".to_owned(),
             model: IoModel::Merge,

@@ -366,6 +366,7 @@ mod tests {
         assert_eq!(asked.line(), b"{\"ok\":1}");
     }
 
+    // promise: 7.42
     #[test]
     fn an_answer_without_an_end_is_given_up() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
@@ -425,6 +426,7 @@ mod tests {
         );
     }
 
+    // promise: 7.41
     #[test]
     fn who_hears_a_request_drop_by_drop_is_not_waited_for() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -450,6 +452,7 @@ mod tests {
         hostile.join().expect("ended");
     }
 
+    // promise: 7.41
     #[test]
     fn those_that_do_not_answer_share_what_a_change_may_wait() {
         let folder = tempfile::tempdir().expect("a folder");

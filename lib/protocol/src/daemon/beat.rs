@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(nf.beat.look(), Answer::Came);
     }
 
+    // promise: 5.16
     #[test]
     fn of_a_hostile_answer_no_more_is_read_than_of_a_right_one() {
         let mut nf = nf();
@@ -181,6 +182,7 @@ mod tests {
         assert_eq!(beat.look(), refused);
     }
 
+    // promise: 5.16
     #[test]
     fn a_full_queue_holds_up_nobody() {
         let nf = nf();

@@ -29,7 +29,7 @@ impl From<AttachError> for Errno {
     }
 }
 
-/// What a function that returns `int` returns.
+/// Runs the body of a function that returns `int`, and returns its return value.
 #[inline]
 pub(crate) fn status(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -39,7 +39,7 @@ pub(crate) fn status(body: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
     }
 }
 
-/// What a function that returns a pointer returns.
+/// Runs the body of a function that returns a pointer, and returns its return value.
 #[inline]
 pub(crate) fn or_null<T>(body: impl FnOnce() -> Option<*mut T>) -> *mut T {
     let pointer = catch_unwind(AssertUnwindSafe(body)).ok().flatten();
@@ -80,7 +80,7 @@ fn text(error: c_int) -> &'static CStr {
     }
 }
 
-/// What a return value means; never null, never to be freed.
+/// Returns the meaning of a return value. The text is never null, and never freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn nfl_strerror(error: c_int) -> *const c_char {
     text(error).as_ptr()

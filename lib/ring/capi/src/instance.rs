@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// `struct nfl_instance`. It owns ports and handles, but does not hold them as Rust values: other
-/// threads use single ones while this structure is borrowed.
+/// `struct nfl_instance`. The instance owns ports and handles, but does not hold them as Rust values: other threads
+/// use single ones while this structure is borrowed.
 #[derive(Debug)]
 pub struct NflInstance {
     ports: NonNull<[Port]>,
@@ -29,8 +29,8 @@ impl NflInstance {
         let count = ports.len();
         let handles = (0..count)
             .map(|index| {
-                // SAFETY: `index` is within the slice that was leaked just now, and nobody else
-                // knows it yet.
+                // SAFETY: `index` is within the slice that was leaked just now, and no other code knows the slice
+                // yet.
                 let port =
                     unsafe { NonNull::new_unchecked(ports.cast::<Port>().as_ptr().add(index)) };
                 // SAFETY: as above; the reference ends with this call.

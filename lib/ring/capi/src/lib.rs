@@ -1,5 +1,5 @@
-//! `libnfluid`: the port library for C. Its manual is `lib/ring/include/nfluid.h`; this is the thin
-//! layer between that header and `nfluid-ring`.
+//! `libnfluid`: the port library for C. The manual is `lib/ring/include/nfluid.h`. This crate is the thin layer
+//! between that header and `nfluid-ring`.
 //!
 //! No panic crosses the boundary: each function runs inside [`errors::status`] or
 //! [`errors::or_null`]. Pointers are checked for null and nothing else: that they are what the

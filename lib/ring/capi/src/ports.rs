@@ -9,8 +9,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What other ports of the instance must know of one: where its frames lie, and which ports have
-/// some of them queued.
+/// The part of a port that other ports of the instance need to know: where the port's frames lie, and which ports
+/// have some of them queued.
 #[derive(Debug)]
 pub(crate) struct Lane {
     rx_base: u32,
@@ -31,7 +31,7 @@ impl Lane {
         }
     }
 
-    /// Whether frames that the port receives lie in this slot.
+    /// Returns true if frames that the port receives lie in this slot.
     #[inline]
     fn has(&self, slot: u32) -> bool {
         self.is_shared || slot.wrapping_sub(self.rx_base) < self.rx_slots
@@ -104,7 +104,7 @@ impl NflPort {
         Ok(())
     }
 
-    /// Nothing is queued any more: what other ports lent is theirs again.
+    /// Notes that no frame is queued any more: slots that other ports lent belong to those ports again.
     #[inline]
     pub(crate) fn return_all(&mut self) {
         while self.lenders != 0 {
@@ -116,7 +116,7 @@ impl NflPort {
         }
     }
 
-    /// Whether frames of this port are still queued somewhere.
+    /// Returns true if frames of this port are still queued on another port.
     #[inline]
     pub(crate) fn has_lent(&self) -> bool {
         self.lanes[self.index].borrowers.load(Ordering::Relaxed) != 0
@@ -170,8 +170,8 @@ pub unsafe extern "C" fn nfl_port_by_name(
         (0..instance.port_count())
             .filter_map(|index| instance.handle(index))
             .find(|&handle| {
-                // SAFETY: a handle of the instance. Its name and its port's entry never change, and
-                // references to fields that do are not made.
+                // SAFETY: `handle` is a handle of the instance. The name and the port's entry never change, and no
+                // references are made to fields that do change.
                 let (own, port) = unsafe { (&(*handle).name, (*handle).port.as_ptr()) };
                 // SAFETY: as above.
                 let entry = unsafe { (*port).entry() };
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn nfl_port_by_name(
     })
 }
 
-/// What `tell` says about a port.
+/// A port as the log line of `tell` shows it.
 ///
 /// # Safety
 /// `port` is null or a port of an attached instance, used by this thread alone.

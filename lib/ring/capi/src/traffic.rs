@@ -162,7 +162,7 @@ pub unsafe extern "C" fn nfl_send_copy(port: *mut NflPort, data: *const u8, len:
     unsafe { on(port, body) }
 }
 
-/// Reserves the next slot and tells where it is.
+/// Reserves the next slot and returns its address.
 ///
 /// # Safety
 /// `port` is null or a port of an attached instance, used by this thread alone; `data` is null or
@@ -267,8 +267,8 @@ pub unsafe extern "C" fn nfl_flush(port: *mut NflPort, flags: c_uint) -> c_int {
     unsafe { on(port, body) }
 }
 
-/// Where an I/O thread makes the port's calls: waits until it has. What C programs were promised is
-/// that after a flush their slots are theirs again.
+/// Waits until the I/O thread has made the port's calls, if an I/O thread makes them. The promise to C programs is
+/// that their slots are theirs again after a flush.
 fn await_io_thread(port: &mut Port) {
     let mut turns: u32 = 0;
     while port.queued() > 0 && port.is_served() {

@@ -1,4 +1,4 @@
-//! The body that the property test and the fuzz target share: a port table, and rings that somebody else writes.
+//! The body that the property test and the fuzz target share: a port table, and rings that an adversary writes.
 
 use nfluid_ring::attach::{Attached, PortEntry, PortFds, Table};
 use nfluid_ring::batch::{Batch, Outbox, frame_at};
@@ -39,7 +39,7 @@ pub fn table_and_rings(input: &[u8]) {
     }
 }
 
-/// What is left of the input; zeros when it is over.
+/// The rest of the input; zeros when the input is over.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -74,7 +74,7 @@ fn memory(len: usize) -> OwnedFd {
     file
 }
 
-fn io_bell() -> OwnedFd {
+fn io_doorbell() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
 }
 
@@ -92,8 +92,8 @@ impl Ground {
             let fds = PortFds {
                 socket: no_switch(),
                 ring: memory(size_of::<Ring>()),
-                peer_bell: None,
-                io_bell: Some(Arc::new(io_bell())),
+                peer_doorbell: None,
+                io_doorbell: Some(Arc::new(io_doorbell())),
             };
             Attached::port(entry, fds, Arc::clone(&pool)).expect("the table was checked")
         };

@@ -1,7 +1,7 @@
 //! Two ports that an I/O thread on another core serves; the test plays the thread.
 
 use nfluid_ring::attach::{Attached, PortEntry, PortFds};
-use nfluid_ring::layout::{Ring, SERVED_APART, SLOT_SIZE};
+use nfluid_ring::layout::{Ring, SERVED_FROM_ANY_CORE, SLOT_SIZE};
 use nfluid_ring::memory::Pool;
 use nfluid_ring::port::Port;
 use rustix::event::{EventfdFlags, eventfd};
@@ -31,22 +31,22 @@ fn port(pool: &Arc<Pool>, ring_slots: u32, rx_base: u32) -> Port {
         queues: 1,
         socket_fd: -1,
         ring_fd: -1,
-        peer_bell_fd: -1,
+        peer_doorbell_fd: -1,
         ring_slots,
         rx_base,
         tx_base: rx_base + ring_slots,
         tx_slots: 64,
     };
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+    let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
     let fds = PortFds {
         socket: File::open("/dev/null").expect("it is there").into(),
         ring: memory(size_of::<Ring>()),
-        peer_bell: None,
-        io_bell: Some(Arc::new(bell)),
+        peer_doorbell: None,
+        io_doorbell: Some(Arc::new(doorbell)),
     };
     let port = Attached::port(&entry, fds, Arc::clone(pool)).expect("a port");
     let served = &port.raw_ring().switch.served;
-    served.store(SERVED_APART, Ordering::Release);
+    served.store(SERVED_FROM_ANY_CORE, Ordering::Release);
     port
 }
 

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// The files are 20 bytes (v1) and about 400 (v2).
 const FILE_BYTES_MAX: usize = 1024;
 
-/// What the kernel's accounting says a cgroup has used. The file is opened at the first reading, and closed by
-/// [`CpuClock::rest`]: one that nobody asks costs no descriptor.
+/// CPU time of a cgroup by the kernel's accounting. The file is opened at the first reading, and closed by
+/// [`CpuClock::rest`]: a clock that is not read costs no descriptor.
 #[derive(Debug)]
 pub struct CpuClock {
     path: PathBuf,

@@ -9,7 +9,7 @@ use std::path::Path;
 /// The largest file that is read: `memory.stat` is 2 KiB, `cgroup.procs` 8 bytes per process.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What to do about an errno that the cgroup file system gives for a known reason.
+/// Returns the remedy for an errno that the cgroup file system gives for a known reason.
 fn remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS | Errno::PERM | Errno::ROFS => {

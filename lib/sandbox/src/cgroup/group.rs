@@ -45,7 +45,7 @@ impl Cgroup {
         Self { name, directories }
     }
 
-    /// Its name below the platform's directory.
+    /// Returns the group's name below the platform's directory.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -56,7 +56,7 @@ impl Cgroup {
         directories.first().copied().unwrap_or(Path::new(""))
     }
 
-    /// Its directory in the unified hierarchy; nothing on a pure v1 host.
+    /// Returns the group's directory in the unified hierarchy; `None` on a pure v1 host.
     pub fn v2_directory(&self) -> Option<&Path> {
         self.directories.v2.as_deref()
     }
@@ -116,8 +116,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Moves everything that is inside to another cgroup; what it forks meanwhile too. Takes as long as
-    /// [`Cgroup::attach`] for each process. What was used before is counted here still.
+    /// Moves all processes of this cgroup to another cgroup, with the children that they fork meanwhile. The time is
+    /// that of [`Cgroup::attach`] for each process. CPU time and memory used before are still counted here.
     ///
     /// # Errors
     /// The kernel's refusal, or [`CgroupError::NotEmpty`] if processes come faster than they are moved. Some may have
@@ -130,7 +130,7 @@ impl Cgroup {
             }
             for pid in pids {
                 match to.attach(pid) {
-                    // It has ended meanwhile.
+                    // The process has ended meanwhile.
                     Err(CgroupError::Os(error)) if error.errno == Errno::SRCH => {}
                     other => other?,
                 }
@@ -142,7 +142,7 @@ impl Cgroup {
         })
     }
 
-    /// What the group has used.
+    /// Returns the group's CPU time and memory, as the kernel counts them.
     ///
     /// # Errors
     /// The kernel's refusal to read; what the host does not count is `None`.
@@ -150,7 +150,7 @@ impl Cgroup {
         stats::read(&self.directories)
     }
 
-    /// Its CPU time, to be read often; nothing if the host does not count it.
+    /// Returns the group's clock of CPU time, to be read often; `None` if the host does not count CPU time.
     pub fn cpu_clock(&self) -> Option<CpuClock> {
         CpuClock::of(self)
     }
@@ -242,7 +242,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Kills every process inside. They are gone a moment later.
+    /// Kills every process of the group. The processes are gone a moment later.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -296,8 +296,9 @@ fn open_directory(path: &Path) -> Result<OwnedFd, CgroupError> {
         .map_err(|errno| OsError::new("open cgroup", path.display(), errno).into())
 }
 
-/// Sleeps of the calling thread end when they are to, as long as this lives: otherwise the kernel may be late by 50 us.
-/// (Being told when `cgroup.events` changes is no way: after each change the kernel is silent for 10 ms.)
+/// As long as this value lives, sleeps of the calling thread end on time: otherwise the kernel may be late by 50 us.
+/// (Notifications of changes of `cgroup.events` are no alternative: after each change the kernel is silent for 10
+/// ms.)
 struct FineSleeps {
     before: Option<NonZeroU64>,
 }
@@ -318,7 +319,7 @@ impl Drop for FineSleeps {
 }
 
 fn wait_for(group: &Path, file: &Path, done: impl Fn(&str) -> bool) -> Result<(), CgroupError> {
-    // Who is let go may run at once, and who sleeps stands still at once.
+    // A process that is thawed may run at once, and a process that sleeps stands still at once.
     if done(&control_file::read(file)?) {
         return Ok(());
     }
@@ -332,7 +333,8 @@ fn wait_for(group: &Path, file: &Path, done: impl Fn(&str) -> bool) -> Result<()
                 seconds: FREEZE_WAIT.as_secs(),
             });
         }
-        // Those that are to stop may need this core for it, and are in another group: yielding would not give it to them.
+        // Processes that are to stop may need this core for it, and are in another group: yielding would not give the
+        // core to them.
         let is_soon = begun.elapsed() < FREEZE_SOON;
         std::thread::sleep(if is_soon {
             FREEZE_POLL_SOON

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What a cgroup can limit or count, in the kernel's own names.
+/// A controller, which limits or counts a resource, by the kernel's own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Controller {
     /// CPU weight and cap.
@@ -21,7 +21,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// Those that limit something, and that v2 knows by these names.
+    /// Controllers that limit something, and that v2 knows by these names.
     pub const LIMITS: [Self; 3] = [Self::Cpu, Self::Memory, Self::Pids];
     const ALL: [Self; 5] = [
         Self::Cpu,
@@ -145,9 +145,9 @@ impl Hierarchy {
         self.v2.as_deref()
     }
 
-    /// Whether groups need a directory in the v1 hierarchy at `mount` for this controller. Where there is v2, it counts CPU
-    /// time and stops processes by itself, and a directory less for each group is kernel memory less; one that is there for
-    /// a limit serves all controllers of its hierarchy.
+    /// Returns true if groups need a directory in the v1 hierarchy at `mount` for this controller. Where there is v2,
+    /// v2 counts CPU time and stops processes by itself, and a directory less for each group is kernel memory less. A
+    /// directory that is there for a limit serves all controllers of its hierarchy.
     pub(super) fn is_needed(&self, controller: Controller, mount: &Path) -> bool {
         let limits = |at: &Path| {
             let mut limits = Controller::LIMITS.iter();
@@ -156,7 +156,7 @@ impl Hierarchy {
         self.v2.is_none() || Controller::LIMITS.contains(&controller) || limits(mount)
     }
 
-    /// Whether any hierarchy offers the controller.
+    /// Returns true if any hierarchy offers the controller.
     pub fn has(&self, controller: Controller) -> bool {
         self.v2_controllers.contains(&controller) || self.v1.contains_key(&controller)
     }
@@ -214,6 +214,7 @@ mod tests {
 36 31 0:32 / /mnt/other rw - cgroup cgroup rw,memory
 ";
 
+    // promise: 4.4
     #[test]
     fn hybrid_hosts_are_understood() {
         let host = Hierarchy::from_mountinfo(HYBRID);
@@ -225,7 +226,7 @@ mod tests {
         let memory = PathBuf::from("/sys/fs/cgroup/memory");
         assert_eq!(host.v1.get(&Controller::Memory), Some(&memory));
         assert_eq!(host.missing(), [Controller::Pids]);
-        // It comes with a limit.
+        // The controller comes with a limit.
         assert!(host.is_needed(Controller::CpuAcct, &cpu));
     }
 

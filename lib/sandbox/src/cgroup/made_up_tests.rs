@@ -1,5 +1,6 @@
-//! What is written where, on hosts of every layout: against made-up hierarchies of ordinary files. (That the kernel takes
-//! it, on the layouts that there are, the repository's tests/tests/security_limits.rs shows.)
+//! The files that are written, and their content, on hosts of every layout: against made-up hierarchies of ordinary
+//! files. (The repository's tests/tests/security_limits.rs shows that the kernel takes them, on the existing
+//! layouts.)
 
 use super::root::CgroupRoot;
 use super::{Cgroup, CgroupError, Controller, Hierarchy, Share};
@@ -54,6 +55,7 @@ fn written(path: &Path, act: impl FnOnce() -> Result<(), CgroupError>) -> String
     std::fs::read_to_string(path).unwrap()
 }
 
+// promise: 4.4
 #[test]
 fn v2_limits_are_written_as_documented() {
     let place = tempfile::tempdir().unwrap();
@@ -78,6 +80,7 @@ fn v2_limits_are_written_as_documented() {
     assert_eq!(std::fs::read_to_string(file("memory.max")).unwrap(), "4096");
 }
 
+// promise: 4.4
 #[test]
 fn v1_limits_are_written_as_documented() {
     let place = tempfile::tempdir().unwrap();
@@ -154,6 +157,7 @@ fn statistics_come_from_both_kinds() {
     );
 }
 
+// promise: 4.4
 #[test]
 fn a_missing_controller_is_named() {
     let place = tempfile::tempdir().unwrap();
@@ -169,6 +173,7 @@ fn a_missing_controller_is_named() {
     assert!(text.contains("`memory`") && text.contains(NAME), "{text}");
 }
 
+// promise: 4.14
 #[test]
 fn controllers_that_are_not_delegated_or_not_mounted_are_told_before_anything_is_limited() {
     let place = tempfile::tempdir().unwrap();
@@ -214,6 +219,7 @@ fn half_a_cgroup_is_taken_back() {
     assert!(root.create("cell").is_ok());
 }
 
+// promise: 4.7
 #[test]
 fn a_group_within_the_platform_has_weight_and_cap_and_cells_inside() {
     let place = tempfile::tempdir().unwrap();
@@ -242,6 +248,7 @@ fn a_group_within_the_platform_has_weight_and_cap_and_cells_inside() {
     assert!(alice.remove_empty().is_err(), "the cell is inside");
 }
 
+// promise: 4.7
 #[test]
 fn a_group_on_v1_is_in_every_hierarchy_and_a_missing_controller_is_named() {
     let place = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! Control groups: who pays for CPU time and memory, and how much there is to spend.
 //!
-//! [`Hierarchy::detect`] finds what this host mounts; [`CgroupRoot`] is the platform's own directory in it; [`Cgroup`]
-//! is one instance's. The same calls work on a host with the unified hierarchy (v2, the standard), with the old
-//! controllers (v1), and on hybrid hosts, where v2 has no controllers and serves for freezing, killing and attaching
-//! network programs while the v1 controllers set the limits.
+//! [`Hierarchy::detect`] finds the hierarchies that this host mounts; [`CgroupRoot`] is the platform's own directory
+//! in a hierarchy; [`Cgroup`] is the group of an instance. The same calls work on a host with the unified hierarchy
+//! (v2, the standard), with the old controllers (v1), and on hybrid hosts, where v2 has no controllers and serves for
+//! freezing, killing and attaching network programs while the v1 controllers set the limits.
 //!
 //! # What a share means
 //! A [`Share`] is in per-mille of one core. As a **weight** it decides only between groups that want the CPU at the same
@@ -22,8 +22,9 @@
 //! 10 % of a core the period grows so that the quota stays at the kernel's minimum of 1 ms.
 //!
 //! # What it does not do
-//! No `cpuset`: an instance is pinned by its affinity, which its system call filter keeps it from widening. Nothing here
-//! looks at the number of groups that exist, except the clean-up of leftovers.
+//! The module uses no `cpuset`: an instance is pinned by its affinity, which the instance's system call filter
+//! protects against widening. No function here looks at the number of groups that exist, except the clean-up of
+//! leftovers.
 
 mod clock;
 mod control_file;
@@ -46,7 +47,7 @@ pub use stats::CgroupStats;
 use crate::error::OsError;
 use std::path::PathBuf;
 
-/// What went wrong with a control group.
+/// Failures of control groups.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
     /// The kernel refused.
@@ -80,7 +81,7 @@ pub enum CgroupError {
     /// A share outside of its range.
     #[error("a share of {per_mille} per-mille of a core is outside 1..={max}")]
     BadShare {
-        /// What was asked for.
+        /// The limit that was asked for.
         per_mille: u32,
         /// The largest possible.
         max: u32,
@@ -90,7 +91,7 @@ pub enum CgroupError {
     Unexpected {
         /// The file.
         path: PathBuf,
-        /// What it holds.
+        /// The content of the file.
         content: String,
     },
     /// The group could not be emptied.
@@ -101,7 +102,7 @@ pub enum CgroupError {
     NotEmpty {
         /// The directory.
         path: PathBuf,
-        /// Who is in it.
+        /// The processes in the group.
         pids: Vec<u32>,
     },
     /// Freezing did not finish in time.

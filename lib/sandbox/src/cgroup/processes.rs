@@ -1,4 +1,4 @@
-//! Who is in a directory of the cgroup file system: listing, killing, removing.
+//! Processes in a directory of the cgroup file system: listing, killing, removing.
 
 use super::{CgroupError, control_file};
 use crate::error::{Errno, OsError};
@@ -6,7 +6,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often, and how long apart, an emptied cgroup is tried again: the kernel takes a moment to bury the dead.
+/// Number of attempts to remove an emptied cgroup, and the pause between them: the kernel takes a moment to release
+/// ended processes.
 const REMOVE_TRIES: u32 = 2500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 /// How deep a leftover tree is followed; deeper is not ours.
@@ -84,7 +85,7 @@ fn remove_below(directory: &Path, depth: u32) -> Result<(), CgroupError> {
     })
 }
 
-/// Removes a directory if nobody and no other cgroup is in it; whether it is gone.
+/// Removes a directory if no process and no other cgroup is in it. Returns true if the directory is gone.
 fn is_removed(directory: &Path) -> Result<bool, CgroupError> {
     let Err(error) = std::fs::remove_dir(directory) else {
         return Ok(true);

@@ -8,7 +8,7 @@ use rustix::fs::Access;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// One cgroup in every hierarchy that nfluid uses: the same relative path below each mount point.
+/// The directories of a cgroup in all hierarchies that nfluid uses: the same relative path below each mount point.
 #[derive(Debug, Clone)]
 pub(super) struct Directories {
     /// In the unified hierarchy.
@@ -148,7 +148,7 @@ impl Directories {
 
 /// The platform's directory, below which each instance has one.
 ///
-/// It is not removed on drop: network functions outlive the daemon. [`CgroupRoot::remove`] does it.
+/// The directory is not removed on drop: network functions outlive the daemon. [`CgroupRoot::remove`] removes it.
 #[derive(Debug, Clone)]
 pub struct CgroupRoot {
     directories: Directories,
@@ -195,8 +195,8 @@ impl CgroupRoot {
         Ok(Self { directories })
     }
 
-    /// Makes (or finds again) a directory within this one, for instances that share what it gets. It is not removed on
-    /// drop.
+    /// Makes (or finds again) a directory within this directory, for instances that share its limits. The new
+    /// directory is not removed on drop.
     ///
     /// # Errors
     /// As [`CgroupRoot::new`].
@@ -230,7 +230,7 @@ impl CgroupRoot {
         Ok(())
     }
 
-    /// What all inside have used.
+    /// Returns the CPU time and memory of all groups inside.
     ///
     /// # Errors
     /// The kernel's refusal to read; what the host does not count is `None`.
@@ -263,7 +263,7 @@ impl CgroupRoot {
         self.directories.set_pids(count_max)
     }
 
-    /// Makes a cgroup for one instance. It must not exist yet.
+    /// Makes a cgroup for an instance. The cgroup must not exist yet.
     ///
     /// # Errors
     /// [`CgroupError::BadName`]; EEXIST if there is one by that name: see [`CgroupRoot::open`].
@@ -339,7 +339,7 @@ impl CgroupRoot {
         self.directories.set_weight(share)
     }
 
-    /// The directory in the unified hierarchy, where network programs attach. Nothing on a pure v1 host.
+    /// Returns the directory in the unified hierarchy, where network programs attach; `None` on a pure v1 host.
     pub fn v2_directory(&self) -> Option<&Path> {
         self.directories.v2.as_deref()
     }
@@ -350,7 +350,8 @@ impl CgroupRoot {
         Controller::LIMITS.into_iter().filter(absent).collect()
     }
 
-    /// Whether instances can be limited: every limiting controller is there, and the directories can be written.
+    /// Returns true if instances can be limited: every limiting controller is there, and the directories can be
+    /// written.
     ///
     /// # Errors
     /// [`CgroupError::MissingController`], or that a hierarchy is mounted read-only.

@@ -1,10 +1,11 @@
-//! What a cgroup has used.
+//! CPU time and memory of a cgroup.
 
 use super::root::Directories;
 use super::{CgroupError, Controller, control_file};
 use std::path::Path;
 
-/// What a cgroup has used since it was created. `None`: the kernel or the host's controllers do not count it.
+/// CPU time and memory of a cgroup since it was created. `None`: the kernel or the host's controllers do not count
+/// the quantity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupStats {
     /// CPU time in nanoseconds (microsecond steps where v2 counts it).

@@ -26,7 +26,8 @@ pub(super) fn receive_and_execute(scratch: &mut Scratch, control: &mut OwnedFd) 
     }
 }
 
-/// Receives the message's bytes, and its descriptors into `scratch.descriptors`. Nothing means that the parent is gone.
+/// Receives the message's bytes, and its descriptors into `scratch.descriptors`. `None` means that the parent is
+/// gone.
 fn receive(scratch: &mut Scratch, control: &OwnedFd) -> Result<usize, Errno> {
     let mut space =
         [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(Launch::FDS_MAX + 2))];
@@ -89,7 +90,8 @@ fn execute(scratch: &mut Scratch, control: &mut OwnedFd, length: usize) -> Resul
     }
     sys::reset_signals();
     if counts.ends_with_parent != 0 {
-        // Before it tells its parent: who is dead by then does not hear it, and nothing is executed.
+        // The call comes before the report to the parent. If the parent is dead by then, the report fails, and no
+        // program is executed.
         set_parent_process_death_signal(Some(Signal::KILL)).at(Step::Limits)?;
     }
     send(control, Report::Executing).at(Step::Execute)?;
@@ -116,8 +118,8 @@ struct Placed {
     ruleset: Option<RawFd>,
 }
 
-/// Gives the inherited descriptors their numbers and closes all others below them. They first move out of the way, above
-/// the highest number asked for: a number may be wanted by one and still be held by another.
+/// Gives the inherited descriptors their numbers and closes all others below those numbers. The descriptors first
+/// move above the highest number asked for: a number may be wanted for a descriptor and still be held by another.
 fn place_descriptors(
     cursor: &mut Cursor<'_>,
     counts: Counts,

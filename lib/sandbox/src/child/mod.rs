@@ -23,7 +23,7 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// Which step failed, and how.
 pub(crate) type Failure = (Step, Errno);
 
-/// Memory for the launch message and what it is taken apart into. Nothing of it is touched, and so nothing of it costs
+/// Memory for the launch message and its parsed parts. No page of this memory is touched, and so no page costs
 /// memory, before the child writes to it.
 pub(crate) struct Scratch {
     pub message: Vec<u8>,
@@ -69,7 +69,7 @@ pub(crate) fn run(mut plan: Plan<'_>, scratch: &mut Scratch) -> ! {
         step: step as u8,
         errno,
     };
-    // If the parent is gone there is nobody to tell.
+    // The report fails if the parent is gone.
     let _told = send(&control, report);
     sys::exit_now(127)
 }
@@ -100,7 +100,7 @@ fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
     privileges::become_instance_user().at(Step::Identity)?;
     plan::for_each(&mut plan.strings, set_host_name, 1).at(Step::HostName)?;
     let root = match plan.shared.mounts {
-        // It is in there.
+        // The process is in the cgroup already.
         Some(_) => None,
         None => Some(root::enter(&mut plan.strings, plan.mounts)?),
     };

@@ -1,5 +1,5 @@
-//! What the set-up of an instance is told: one message and some descriptors, made by the parent before it forks, or sent
-//! to the zygote, and read front to back by the child as it goes.
+//! The orders for the set-up of an instance: a message and some descriptors, made by the parent before it forks, or
+//! sent to the zygote, and read front to back by the child as it goes.
 
 use crate::affinity::OnCpus;
 use crate::error::Errno;
@@ -41,7 +41,7 @@ pub(crate) struct Shared<T> {
 }
 
 impl<T: Copy> Shared<T> {
-    /// Those that there are.
+    /// Iterates over the present values.
     pub fn all(&self) -> impl Iterator<Item = T> {
         [self.net, self.ipc, self.mounts].into_iter().flatten()
     }
@@ -98,7 +98,7 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Takes a message and its descriptors apart. Neither allocates nor panics.
+    /// Parses a message and its descriptors. Parsing neither allocates nor panics.
     pub fn parse(message: &'a [u8], descriptors: &'a [RawFd]) -> Result<Self, Errno> {
         let mut strings = Cursor::new(message);
         let mut rest = descriptors;

@@ -38,12 +38,12 @@ impl SealedFiles {
         })
     }
 
-    /// What it shows.
+    /// Returns the root that the namespace shows.
     pub fn root(&self) -> &Root {
         &self.root
     }
 
-    /// Whether the host's library directories are still those that it shows.
+    /// Returns true if the host's library directories are still the directories that the namespace shows.
     pub fn is_current(&self) -> bool {
         root::identities(&self.root) == self.seen
     }
@@ -53,7 +53,7 @@ impl SealedFiles {
         Arc::clone(&self.libraries)
     }
 
-    /// Whether the host's root is covered, and not gone.
+    /// Returns true if the host's root is covered, and not gone.
     pub fn is_moved(&self) -> bool {
         self.is_moved
     }

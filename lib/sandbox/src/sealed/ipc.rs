@@ -5,8 +5,8 @@ use rustix::thread::UnshareFlags;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-/// How many there may be of each kind of object: none. What an instance lacks to pass these limits is a capability of the
-/// host's user namespace.
+/// Limits of the number of objects of each kind: none. To pass these limits an instance would need a capability of
+/// the host's user namespace.
 const NONE_OF_ANY: [(&str, &str); 4] = [
     ("/proc/sys/kernel/shmmni", "0"),
     ("/proc/sys/kernel/msgmni", "0"),
@@ -15,7 +15,7 @@ const NONE_OF_ANY: [(&str, &str); 4] = [
     ("/proc/sys/fs/mqueue/queues_max", "0"),
 ];
 
-/// Makes it, in a thread of its own that ends at once. Nothing if the limits cannot be set here.
+/// Makes the namespace, in a thread of its own that ends at once. Returns `None` if the limits cannot be set here.
 pub(super) fn create() -> Result<Option<OwnedFd>, OsError> {
     let maker = std::thread::spawn(|| -> Result<Option<OwnedFd>, OsError> {
         // SAFETY: only the IPC namespace of this short-lived thread changes; its descriptor table does not.
@@ -34,7 +34,7 @@ pub(super) fn create() -> Result<Option<OwnedFd>, OsError> {
     maker.join().map_err(|_| failed())?
 }
 
-/// Whether the limit holds now. A kernel without that kind of object has no limit of it.
+/// Returns true if the limit holds now. A kernel without that kind of object has no limit of it.
 fn set(file: &str, limit: &str) -> bool {
     match std::fs::write(file, limit) {
         Ok(()) => true,

@@ -1,8 +1,8 @@
 //! Namespaces that many instances share because nothing in them can be made or changed.
 //!
-//! A mount namespace and an IPC namespace of its own cost an instance two file systems in the kernel, for each of which the
-//! kernel keeps an entry in every memory cgroup of the host: memory that grows with the square of the number of instances.
-//! What they are for is had without them:
+//! A mount namespace and an IPC namespace of its own cost an instance two file systems in the kernel, for each of
+//! which the kernel keeps an entry in every memory cgroup of the host: memory that grows with the square of the
+//! number of instances. Sealed namespaces serve the same purpose without these costs:
 //!
 //! | barrier | own namespace | sealed one |
 //! |---|---|---|
@@ -24,12 +24,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How many kinds of root directories are kept; each is made again when it is wanted again.
 const ROOTS_MAX: usize = 8;
 
-/// Sealed namespaces for the instances of one daemon. They live as long as this value or a process inside.
+/// Sealed namespaces for the instances of a daemon. The namespaces live as long as this value or a process inside.
 #[derive(Debug)]
 pub struct Sealed {
-    /// Nothing where its limits cannot be set: then instances have their own.
+    /// `None` where the limits cannot be set: then each instance has an IPC namespace of its own.
     ipc: Option<OwnedFd>,
-    /// Those that were wanted last, the latest first.
+    /// The roots that were wanted last, the latest first.
     roots: Mutex<Vec<Arc<SealedFiles>>>,
 }
 

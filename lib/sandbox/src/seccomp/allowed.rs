@@ -1,4 +1,4 @@
-//! What is allowed, and why. An entry without a reason has no place here.
+//! The allowed system calls, each with its reason. An entry without a reason has no place here.
 
 use super::rule::{Allowed, Test, When, bits, is, long_bits, null};
 
@@ -42,8 +42,8 @@ const CODE_IS_PRIVATE: &[&[Test]] = &[
     ],
 ];
 
-/// What inherited sockets are and what went wrong on them: getsockopt(2). Other levels and options reach rarer code of the
-/// kernel, and SO_PEERPIDFD would hand out a descriptor of the daemon's process.
+/// Options that show the type of inherited sockets and their errors: getsockopt(2). Other levels and options reach
+/// rarer code of the kernel, and SO_PEERPIDFD would hand out a descriptor of the daemon's process.
 const SOCKET_FACTS: &[&[Test]] = &[
     &[is(1, SOL_SOCKET), is(2, libc::SO_ERROR as u64)],
     &[is(1, SOL_SOCKET), is(2, libc::SO_TYPE as u64)],
@@ -284,7 +284,8 @@ const BPF_MAPS: &[&[Test]] = &[
     &[is(0, 15)], // BPF_OBJ_GET_INFO_BY_FD
 ];
 
-/// For the slow path of a program in the kernel, with which it shares maps. Others are killed for it.
+/// Calls for the slow path of a program in the kernel, with which the instance shares maps. Other instances are
+/// killed for these calls.
 pub(super) const HANDED_MAPS: &[Allowed] = table! {
     SYS_bpf if BPF_MAPS => "values of maps that were handed over",
 };

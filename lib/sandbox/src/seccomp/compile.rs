@@ -40,7 +40,7 @@ pub(super) fn compile(policy: &Policy) -> Result<Filter, PolicyError> {
     Ok(Filter { instructions })
 }
 
-/// Another architecture's calls are fatal; the hyperio call is decided before anything else is looked at. Leaves the
+/// Makes calls of another architecture fatal, and decides the hyperio call before any other call. The code leaves the
 /// number of the call in the accumulator.
 fn head(level: u32) -> Result<BpfProgram, BackendError> {
     let audit_arch = match architecture()? {
@@ -98,8 +98,9 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     tables
 }
 
-/// What happens to each call that does not simply fail with EPERM: instructions that end with an answer. A later table
-/// replaces an earlier one's entry, and the hostile calls any other, but for what the policy asks for by name.
+/// Returns the verdict on each call that does not simply fail with EPERM: instructions that end with an answer. A
+/// later table replaces an earlier one's entry, and the hostile calls replace any other entry, except for calls that
+/// the policy asks for by name.
 fn verdicts(policy: &Policy) -> Result<BTreeMap<u32, BpfProgram>, BackendError> {
     let mut verdicts = BTreeMap::new();
     let mut set = |number: i64, verdict| {
@@ -128,7 +129,7 @@ fn verdicts(policy: &Policy) -> Result<BTreeMap<u32, BpfProgram>, BackendError> 
     Ok(verdicts)
 }
 
-/// Whether an attempt at a hostile call is the end.
+/// Returns true if an attempt at a hostile call kills the process.
 pub(super) fn is_fatal(policy: &Policy, number: i64) -> bool {
     !(policy.handed_maps && number == libc::SYS_bpf)
 }

@@ -1,6 +1,6 @@
-//! What no network function has a reason to try: one attempt and the process is killed, so that nobody can probe the
-//! kernel for as long as they like. Calls that common run-times try in good faith (io_uring, perf counters, memfd) are
-//! not here; they fail with EPERM.
+//! Calls that no network function has a reason to try. A single attempt kills the process, so that an instance cannot
+//! probe the kernel for as long as it likes. Calls that common run-times try in good faith (io_uring, perf counters,
+//! memfd) are not here; those calls fail with EPERM.
 
 macro_rules! table {
     ($($call:ident => $why:literal,)*) => { &[$((libc::$call, $why)),*] };

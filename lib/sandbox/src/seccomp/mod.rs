@@ -31,7 +31,8 @@ pub enum Profile {
     Loader,
 }
 
-/// What an instance's filter allows. Compile it once per kind of instance and use the [`Filter`] for all of them.
+/// The calls that an instance's filter allows. Compile the policy once per kind of instance and use the [`Filter`]
+/// for all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     profile: Profile,
@@ -60,33 +61,36 @@ impl Policy {
         }
     }
 
-    /// Also allows to fork, to wait for children and to signal them. They stay in the sandbox, under its limits.
+    /// Also allows to fork, to wait for children and to signal them. The children stay in the sandbox, under its
+    /// limits.
     #[must_use]
     pub fn with_processes(mut self) -> Self {
         self.processes = true;
         self
     }
 
-    /// Also allows `sendmsg`, `sendmmsg` and `sendto` with an address. A filter cannot see the address in the message,
-    /// so an inherited datagram socket can then send to whoever its network namespace reaches: hand over connected or
-    /// stream sockets only.
+    /// Also allows `sendmsg`, `sendmmsg` and `sendto` with an address. A filter cannot see the address in the
+    /// message, so an inherited datagram socket can then send to any host that its network namespace reaches: hand
+    /// over connected or stream sockets only.
     #[must_use]
     pub fn with_message_sockets(mut self) -> Self {
         self.message_sockets = true;
         self
     }
 
-    /// Also allows to make TCP sockets, to connect them, and to send descriptors. Whoever is given this in a network
-    /// namespace with interfaces can call whom it reaches there: limit the port with
-    /// [`Launch::connect_port`](crate::Launch::connect_port), and let it read nothing that strangers send.
+    /// Also allows to make TCP sockets, to connect them, and to send descriptors. An instance with this right in a
+    /// network namespace with interfaces can connect to any host in reach: limit the port with
+    /// [`Launch::connect_port`](crate::Launch::connect_port), and let the instance read no input from untrusted
+    /// parties.
     #[must_use]
     pub fn with_connections(mut self) -> Self {
         self.connections = true;
         self
     }
 
-    /// Also allows `bpf` to read and write values of maps that it was handed; it makes, loads and finds nothing. For who shares
-    /// tables with a program in the kernel: what it can do to those, it may do.
+    /// Also allows `bpf` to read and write values of maps that the instance was handed; the instance makes, loads and
+    /// finds nothing. For an instance that shares tables with a program in the kernel: it may change those tables in
+    /// any way.
     #[must_use]
     pub fn with_handed_maps(mut self) -> Self {
         self.handed_maps = true;
@@ -134,7 +138,7 @@ pub enum PolicyError {
     /// The compiler's complaint.
     #[error("the system call filter cannot be compiled for {arch}: {source}", arch = std::env::consts::ARCH)]
     Compile {
-        /// Its words.
+        /// The compiler's message.
         #[from]
         source: seccompiler::BackendError,
     },

@@ -29,7 +29,7 @@ pub(super) struct Test {
     /// Which bits count; all of them for a plain comparison.
     pub mask: u64,
     pub value: u64,
-    /// Whether the kernel takes 64 bits of the argument, or an `int`.
+    /// True if the kernel takes 64 bits of the argument, false if it takes an `int`.
     pub wide: bool,
 }
 

@@ -27,7 +27,7 @@ fn loader() -> Policy {
     Policy::new(&Linkage::Dynamic { interpreter }, LEVEL)
 }
 
-/// What the kernel would answer. Panics on an instruction that the compiler never makes.
+/// Returns the kernel's answer to a call. Panics on an instruction that the compiler never makes.
 fn verdict_on(filter: &Filter, arch: u32, number: i64, arguments: [u64; 6]) -> u32 {
     let mut data = [0u8; 64];
     data[0..4].copy_from_slice(&(number as u32).to_le_bytes());
@@ -58,7 +58,7 @@ fn verdict(filter: &Filter, number: i64, arguments: [u64; 6]) -> u32 {
     verdict_on(filter, AUDIT_ARCH_X86_64, number, arguments)
 }
 
-/// What the tables say, worked out without the compiler.
+/// Returns the verdict by the tables, worked out without the compiler.
 fn expected(policy: &Policy, number: i64, arguments: [u64; 6]) -> u32 {
     let is_hostile = HOSTILE.iter().any(|(hostile, _)| *hostile == number);
     if is_hostile && is_fatal(policy, number) {
@@ -117,6 +117,7 @@ fn every_entry_has_a_reason_and_appears_once() {
     }
 }
 
+// promise: 3.12
 #[test]
 fn the_filter_says_what_the_tables_say_for_every_number() {
     for policy in [
@@ -138,6 +139,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
     }
 }
 
+// promise: 15.29
 #[test]
 fn who_shares_maps_reads_and_writes_them_and_others_are_killed_for_it() {
     let sharing = loader().with_handed_maps().compile().unwrap();
@@ -158,6 +160,7 @@ fn who_shares_maps_reads_and_writes_them_and_others_are_killed_for_it() {
     assert_eq!(verdict(&sharing, libc::SYS_ptrace, [0; 6]), KILL);
 }
 
+// promise: 3.10
 #[test]
 fn the_hyperio_call_is_decided_before_the_list() {
     let filter = strict().compile().unwrap();
@@ -224,7 +227,7 @@ fn no_shared_mapping_is_executable() {
         let arguments = [0, 4096, execute, flags as u64, 5, 0];
         assert_eq!(verdict(&loader, libc::SYS_mmap, arguments), expected);
     }
-    // The same without code: the memory of ports.
+    // A mapping without code: the memory of ports.
     let memory = [0, 4096, 3, libc::MAP_SHARED as u64, 5, 0];
     assert_eq!(verdict(&loader, libc::SYS_mmap, memory), ALLOW);
 }
@@ -244,6 +247,7 @@ fn a_path_at_address_0_alone_is_executed() {
 }
 
 // Catches: getsockopt is allowed without a test of level and option.
+// promise: 3.19
 #[test]
 fn of_sockets_only_what_they_are_can_be_asked() {
     const SO_PEERPIDFD: i32 = 77;
@@ -310,6 +314,7 @@ fn threads_yes_processes_and_namespaces_no() {
     }
 }
 
+// promise: 17.6
 #[test]
 fn who_makes_connections_makes_tcp_sockets_only() {
     let filter = strict().with_connections().compile().unwrap();
@@ -344,6 +349,7 @@ fn who_makes_connections_makes_tcp_sockets_only() {
 }
 
 proptest! {
+    // promise: 3.12
     #[test]
     fn the_filter_says_what_the_tables_say_for_any_arguments(
         number in 0i64..460,

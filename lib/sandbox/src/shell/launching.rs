@@ -40,7 +40,8 @@ pub struct Barriers {
     pub filter_instructions: Option<usize>,
     /// The Landlock ABI; nothing where the kernel has none.
     pub landlock_abi: Option<u32>,
-    /// Whether the host's file system tree is gone from its mount namespace; else it is covered (initramfs hosts).
+    /// True if the host's file system tree is gone from the instance's mount namespace; else the tree is covered
+    /// (initramfs hosts).
     pub pivoted_root: bool,
 }
 
@@ -165,7 +166,7 @@ impl Shell {
         Ok(())
     }
 
-    /// What the parent, being privileged, can do better: raise limits above its own.
+    /// Applies the settings that the privileged parent can apply better: it can raise limits above its own.
     fn apply_from_outside(&self, launch: &Launch<'_>) -> Result<(), SpawnError> {
         // The set-up needs some room above the highest number, and lowers this limit itself at the end.
         let roomy = (Launch::FD_NUMBER_MAX.unsigned_abs() as u64) + 2 * Launch::FDS_MAX as u64;
@@ -181,7 +182,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Without CAP_SYS_RESOURCE nobody can raise a limit: then what the daemon itself has is what there is.
+    /// Without CAP_SYS_RESOURCE no process can raise a limit: the instance then has the daemon's own limit.
     fn limit(&self, resource: Resource, value: u64) -> Result<(), SpawnError> {
         let set = |value| {
             let limit = Rlimit {
@@ -252,7 +253,7 @@ impl Shell {
         let control = &self.held()?.control;
         match rustix::net::sendmsg(control, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
             Ok(_) => Ok(()),
-            // It is dead already: why, comes out when it is listened to.
+            // The process is dead already; listening to it reports the cause.
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             Err(errno) => {
                 let error = OsError::new("hand the program to", &self.name, errno);
@@ -262,7 +263,8 @@ impl Shell {
         }
     }
 
-    /// The socket closes at the exec. A set-up that dies in between is told from it by not having announced the exec.
+    /// The socket closes at the exec. A set-up that dies before the exec has not announced the exec, which
+    /// distinguishes the two.
     fn await_execution(&mut self) -> Result<(), SpawnError> {
         let mut announced = false;
         loop {

@@ -1,4 +1,4 @@
-//! What parent and set-up say to each other, over a SOCK_SEQPACKET pair that only they have.
+//! Messages between parent and set-up, over a SOCK_SEQPACKET pair that only the two have.
 //!
 //! The set-up reports in eight bytes: kind, step, two of padding, errno. The parent answers with a `Go` after it has
 //! written the user map, and later with one launch message: the limit of descriptors (64 bits), seven 32-bit counts, then
@@ -14,7 +14,7 @@ use crate::sys::FilterInstruction;
 pub(crate) const LAUNCH_BYTES_MAX: usize =
     crate::spec::Launch::STRING_BYTES_MAX + 8 * crate::seccomp::Filter::INSTRUCTIONS_MAX + 8192;
 
-/// What the parent answers when the user map is written.
+/// The parent's answer when the user map is written.
 pub(crate) const GO: [u8; 1] = *b"G";
 
 /// A report of the set-up.
@@ -91,7 +91,7 @@ impl Counts {
     }
 }
 
-/// Reads a launch message front to back. Neither allocates nor panics: it runs between fork and exec.
+/// Reads a launch message front to back. The reader neither allocates nor panics: it runs between fork and exec.
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
 }

@@ -1,8 +1,9 @@
 //! Shells: prepared instances without a program yet.
 //!
-//! [`Shell::prepare`] makes everything that does not depend on the network function: process, namespaces, cgroup, root
-//! directory, privileges. What is left for [`Shell::launch`] is one message and one exec; its cost does not depend on
-//! how many instances there are. A daemon keeps a pool of shells per flavor; [`spawn`] does both in a row.
+//! [`Shell::prepare`] makes everything that does not depend on the network function: process, namespaces, cgroup,
+//! root directory, privileges. The rest, [`Shell::launch`], is one message and one exec; its cost does not depend on
+//! how many instances there are. A daemon keeps a pool of shells per flavor; [`spawn`] prepares and launches in a
+//! row.
 //!
 //! A shell is a child of the process that prepared it, and ends by itself when that process dies. An instance does not:
 //! it goes on, becomes a child of init, and is found again by [`crate::Instance::adopt`]. Under a service manager this
@@ -42,12 +43,12 @@ const STEP_WAIT: Duration = Duration::from_secs(20);
 /// Why there is no instance.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// Something on the parent's side failed.
+    /// An operation on the parent's side failed.
     #[error("instance {name}: {source}")]
     Os {
         /// The instance.
         name: String,
-        /// What the kernel refused.
+        /// The kernel's refusal.
         source: OsError,
     },
     /// A step of the set-up failed in the instance.
@@ -57,7 +58,7 @@ pub enum SpawnError {
         name: String,
         /// Which step.
         step: Step,
-        /// What the kernel said.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// The set-up died.
@@ -90,7 +91,7 @@ pub enum SpawnError {
         name: String,
         /// The program.
         program: PathBuf,
-        /// What it needs.
+        /// The interpreter that the program needs.
         interpreter: PathBuf,
     },
     /// The launch asks for what cannot be.
@@ -98,7 +99,7 @@ pub enum SpawnError {
     BadLaunch {
         /// The instance.
         name: String,
-        /// What is wrong.
+        /// The defect.
         what: String,
     },
     /// The instance's cgroup.
@@ -106,7 +107,7 @@ pub enum SpawnError {
     Cgroup {
         /// The instance.
         name: String,
-        /// What is wrong with it.
+        /// The cgroup's error.
         source: crate::cgroup::CgroupError,
     },
     /// The process that forks shells.
@@ -114,7 +115,7 @@ pub enum SpawnError {
     Zygote {
         /// The instance.
         name: String,
-        /// What is wrong with it.
+        /// The zygote's error.
         source: crate::zygote::ZygoteError,
     },
     /// The Landlock rules.
@@ -122,7 +123,7 @@ pub enum SpawnError {
     Landlock {
         /// The instance.
         name: String,
-        /// What is wrong with them.
+        /// The error of the rules.
         source: landlock::RulesetError,
     },
     /// The started process.
@@ -130,7 +131,7 @@ pub enum SpawnError {
     Instance {
         /// The instance.
         name: String,
-        /// What is wrong with it.
+        /// The instance's error.
         source: InstanceError,
     },
 }
@@ -146,12 +147,12 @@ fn told(remedy: &str) -> String {
 /// Prepares a shell and launches a program in it.
 ///
 /// # Errors
-/// [`SpawnError`]. Nothing is left behind but the cgroup, which is the caller's.
+/// [`SpawnError`]. Nothing is left behind except the cgroup, which is the caller's.
 pub fn spawn(shell: &ShellSpec<'_>, launch: &Launch<'_>) -> Result<Spawned, SpawnError> {
     Shell::prepare(shell)?.launch(launch)
 }
 
-/// What to do when there is no new process.
+/// Returns the remedy for a failed fork.
 pub(crate) fn fork_remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::AGAIN => {
@@ -186,7 +187,7 @@ pub(crate) fn poll_readable(fd: BorrowedFd<'_>, timeout: Duration) -> Result<boo
     }
 }
 
-/// What came from the set-up.
+/// A report of the set-up.
 enum Heard {
     Report(Report),
     /// The socket was closed: the program runs, or the set-up died.

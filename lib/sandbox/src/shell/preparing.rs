@@ -32,7 +32,7 @@ pub struct Shell {
     pub(super) held: Option<Held>,
 }
 
-/// Which namespaces it shares with nobody, of those that can be shared.
+/// The namespaces, of those that can be shared, that the instance has alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own {
     pub net: bool,
@@ -139,17 +139,18 @@ impl Shell {
         &self.name
     }
 
-    /// Its process number, which the instance will keep.
+    /// Returns the process number, which the instance will keep.
     pub fn pid(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// What messages call it from now on. The host name that it sees stays.
+    /// Sets the name in messages from now on. The host name that the instance sees stays.
     pub fn set_name(&mut self, name: &str) {
         name.clone_into(&mut self.name);
     }
 
-    /// Whether it still waits for its program: it has not ended, and has not said that it cannot go on.
+    /// Returns true if the shell still waits for its program: the process has not ended, and has not reported that it
+    /// cannot go on.
     pub fn waits(&self) -> bool {
         let Some(held) = &self.held else { return false };
         let at_once = Timespec::default();
@@ -284,7 +285,8 @@ impl Drop for Shell {
     }
 }
 
-/// Its root directory: a mount namespace that has it, or what is to be done in one of its own.
+/// Source of the root directory: a mount namespace that has it, or the steps to make it in a namespace of the
+/// instance's own.
 struct Files {
     libraries: Arc<[LibraryDirectory]>,
     sealed: Option<Arc<SealedFiles>>,

@@ -12,7 +12,7 @@ macro_rules! steps {
         impl Step {
             const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// What the step does, as a verb phrase.
+            /// Returns the name of the step, as a verb phrase.
             pub fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -80,7 +80,7 @@ impl Step {
         Self::ALL.get(usize::from(raw)).copied()
     }
 
-    /// What the operator can do.
+    /// Returns the operator's remedy.
     pub(crate) fn remedy(self, errno: Errno) -> &'static str {
         match (self, errno) {
             (Self::EmptyPath, _) => "the daemon needs CAP_SYS_RAWIO",

@@ -1,11 +1,11 @@
-//! The body that the property test and the fuzz target share: programs of anybody.
+//! The body that the property test and the fuzz target share: programs with any content.
 
 use nfluid_sandbox::Linkage;
 use nfluid_sandbox::elf::{linkage, linkage_of};
 use std::cell::Cell;
 use std::io::ErrorKind;
 
-/// What is read of any file at most: the header, 128 program headers, the path of a loader.
+/// Most bytes that are read of any file: the header, 128 program headers, the path of a loader.
 const READ_MAX: usize = 64 + 128 * 56 + 4096;
 
 /// A file of any bytes, also of one that grows or shrinks while it is read. Returns true if it is a program.

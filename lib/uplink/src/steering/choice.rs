@@ -1,12 +1,11 @@
-//! Which rules of a classifier a NIC may be told, so that its answer is the classifier's.
+//! Choice of the classifier's rules that a NIC may have, so that its answer is the classifier's.
 
 use super::flow::flows;
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// Most rules that are steered at one uplink: more than the tables of most NICs, and few enough to be told in one
-/// order.
+/// Most rules that are steered at one uplink: more than the tables of most NICs, and few enough for one order.
 pub const STEERED_MAX: usize = 1024;
 
 /// The rules that can be steered, and those that cannot.
@@ -60,7 +59,7 @@ fn steerable(rule: &Rule, before: &[Rule], chosen: usize) -> Result<(), &'static
     Ok(())
 }
 
-/// Whether a frame can match both.
+/// Returns true if a frame can match both rules.
 fn can_share(a: &Rule, b: &Rule) -> bool {
     let (Some(family_a), Some(family_b)) = (a.family(), b.family()) else {
         return false;

@@ -1,4 +1,4 @@
-//! A NIC that remembers what it was told, and refuses on demand; what is to become of a real one is tried with it.
+//! A NIC that remembers its orders, and refuses on demand; tests try the treatment of a real NIC with it.
 
 use super::hold::{give_back, take};
 use super::{Steered, Taken};
@@ -36,7 +36,7 @@ impl FakeNic {
         }
     }
 
-    /// A change, unless whoever makes it is dead by now.
+    /// Makes a change, unless the caller is dead by now.
     fn live(&self) -> io::Result<()> {
         let rest = self.lives.get().checked_sub(1);
         self.lives
@@ -141,7 +141,7 @@ fn rules(count: u8) -> Vec<Rule> {
     (0..count).map(rule).collect()
 }
 
-/// Also says what was written down last.
+/// Also returns the record that was written last.
 fn take_and_keep(nic: &FakeNic, rules: &[Rule]) -> (Result<Steered, String>, Taken) {
     let mut kept = Taken::default();
     let steered = take(nic, rules, &mut |taken| {
@@ -183,6 +183,7 @@ fn where_queues_run_out_the_rest_is_left_and_one_queue_is_for_it() {
     assert_eq!(taken.queues.len(), 3);
 }
 
+// promise: 2.15
 #[test]
 fn where_the_table_is_full_the_rest_is_left() {
     let small = FakeNic::new(8, Some(3));
@@ -222,6 +223,7 @@ fn somebody_elses_rules_and_queues_are_left_alone() {
 }
 
 /// The record is written before each step: a crash after any of them leaves what undoes it.
+// promise: 2.15
 #[test]
 fn after_a_crash_at_any_step_what_was_written_down_undoes_all() {
     for steps in 0..8 {

@@ -1,7 +1,8 @@
 //! A rule of the classifier as flow rules of a NIC.
 //!
-//! What a flow rule matches, the rule matches. The opposite need not hold: a frame that the NIC does not recognise (a
-//! first fragment, IPv6 extension headers) comes in on another queue, and the classifier finds it there.
+//! Every frame that a flow rule matches, the classifier's rule matches. The opposite need not hold: a frame that the
+//! NIC does not recognise (a first fragment, IPv6 extension headers) comes in on another queue, and the classifier
+//! finds the frame there.
 
 use nfluid_netdev::{Flow, IpFlow, PortMask};
 use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
@@ -20,7 +21,7 @@ const TAGS: [u16; 2] = [0x8100, 0x88a8];
 /// The flow rules that match what `rule` matches.
 ///
 /// # Errors
-/// Why a NIC cannot be told so.
+/// The reason why a NIC cannot have the rule.
 pub fn flows(rule: &Rule) -> Result<Vec<Flow>, &'static str> {
     let family = rule.family().ok_or("it matches nothing")?;
     let vlan = match rule.vlan {
@@ -121,7 +122,8 @@ mod tests {
         Some(Prefix { address, len })
     }
 
-    /// What `linux/ethtool.h` has at the bytes that are not zero, by a C program on a little-endian machine.
+    /// Checks the bytes that are not zero at the offsets of `linux/ethtool.h`. The offsets come from a C program on a
+    /// little-endian machine.
     fn expect(flow: &Flow, (queue, location): (u32, u32), set: &[(usize, &[u8])]) {
         let mut expected = [0u8; 168];
         for (at, bytes) in set {
@@ -137,6 +139,7 @@ mod tests {
     }
 
     /// `tcp_ip4_spec` with `vlan_tci`: prefixes, and a port with a mask.
+    // promise: 2.15
     #[test]
     #[cfg(target_endian = "little")]
     fn a_tcp_flow_of_a_vlan_is_the_kernels_structure() {

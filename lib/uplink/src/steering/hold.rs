@@ -1,8 +1,9 @@
 //! Having a NIC steer, and undoing it.
 //!
-//! A queue that is a port's own must get nothing but what the rules for that port send there. So the NIC is told first
-//! to spread everything else among other queues, and queues to which somebody else's rules lead are left alone. That is
-//! also how the rules are found again, after a crash as well: whatever leads to one of these queues.
+//! A queue that is a port's own must get nothing but the frames that the rules for that port send there. So the NIC
+//! is first ordered to spread all other frames among other queues, and queues to which another owner's rules lead are
+//! left alone. Our rules are found again in the same way, after a crash as well: every rule that leads to one of
+//! these queues is ours.
 
 use super::flow::flows;
 use super::{Steered, Taken};
@@ -12,15 +13,15 @@ use nfluid_switch::classifier::Rule;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// What went wrong, in words for the operator.
+/// The cause of a refusal, in words for the operator.
 pub type Refusal = String;
 
 fn asking(what: &'static str) -> impl Fn(io::Error) -> Refusal {
     move |error| format!("{what}: {error}")
 }
 
-/// Has the NIC send what `rules` match to queues of their ports' own, as far as there are queues and room in its
-/// table. `keep` is told what will have to be undone before it is done.
+/// Has the NIC send frames that `rules` match to queues of their ports' own, as far as there are queues and room in
+/// its table. `keep` records the changes that will have to be undone, before they are made.
 ///
 /// # Errors
 /// Why it steers nothing; what had been done by then is to be undone by [`give_back`].
@@ -78,7 +79,7 @@ fn deal(rules: &[Rule], queues: u32, foreign: &BTreeSet<u32>) -> BTreeMap<u32, u
     owners
 }
 
-/// The entries that led to a queue which is somebody's own, dealt among the others.
+/// Deals the entries that led to an owned queue among the other queues.
 fn spread_elsewhere(spread: &[u32], taken: &[u32], queues: u32) -> Vec<u32> {
     let rest: Vec<u32> = (0..queues).filter(|queue| !taken.contains(queue)).collect();
     let entry = |(i, queue): (usize, &u32)| {
@@ -144,7 +145,7 @@ fn insert_all(
             Err(why) => steered.leave(1, &why),
         }
     }
-    // A queue that no rule leads to is nobody's.
+    // A queue that no rule leads to belongs to no port.
     if steered.flows == 0 {
         steered.queues.clear();
     }

@@ -2,10 +2,10 @@
 //! that is the receiver's own, and the uplink's XDP program hands everything that comes in there to that receiver
 //! without looking at it.
 //!
-//! It is the classifier's answer, found earlier: rules that a NIC cannot be told, for which it has no queue or no room
-//! are left to the classifier, which is asked for every frame of all other queues. What is steered is set up in an order in
-//! which no frame goes astray: other frames are spread elsewhere, rules are added, what is in the queues still runs out, and
-//! only then is a queue its owner's. It is undone in the opposite order.
+//! Steering is the classifier's answer, found earlier: rules that a NIC cannot have, for which it has no queue or no
+//! room are left to the classifier, which classifies every frame of all other queues. Steering is set up in an order
+//! in which no frame goes astray: other frames are spread elsewhere, rules are added, the frames that are still in
+//! the queues run out, and only then is a queue its owner's. Steering is undone in the opposite order.
 
 mod choice;
 #[cfg(test)]
@@ -23,10 +23,10 @@ use std::time::Duration;
 /// How long what a queue got before its rules is given to run out of it.
 pub(crate) const DRAIN: Duration = Duration::from_millis(20);
 
-/// What was changed at a NIC so that it steers.
+/// Changes at a NIC by which it steers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// The queues that are somebody's own: every rule that leads there is ours.
+    /// The queues that belong to a port: every rule that leads there is ours.
     pub queues: Vec<u32>,
     /// How it spread frames before; empty: unchanged.
     pub spread: Vec<u32>,
@@ -34,7 +34,7 @@ pub struct Taken {
     pub switched_on: bool,
 }
 
-/// What a NIC does for an uplink.
+/// The work that a NIC does for an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steered {
     /// Queues and the ports whose own they are.

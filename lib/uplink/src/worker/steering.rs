@@ -34,7 +34,7 @@ impl Worker {
         steered
     }
 
-    /// What was in the queues before has run out of them.
+    /// The frames that were in the queues before have left them.
     pub(super) fn enter_queues(&mut self) {
         let Some((due, steered)) = self.drained.take() else {
             return;
@@ -48,11 +48,11 @@ impl Worker {
 
     pub(super) fn obey(&mut self, order: SteeringOrder) {
         self.wanted = order.rules;
-        // Who does not wait any more looks at the status later.
+        // A caller that does not wait any more looks at the status later.
         let _heard = order.answer.send(self.steer());
     }
 
-    /// No queue is anybody's own: the interface is not the one that was told.
+    /// No queue belongs to a port: the interface is not the one that was configured.
     pub(super) fn forget_queues(&mut self) {
         self.drained = None;
         if let Err(error) = self.receiver.queues().clear() {

@@ -1,8 +1,8 @@
 //! 5-tuples and their hashes.
 //!
-//! The hashes are folded multiplications (as in wyhash): two or three 64-bit multiplications per
-//! key. They are keyed, so that a sender who does not know the seed cannot aim at one bucket, but
-//! they are no cryptographic hashes: keep a bound on every table that uses them.
+//! The hashes are folded multiplications (as in wyhash): two or three 64-bit multiplications per key. The hashes are
+//! keyed, so that a sender that does not know the seed cannot aim at one bucket, but they are no cryptographic
+//! hashes: keep a bound on every table that uses them.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,8 +16,8 @@ pub struct HashSeed {
 }
 
 impl HashSeed {
-    /// Spreads `seed` over two words (SplitMix64). Use a random seed wherever strangers choose
-    /// the addresses and ports.
+    /// Spreads `seed` over two words (SplitMix64). Use a random seed wherever untrusted hosts choose the addresses
+    /// and ports.
     #[inline]
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -79,7 +79,7 @@ pub struct FlowKeyV4 {
 }
 
 impl FlowKeyV4 {
-    /// The same flow seen from the other side.
+    /// Returns the flow seen from the other side.
     #[inline]
     #[must_use]
     pub const fn reversed(self) -> Self {
@@ -106,7 +106,7 @@ impl FlowKeyV4 {
         Ipv4Addr::from_bits(self.dst)
     }
 
-    /// Hash that tells the two directions apart.
+    /// Returns a hash that differs for the two directions.
     #[inline]
     #[must_use]
     pub const fn flow_hash(self, seed: HashSeed) -> u64 {
@@ -142,7 +142,7 @@ pub struct FlowKeyV6 {
 }
 
 impl FlowKeyV6 {
-    /// The same flow seen from the other side.
+    /// Returns the flow seen from the other side.
     #[inline]
     #[must_use]
     pub const fn reversed(self) -> Self {
@@ -169,7 +169,7 @@ impl FlowKeyV6 {
         Ipv6Addr::from_bits(self.dst)
     }
 
-    /// Hash that tells the two directions apart.
+    /// Returns a hash that differs for the two directions.
     #[inline]
     #[must_use]
     pub const fn flow_hash(self, seed: HashSeed) -> u64 {
@@ -212,7 +212,7 @@ pub enum FlowKey {
 }
 
 impl FlowKey {
-    /// The same flow seen from the other side.
+    /// Returns the flow seen from the other side.
     #[inline]
     #[must_use]
     pub const fn reversed(self) -> Self {
@@ -235,7 +235,7 @@ impl FlowKey {
         }
     }
 
-    /// Hash that tells the two directions apart.
+    /// Returns a hash that differs for the two directions.
     #[inline]
     #[must_use]
     pub const fn flow_hash(self, seed: HashSeed) -> u64 {

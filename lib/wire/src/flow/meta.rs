@@ -37,11 +37,11 @@ pub enum Fragment {
     None,
     /// The first fragment: has the transport header, but not the whole payload.
     First,
-    /// Another fragment: no transport header, ports are 0.
+    /// A fragment but the first: no transport header, ports are 0.
     Later,
 }
 
-/// What a frame is, as far as network functions ask. Offsets count from the start of the frame.
+/// The fields of a frame that network functions need. Offsets count from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketMeta {
     /// Addresses, or that it is no IP.
@@ -95,9 +95,8 @@ impl PacketMeta {
     /// ignored. Checksums are not looked at.
     ///
     /// # Errors
-    /// What is truncated or inconsistent. A function that must pass on what it does not
-    /// understand above IP (a router) calls [`PacketMeta::parse_l3`] and decides itself about
-    /// [`PacketMeta::parse_l4`].
+    /// The truncated or inconsistent header. A function that must pass on packets that it does not understand above
+    /// IP (a router) calls [`PacketMeta::parse_l3`] and decides itself about [`PacketMeta::parse_l4`].
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         Self::parse_to(Depth::Transport, frame)
@@ -106,7 +105,7 @@ impl PacketMeta {
     /// Parses link and network headers; the transport fields stay 0.
     ///
     /// # Errors
-    /// What is truncated or inconsistent up to the last network header.
+    /// The truncated or inconsistent header, up to the last network header.
     #[inline]
     pub fn parse_l3(frame: &[u8]) -> Result<Self, ParseError> {
         Self::parse_to(Depth::Network, frame)

@@ -1,8 +1,8 @@
 //! The engine of [`PacketMeta::parse`].
 //!
-//! Every path ends in one struct literal made from values in registers. Filling a struct field by
-//! field and moving it afterwards cost 10 ns a frame: wide loads behind narrow stores stall. The
-//! same is why some steps work on `&mut self` instead of returning a `Result` of a struct.
+//! Every path ends in one struct literal made from values in registers. Filling a struct field by field and moving it
+//! afterwards cost 10 ns a frame: wide loads behind narrow stores stall. For the same reason some steps work on `&mut
+//! self` instead of returning a `Result` of a struct.
 
 use super::{Fragment, L3, PacketMeta};
 use crate::be;

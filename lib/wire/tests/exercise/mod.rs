@@ -1,5 +1,5 @@
-//! One body for the property tests, the captures and the fuzz target: everything that this crate
-//! can do with received bytes, done to any bytes, and what must hold whatever they are.
+//! The body for the property tests, the captures and the fuzz target: every function of this crate on received bytes,
+//! done to any bytes, and the conditions that must hold whatever the bytes are.
 
 use nfluid_wire::arp::ArpRepr;
 use nfluid_wire::ether::{self, VlanStack};

@@ -14,7 +14,7 @@ pub enum Way {
     Classify(Vec<Entry>),
 }
 
-/// Ports with one queue each, and what they were told.
+/// Ports with one queue each, and the orders that they were given.
 #[derive(Default)]
 pub struct Plane {
     pub numbers: BTreeMap<PortRef, u32>,

@@ -105,6 +105,7 @@ mod tests {
         window
     }
 
+    // promise: 14.2
     #[test]
     fn grows_along_the_formula_of_the_rfc() {
         let w_max = 1000.0;

@@ -7,7 +7,7 @@ mod cubic;
 use coupled::{Lia, Olia};
 use cubic::Cubic;
 
-/// What congestion avoidance may look at when an acknowledgement arrives.
+/// The values that congestion avoidance may use when an acknowledgement arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The time, seconds.
@@ -21,9 +21,9 @@ pub struct View<'a> {
 /// A subflow as its siblings see it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Subflow {
-    /// Its window, packets.
+    /// The window of the subflow, packets.
     pub window: f64,
-    /// Its smoothed round trip, seconds.
+    /// The smoothed round trip of the subflow, seconds.
     pub round_trip_s: f64,
     /// Packets acknowledged between two signals: the larger of the last such interval and the
     /// current one (OLIA's l).
@@ -51,7 +51,7 @@ pub trait Avoidance: std::fmt::Debug + Send {
     fn restart(&mut self) {}
 }
 
-/// What a connection's congestion avoidance is.
+/// The congestion avoidance of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Control {
     /// RFC 5681 with SACK-based recovery, as "NewReno" stacks do it today.

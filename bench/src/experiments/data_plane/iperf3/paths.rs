@@ -153,6 +153,7 @@ mod tests {
         assert_eq!(text.matches("netns: nfl-1-bench-0").count(), 2);
     }
 
+    // promise: 13.4
     #[test]
     fn the_kernel_gets_as_many_rules_as_the_demos_firewall() {
         let own = |line: &&str| line.contains(" from any") || line.contains(" from 10.");

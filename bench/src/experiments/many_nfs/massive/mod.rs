@@ -268,6 +268,7 @@ mod tests {
     use nfluid_switch::SwitchError;
     use nfluid_testbed::CannotRun;
 
+    // promise: 13.9
     #[test]
     fn a_number_is_left_out_for_want_of_room_only() {
         let host = CannotRun("small".to_owned());

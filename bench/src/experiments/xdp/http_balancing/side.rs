@@ -248,6 +248,7 @@ fn haproxy() -> String {
 mod tests {
     use super::{RULES, iptables, nftables};
 
+    // promise: 13.17
     #[test]
     fn both_firewalls_have_as_many_rules() {
         let count = |text: String, verdict: &str| {

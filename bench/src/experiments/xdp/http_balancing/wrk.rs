@@ -219,6 +219,7 @@ fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
 mod tests {
     use super::{ANSWERS, REPORT, SCRIPT, read};
 
+    // promise: 13.17
     #[test]
     fn a_run_with_errors_is_none() {
         let said = "Running 2s test\nmeasured 300000 2000000 210.5 0\ntook 200 1\ntook 220 3\n";

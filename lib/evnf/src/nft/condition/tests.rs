@@ -19,6 +19,7 @@ fn tcp_dport(op: &str, right: Value) -> Value {
     json!({ "op": op, "left": { "payload": { "protocol": "tcp", "field": "dport" } }, "right": right })
 }
 
+// promise: 15.3
 #[test]
 fn ranges_sets_and_their_complements_are_prefixes() {
     assert_eq!(count(tcp_dport("==", json!(80))), 1);
@@ -35,6 +36,7 @@ fn ranges_sets_and_their_complements_are_prefixes() {
     assert_eq!(count(json!({ "op": "!=", "left": left, "right": net })), 8);
 }
 
+// promise: 15.3
 #[test]
 fn what_cannot_be_read_is_unknown_by_name() {
     let state = json!({ "op": "in", "left": { "ct": { "key": "state" } }, "right": "established" });
@@ -48,6 +50,7 @@ fn what_cannot_be_read_is_unknown_by_name() {
     assert!(matches!(read(missing), Condition::Unknown(why) if why.contains("none")));
 }
 
+// promise: 15.67
 #[test]
 fn a_set_that_changes_by_itself_is_the_kernels_however_its_flags_are_printed() {
     let read = |more: &str| {
@@ -75,6 +78,7 @@ fn a_set_that_changes_by_itself_is_the_kernels_however_its_flags_are_printed() {
 }
 
 // Catches: a set that a statement names taken as printed; elements taken without what decides whether they match.
+// promise: 15.71
 #[test]
 fn what_packets_change_is_the_kernels_though_nft_prints_no_flag() {
     let read = |set: Value, statement: Value| {
@@ -131,6 +135,7 @@ fn what_packets_change_is_the_kernels_though_nft_prints_no_flag() {
 }
 
 // Catches: a field of a header within, or a number with its bytes swapped, taken for the packet's own.
+// promise: 15.71
 #[test]
 fn what_only_looks_like_a_known_field_is_unknown() {
     let is = |left: Value, right: Value| read(json!({ "op": "==", "left": left, "right": right }));
@@ -148,6 +153,7 @@ fn what_only_looks_like_a_known_field_is_unknown() {
     }
 }
 
+// promise: 15.3
 #[test]
 fn what_has_too_many_alternatives_says_so() {
     let left = json!({ "payload": { "protocol": "ip", "field": "saddr" } });

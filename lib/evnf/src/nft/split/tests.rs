@@ -21,6 +21,7 @@ fn goes_by(key: &str, name: &str) -> serde_json::Value {
     json!({ "match": { "op": "==", "left": { "meta": { "key": key } }, "right": name } })
 }
 
+// promise: 15.63
 #[test]
 fn on_the_way_out_other_chains_and_the_other_interface_count() {
     for (hook, comes, goes) in [
@@ -55,6 +56,7 @@ fn on_the_way_out_other_chains_and_the_other_interface_count() {
     );
 }
 
+// promise: 15.63
 #[test]
 fn what_went_by_a_chain_under_another_name_is_not_asked_again() {
     let payload = json!({ "payload": { "protocol": "ip", "field": "daddr" } });
@@ -67,6 +69,7 @@ fn what_went_by_a_chain_under_another_name_is_not_asked_again() {
     }
 }
 
+// promise: 15.67
 #[test]
 fn a_part_of_a_bridge_is_asked_its_own_chains_only() {
     let port = Interface {
@@ -101,6 +104,7 @@ fn a_part_of_a_bridge_is_asked_its_own_chains_only() {
 }
 
 // Catches: an ingress chain without devices skipped, though it may write what later chains are asked about.
+// promise: 15.71
 #[test]
 fn a_chain_of_some_interface_is_asked_by_the_kernel() {
     let payload = json!({ "payload": { "protocol": "ip", "field": "daddr" } });
@@ -134,6 +138,7 @@ fn a_chain_of_some_interface_is_asked_by_the_kernel() {
     );
 }
 
+// promise: 15.10
 #[test]
 fn what_only_the_kernel_asks_leaves_all_to_it() {
     for (family, hook, policy, is_left) in [

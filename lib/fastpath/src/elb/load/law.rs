@@ -164,6 +164,7 @@ mod tests {
             .collect()
     }
 
+    // promise: 15.34
     #[test]
     fn a_weight_follows_the_load_smoothly_in_steps_and_within_bounds() {
         let loads = [
@@ -179,6 +180,7 @@ mod tests {
         assert_eq!(tiny, [100; 4], "little changes nothing");
     }
 
+    // promise: 15.34
     #[test]
     fn what_cannot_be_true_counts_for_nothing_and_then_the_weight_is_the_configured_one() {
         let text = Ok(Reading {
@@ -211,6 +213,7 @@ mod tests {
         }
     }
 
+    // promise: 15.34
     #[test]
     fn no_agent_gets_its_server_more_than_is_configured_nor_less_than_its_part() {
         let mut estimate = Estimate::new(100);

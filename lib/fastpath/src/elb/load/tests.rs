@@ -89,6 +89,7 @@ fn an_agent_tells_the_load_as_a_number_or_in_letters() {
     }
 }
 
+// promise: 15.34
 #[test]
 fn an_agent_that_lies_is_not_heard_and_it_is_said_why() {
     let good = values(&[value(INTEGER, &[50])]);
@@ -157,6 +158,7 @@ fn an_agent_that_lies_is_not_heard_and_it_is_said_why() {
     }
 }
 
+// promise: 15.34
 #[test]
 fn an_agent_that_is_silent_and_one_that_is_somebody_else_are_waited_for_in_vain() {
     let silent = ask("20ms", |_| Vec::new());

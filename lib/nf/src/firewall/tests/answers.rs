@@ -159,6 +159,7 @@ fn answers_are_limited_per_second() {
 }
 
 /// Catches: answers that leave before or behind the batch, in either way of evaluating rules.
+// promise: 10.25
 #[test]
 fn an_answer_leaves_where_its_packet_was() {
     let filler: String = (0..200)

@@ -1,49 +1,18 @@
 //! Real traffic crosses the firewall.
 
 use super::*;
+use crate::captures;
 use crate::tcp::{Connection, End, Policy, Segment};
 use core::net::SocketAddr;
+use nfluid_ring::layout::FRAME_MAX;
 use nfluid_wire::tcp::TcpPacket;
 use nfluid_wire::{IpProtocol, PacketMeta};
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
 use std::collections::HashMap;
-use std::path::Path;
-
-const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/pcap");
-
-/// The frames that fit a slot.
-fn frames_of(path: &Path) -> Vec<Vec<u8>> {
-    let mut frames = all_frames_of(path);
-    frames.retain(|frame| (14..=2032).contains(&frame.len()));
-    frames
-}
-
-fn all_frames_of(path: &Path) -> Vec<Vec<u8>> {
-    let file = std::fs::read(path).expect("readable");
-    let mut frames = Vec::new();
-    if let Ok(mut reader) = PcapNgReader::new(&file[..]) {
-        while let Some(Ok(block)) = reader.next_block() {
-            match block {
-                Block::EnhancedPacket(packet) => frames.push(packet.data.into_owned()),
-                Block::SimplePacket(packet) => frames.push(packet.data.into_owned()),
-                _ => {}
-            }
-        }
-    } else {
-        let mut reader = PcapReader::new(&file[..]).expect("a pcap file");
-        while let Some(Ok(packet)) = reader.next_packet() {
-            frames.push(packet.data.into_owned());
-        }
-    }
-    frames
-}
 
 /// Each frame passes unchanged or is counted as dropped, whatever the rules.
 #[test]
 fn captures_cross_unchanged_or_are_counted() {
-    let Ok(directory) = std::fs::read_dir(CAPTURES) else {
-        std::eprintln!("SKIPPED: no captures in {CAPTURES}");
+    let Some(files) = captures::files() else {
         return;
     };
     let many: String = (0..300)
@@ -66,14 +35,14 @@ fn captures_cross_unchanged_or_are_counted() {
         json!({ "rules": many + stateful, "default": "allow" }),
     ];
     let mut total = 0;
-    for entry in directory {
-        let frames = frames_of(&entry.expect("an entry").path());
+    for file in files {
+        let frames = captures::frames_up_to(&file, FRAME_MAX);
         total += frames.len();
         for config in &configs {
             cross(&mut Bench::new(config.clone()), &frames);
         }
     }
-    assert!(total > 1000, "only {total} frames in {CAPTURES}");
+    captures::assert_enough(total);
 }
 
 fn cross(fw: &mut Bench, frames: &[Vec<u8>]) {
@@ -106,18 +75,17 @@ fn cross(fw: &mut Bench, frames: &[Vec<u8>]) {
     assert_eq!(forwarded + dropped, frames.len() as u64);
 }
 
-/// What real hosts send stays in its connection's windows. Catches: a bound that is too tight for options, losses and
-/// retransmissions of the wild.
+/// Segments of real hosts stay in their connection's windows. Catches: a bound that is too tight for options, losses
+/// and retransmissions of the wild.
+// promise: 10.33
 #[test]
 fn real_connections_stay_in_their_windows() {
-    let Ok(directory) = std::fs::read_dir(CAPTURES) else {
-        std::eprintln!("SKIPPED: no captures in {CAPTURES}");
+    let Some(files) = captures::files() else {
         return;
     };
     let mut segments = 0;
-    for entry in directory {
-        let path = entry.expect("an entry").path();
-        let frames = all_frames_of(&path);
+    for path in files {
+        let frames = captures::frames(&path);
         for seen in connections(&frames).values().filter(|seen| is_whole(seen)) {
             let mut connection = Connection::default();
             for (end, payload) in seen {
@@ -132,7 +100,7 @@ fn real_connections_stay_in_their_windows() {
             }
         }
     }
-    assert!(segments > 500, "only {segments} segments in {CAPTURES}");
+    assert!(segments > 500, "only {segments} segments in the captures");
 }
 
 /// Segments in the order in which they were captured, with who sent them.
@@ -161,7 +129,8 @@ fn connections(frames: &[Vec<u8>]) -> HashMap<(SocketAddr, SocketAddr), Seen<'_>
     connections
 }
 
-/// Whether a connection was captured from its SYN on, and without gaps: some captures leave out what is large.
+/// Returns true if a connection was captured from its SYN on, and without gaps: some captures leave out large
+/// packets.
 fn is_whole(seen: &Seen<'_>) -> bool {
     let mut next: [Option<u32>; 2] = [None; 2];
     seen.iter().all(|&(end, payload)| {

@@ -29,14 +29,14 @@ impl Call {
         segment(self.there, &self.here, flags, seq, ack)
     }
 
-    /// Whether the three segments of an opening pass.
+    /// Returns true if the three segments of an opening pass.
     fn opens(&self, fw: &mut Bench) -> bool {
         fw.passes(INSIDE, &self.forth(SYN, 100, 0))
             && fw.passes(OUTSIDE, &self.back(SYN_ACK, 900, 101))
             && fw.passes(INSIDE, &self.forth(ACK, 101, 901))
     }
 
-    /// Whether data passes in both directions.
+    /// Returns true if data passes in both directions.
     fn goes_on(&self, fw: &mut Bench) -> bool {
         fw.passes(INSIDE, &self.forth(ACK, 101, 901))
             && fw.passes(OUTSIDE, &self.back(ACK, 901, 101))
@@ -53,7 +53,8 @@ fn forged_opening(fw: &mut Bench, number: u32) -> bool {
     passed
 }
 
-/// Catches: a SYN-ACK establishes; a full table refuses whoever comes next; established connections give way.
+/// Catches: a SYN-ACK establishes; a full table refuses the next connection; established connections give way.
+// promise: 10.32
 #[test]
 fn a_flood_of_answered_syns_shuts_nobody_out() {
     let mut fw = Bench::new(json!({"rules": SERVICE, "states": {"max": 64}}));
@@ -92,6 +93,7 @@ fn a_connection_that_begins_during_a_flood_has_as_long_as_the_table_lasts() {
     assert!(fw.passes(INSIDE, &call.forth(ACK, 101, 901)));
 }
 
+// promise: 10.32
 #[test]
 fn established_connections_give_way_to_nobody() {
     let mut fw = Bench::new(json!({"rules": SERVICE, "states": {"max": 3}}));
@@ -119,6 +121,7 @@ fn who_is_at_a_limit_pushes_out_nobody() {
     assert!(fw.passes(OUTSIDE, &call.back(SYN_ACK, 900, 101)));
 }
 
+// promise: 10.32
 #[test]
 fn a_handshake_that_is_not_finished_ends_soon() {
     let passes_after = |answered: bool, seconds| {
@@ -136,6 +139,7 @@ fn a_handshake_that_is_not_finished_ends_soon() {
 }
 
 /// Catches: any RST closes; a RST that passes though it ends nothing is taken for the end.
+// promise: 10.33
 #[test]
 fn a_blind_reset_does_not_end_a_connection() {
     let mut fw = Bench::with_rules(SERVICE);

@@ -1,4 +1,4 @@
-//! One body, several engines: what is fast equals what is plain.
+//! One body, several engines: each fast engine equals the plain reference.
 
 use super::super::packet::{Packet, Transport};
 use super::super::rule::{Rule, RuleAction};
@@ -43,6 +43,7 @@ fn engines_agree(rules: Vec<Rule>, packets: &[Packet]) -> Result<(), TestCaseErr
 }
 
 proptest! {
+    // promise: 10.4
     #[test]
     fn engines_agree_on_few_rules(
         rules in vec(arbitrary::rule(), 0..40),
@@ -55,6 +56,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 64, ..Default::default() })]
 
+    // promise: 10.4
     #[test]
     fn engines_agree_on_many_rules(
         rules in vec(arbitrary::rule(), 500..1500),
@@ -104,7 +106,7 @@ fn frame_of(packet: &Packet) -> Vec<u8> {
     }
 }
 
-/// What the rules' counters must be, by the plain reference.
+/// Returns the right counters of the rules, by the plain reference.
 fn expected_hits(rules: &[Rule], frames: &[Sent]) -> Vec<u64> {
     let reference = Ruleset::with_engine(rules.to_vec(), Engine::Reference);
     let mut hits = vec![0; rules.len()];
@@ -126,6 +128,7 @@ fn expected_hits(rules: &[Rule], frames: &[Sent]) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..Default::default() })]
 
+    // promise: 10.4
     #[test]
     fn counters_of_long_lists_are_right_also_when_flows_come_again(
         rules in vec(arbitrary::rule(), 65..200),

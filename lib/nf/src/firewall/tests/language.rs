@@ -88,6 +88,7 @@ fn equivalent_spellings() {
 }
 
 // Catches: a manual whose examples are refused.
+// promise: 10.30
 #[test]
 fn the_manuals_examples_are_taken() {
     let manual = include_str!("../README.md");
@@ -346,6 +347,7 @@ proptest! {
         prop_assert_eq!(one(&text), Ok(rule), "{}", text);
     }
 
+    // promise: 10.6
     #[test]
     fn no_text_panics(text in "\\PC{0,200}") {
         let names = names();

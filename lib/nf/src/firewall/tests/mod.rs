@@ -1,4 +1,4 @@
-//! Packet-in, packet-out tests. They read as prose: a configuration, a frame, what comes out.
+//! Packet-in, packet-out tests. They read as prose: a configuration, a frame, the frames that come out.
 
 mod answers;
 pub(super) mod arbitrary;
@@ -23,7 +23,7 @@ use std::vec::Vec;
 
 /// The port towards the protected side.
 const INSIDE: u8 = 0;
-/// The port towards everybody else.
+/// The port towards all other hosts.
 const OUTSIDE: u8 = 1;
 
 const SYN: TcpFlags = TcpFlags::SYN;
@@ -50,12 +50,12 @@ impl Bench {
         Bench { nf, now }
     }
 
-    /// What leaves when `frame` arrives on `port`.
+    /// Returns the frames that leave when `frame` arrives on `port`.
     fn sent(&mut self, port: u8, frame: &[u8]) -> Vec<Sent> {
         run_one(&mut *self.nf, self.now, port, frame)
     }
 
-    /// Whether the frame leaves on the other port, alone and unchanged.
+    /// Returns true if the frame leaves on the other port, alone and unchanged.
     fn passes(&mut self, port: u8, frame: &[u8]) -> bool {
         let sent = self.sent(port, frame);
         assert!(sent.len() <= 1, "one frame in, several out");

@@ -51,6 +51,7 @@ fn counters_stay_with_unchanged_rules() {
     assert_eq!(fw.metric("packets_forwarded_total", "p0"), 1);
 }
 
+// promise: 10.7
 #[test]
 fn a_bad_configuration_changes_nothing() {
     let mut fw = Bench::with_rules("allow udp from any to any out keep-state");

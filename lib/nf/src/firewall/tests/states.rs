@@ -8,6 +8,7 @@ const OUT_KEEPS_STATE: &str = "check-state
      allow icmp from 10.0.0.0/8 to any out keep-state
      deny ip from any to any";
 
+// promise: 10.5
 #[test]
 fn replies_pass_and_nothing_else_does() {
     let mut fw = Bench::with_rules(OUT_KEEPS_STATE);
@@ -169,6 +170,7 @@ fn flows_of_different_vlans_are_different() {
 }
 
 /// IEEE 802.1Q: a tag with identifier 0 has a priority and is of no VLAN. Catches: it is a VLAN of its own.
+// promise: 10.35
 #[test]
 fn a_priority_tag_is_of_no_vlan() {
     let mut fw = Bench::with_rules(OUT_KEEPS_STATE);
@@ -204,6 +206,7 @@ fn ipv6_flows_keep_state_too() {
     assert!(fw.passes(OUTSIDE, &pong("2001:db8::1", "fc00::1", 3)));
 }
 
+// promise: 10.5
 #[test]
 fn a_full_table_refuses_and_counts() {
     let mut fw = Bench::new(json!({
@@ -223,8 +226,9 @@ fn a_full_table_refuses_and_counts() {
     assert!(fw.passes(INSIDE, &flow(4)), "an expired state makes room");
 }
 
-/// Catches: datagrams from forged addresses that keep the table full, so that nobody opens anything; answered flows that give
-/// way to them.
+/// Catches: datagrams from forged addresses that keep the table full, so that no host opens anything; answered flows
+/// that give way to them.
+// promise: 10.32
 #[test]
 fn a_flood_of_datagrams_that_nobody_answers_shuts_nobody_out() {
     let mut fw = Bench::new(json!({
@@ -267,6 +271,7 @@ fn a_rule_has_at_most_so_many_states() {
     assert_eq!(fw.dropped("state_rule_limit"), 1);
 }
 
+// promise: 10.5
 #[test]
 fn a_source_has_at_most_so_many_states() {
     let mut fw = Bench::with_rules("allow udp from any to any out limit src-addr 2 timeout 10");
@@ -309,6 +314,7 @@ fn ticks_sweep_all_expired_states_in_bounded_steps() {
     assert!(!fw.nf.has_timers(), "nothing waits for time to pass");
 }
 
+// promise: 10.24
 #[test]
 fn an_idle_firewall_sleeps_until_its_first_state_ends() {
     let mut fw = Bench::with_rules("allow udp from any to any out keep-state timeout 10");

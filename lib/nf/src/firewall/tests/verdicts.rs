@@ -1,4 +1,4 @@
-//! What rules let through.
+//! Packets that rules let through.
 
 use super::*;
 use nfluid_wire::ipv6::FragmentInfo;
@@ -252,6 +252,7 @@ fn malformed_packets_are_dropped_and_counted_by_reason() {
 }
 
 /// Catches: a fragment that writes the flags of the first one over, passed by a rule for fragments.
+// promise: 10.30
 #[test]
 fn tcp_fragments_over_the_flags_never_pass() {
     let mut fw = Bench::with_rules("allow ip from any to any frag any");

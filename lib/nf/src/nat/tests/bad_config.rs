@@ -71,6 +71,7 @@ fn an_unknown_key_and_a_missing_pool_are_refused() {
     assert!(missing.message.contains("pool"), "{missing}");
 }
 
+// promise: 10.7
 #[test]
 fn a_refused_reconfiguration_changes_nothing() {
     let mut nat = super::Bench::new(json!({}));

@@ -55,6 +55,7 @@ fn lists_are_filtered_and_bounded() {
     assert_eq!(lines(&mut nat, &["external=203.0.113.9"]), Some(0));
 }
 
+// promise: 10.11
 #[test]
 fn top_talkers_say_who_fills_the_table() {
     let mut nat = busy();

@@ -108,6 +108,7 @@ fn dropped(nat: &Bench, reason: &str) -> f64 {
 }
 
 /// RFC 4787 REQ-14. Catches: later fragments that are lost, or leave before the first or behind the frames after it.
+// promise: 10.37
 #[test]
 fn fragments_that_overtake_their_first_leave_right_behind_it() {
     let mut nat = Bench::new(json!({"port_preservation": false, "ports": "7000-7000"}));
@@ -130,6 +131,7 @@ fn fragments_that_overtake_their_first_leave_right_behind_it() {
     assert_eq!(nat.metric("packets_dropped_total", None), 0.0);
 }
 
+// promise: 10.37
 #[test]
 fn a_fragment_whose_first_does_not_come_in_time_is_dropped() {
     let mut nat = Bench::new(json!({}));
@@ -151,6 +153,7 @@ fn a_fragment_whose_first_does_not_come_in_time_is_dropped() {
     assert_eq!(dropped(&nat, "fragment_expired"), 2.0);
 }
 
+// promise: 10.37
 #[test]
 fn what_waits_when_the_configuration_changes_or_the_state_goes_is_counted() {
     let mut nat = Bench::new(json!({}));
@@ -169,6 +172,7 @@ fn what_waits_when_the_configuration_changes_or_the_state_goes_is_counted() {
     assert_eq!(dropped(&nat, "fragment_expired"), 1.0);
 }
 
+// promise: 10.37
 #[test]
 fn a_refused_first_fragment_takes_the_others_with_it() {
     let mut nat = Bench::new(json!({}));
@@ -184,7 +188,8 @@ fn a_refused_first_fragment_takes_the_others_with_it() {
     assert_eq!(dropped(&none, "fragment_unknown"), 2.0);
 }
 
-/// Catches: strangers that displace what hosts inside have sent, or one source that displaces the others.
+/// Catches: outside hosts that displace the fragments of hosts inside, or a source that displaces the others.
+// promise: 10.37
 #[test]
 fn what_waits_is_bounded_per_side_and_pair_and_the_oldest_gives_way() {
     let mut nat = Bench::new(json!({"fragments_waiting": 100}));
@@ -222,6 +227,7 @@ fn what_waits_is_bounded_per_side_and_pair_and_the_oldest_gives_way() {
 }
 
 /// RFC 3128. Catches: flags that the NAT has not seen.
+// promise: 10.38
 #[test]
 fn a_tcp_fragment_over_the_flags_never_passes() {
     let mut nat = Bench::new(json!({"forward": ["tcp 203.0.113.1:80 -> 10.0.0.3:80"]}));
@@ -250,7 +256,7 @@ fn the_table_is_bounded_and_the_oldest_gives_way() {
         .collect();
     for (i, datagram) in datagrams.iter().enumerate() {
         nat.send(0, &datagram[0]);
-        // Tell their ages apart.
+        // The fragments differ in age.
         nat.now.0 += if i == 0 { 1_000_000_000 } else { 0 };
     }
     assert!(nat.send(0, &datagrams[0][1]).is_empty());

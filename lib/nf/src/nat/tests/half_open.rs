@@ -1,4 +1,4 @@
-//! Who gives way to whom when forged SYNs fill the tables, and which segments belong to a connection.
+//! Connections that give way when forged SYNs fill the tables, and segments that belong to a connection.
 
 use super::Bench;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn small(extra: Value) -> Bench {
     Bench::new(config)
 }
 
-/// Whether the three segments of an opening from inside pass.
+/// Returns true if the three segments of an opening from inside pass.
 fn opens(nat: &mut Bench, port: u16) -> bool {
     let segments = [
         format!("inside tcp 10.0.0.2:{port} > 192.0.2.9:443 syn 100/0"),
@@ -43,7 +43,9 @@ fn forged_opening(nat: &mut Bench, number: u32) {
     assert!(answer.starts_with("outside"), "{answer}");
 }
 
-/// Catches: a SYN-ACK establishes; a full table or quota refuses whoever comes next; established connections give way.
+/// Catches: a SYN-ACK establishes; a full table or quota refuses the next connection; established connections give
+/// way.
+// promise: 10.32
 #[test]
 fn a_flood_of_answered_syns_shuts_nobody_out() {
     for quota in [8, 1000] {
@@ -60,6 +62,7 @@ fn a_flood_of_answered_syns_shuts_nobody_out() {
 }
 
 /// Catches: a host over its quota whose own half-open connections are not found behind those of another host.
+// promise: 10.32
 #[test]
 fn a_flood_of_one_forward_does_not_shut_the_host_of_another_out() {
     let forwards = [
@@ -85,7 +88,7 @@ fn a_flood_of_one_forward_does_not_shut_the_host_of_another_out() {
 #[test]
 fn established_connections_give_way_to_nobody() {
     let mut nat = small(json!({"host_sessions_max": 1000}));
-    // One of the 16 mappings is the forward.
+    // The forward takes one of the 16 mappings.
     assert!((0..15).all(|i| opens(&mut nat, 5000 + i)));
     assert!(!opens(&mut nat, 6000));
     forged_opening(&mut nat, 1);
@@ -95,6 +98,7 @@ fn established_connections_give_way_to_nobody() {
 }
 
 /// A host that opens more than it finishes pays with its own connections, and ports come back.
+// promise: 10.32
 #[test]
 fn the_oldest_half_open_mapping_gives_its_port() {
     let mut nat = Bench::new(json!({"ports": "2000-2003", "port_preservation": false}));
@@ -111,6 +115,7 @@ fn the_oldest_half_open_mapping_gives_its_port() {
 }
 
 /// RFC 5961. Catches: a RST with any sequence number ends a session.
+// promise: 10.33
 #[test]
 fn a_blind_reset_does_not_end_a_connection() {
     let reset = |seq: u32| format!("outside tcp 192.0.2.9:443 > 203.0.113.1:5000 rst {seq}/0");

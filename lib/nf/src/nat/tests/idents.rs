@@ -55,6 +55,7 @@ fn ident_of(frame: &[u8]) -> u16 {
 }
 
 /// Catches: a cost, and a traceroute that does not know its own packets any more, for nothing.
+// promise: 10.42
 #[test]
 fn an_atomic_packet_keeps_its_identification() {
     let mut nat = Bench::new(json!({"answer_pings": true}));
@@ -65,6 +66,7 @@ fn an_atomic_packet_keeps_its_identification() {
 }
 
 /// Catches: fragments of two hosts that a receiver puts together.
+// promise: 10.42
 #[test]
 fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
     let mut nat = Bench::new(json!({}));
@@ -75,7 +77,7 @@ fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
             assert!(seen.insert(new), "{new} of host {number} in round {round}");
         }
     }
-    // Another protocol and another peer count by themselves, from another place.
+    // Another protocol and another peer have counters of their own, which start elsewhere.
     let echo = |peer: Ipv4Addr| build::Frame::echo_request(host(2).into(), peer.into(), 9, 1);
     let first = ident(&mut nat, 0, &write(echo(PEER), b"data"));
     let other = ident(
@@ -88,7 +90,8 @@ fn packets_of_many_hosts_to_one_peer_have_different_identifications() {
     assert_ne!(other, second);
 }
 
-/// What the NAT sends of its own has the same source as what it translates.
+/// Packets that the NAT makes have the same source as translated packets.
+// promise: 10.42
 #[test]
 fn answers_of_the_nat_take_their_turn() {
     let mut nat = Bench::new(json!({}));
@@ -107,6 +110,7 @@ fn answers_of_the_nat_take_their_turn() {
 }
 
 /// Catches: a datagram that cannot be put together any more.
+// promise: 10.42
 #[test]
 fn all_fragments_of_a_packet_have_the_same_identification() {
     let mut nat = Bench::new(json!({}));

@@ -26,7 +26,7 @@ fn udp((src, dst): (&str, &str), length: usize, dont_fragment: bool) -> Vec<u8> 
     buffer[..len].to_vec()
 }
 
-/// One packet of its fragments, which are in order and fit `mtu`.
+/// Assembles a packet from its fragments, which are in order and fit `mtu`.
 fn assemble(fragments: &[Sent], mtu: u16) -> Vec<u8> {
     let mut whole = fragments[0].1[..18 + 20].to_vec();
     for (i, (_, frame)) in fragments.iter().enumerate() {
@@ -64,6 +64,7 @@ fn assert_too_big(sent: &[Sent], port: u8, offender: &[u8], mtu: u16) {
 }
 
 /// Catches: a path MTU black hole where the outside is narrower.
+// promise: 10.41
 #[test]
 fn a_packet_too_large_for_the_outside_is_refused_with_its_mtu() {
     let mut nat = Bench::with_mtus(json!({}), [1500, 1400]);
@@ -77,7 +78,8 @@ fn a_packet_too_large_for_the_outside_is_refused_with_its_mtu() {
     assert_eq!(nat.metric("packets_forwarded_total", None), 1.0);
 }
 
-/// Catches: strangers that make the NAT send, and a quotation of what the sender does not know.
+/// Catches: outside hosts that make the NAT send, and a quotation of bytes that the sender does not know.
+// promise: 10.41
 #[test]
 fn a_packet_too_large_for_the_inside_is_refused_if_it_might_pass() {
     let mut nat = Bench::with_mtus(json!({}), [1400, 1500]);
@@ -88,6 +90,7 @@ fn a_packet_too_large_for_the_inside_is_refused_if_it_might_pass() {
     assert_too_big(&sent, 1, &offender, 1400);
 }
 
+// promise: 10.41
 #[test]
 fn a_large_packet_that_may_be_fragmented_leaves_in_order_and_in_its_place() {
     for (mtus, port, ends, expected) in [
@@ -120,6 +123,7 @@ fn a_large_packet_that_may_be_fragmented_leaves_in_order_and_in_its_place() {
 }
 
 /// Catches: fragments that were waiting and are refused because their first one left as two.
+// promise: 10.41
 #[test]
 fn fragments_are_cut_further_and_those_that_waited_follow() {
     let mut nat = Bench::with_mtus(json!({}), [1500, 600]);

@@ -2,6 +2,7 @@ use super::Bench;
 use serde_json::json;
 use std::format;
 
+// promise: 10.11
 #[test]
 fn a_full_table_is_refused_and_counted() {
     let mut nat = Bench::new(json!({"sessions_max": 16}));
@@ -80,6 +81,7 @@ fn strangers_cannot_make_sessions_by_udp() {
     assert_eq!(nat.metric("sessions", None), 0.0);
 }
 
+// promise: 10.11
 #[test]
 fn a_host_has_a_quota_and_others_do_not_pay_for_it() {
     let mut nat = Bench::new(json!({"host_sessions_max": 3}));
@@ -98,6 +100,7 @@ fn a_host_has_a_quota_and_others_do_not_pay_for_it() {
     ]);
 }
 
+// promise: 10.11
 #[test]
 fn a_full_port_range_is_refused_and_counted() {
     let mut nat = Bench::new(json!({"ports": "2000-2003"}));
@@ -166,6 +169,7 @@ fn hosts_are_forgotten_and_their_memory_returns() {
     }
 }
 
+// promise: 10.24
 #[test]
 fn an_idle_nat_sleeps_until_something_ends() {
     let mut nat = Bench::new(json!({}));

@@ -18,6 +18,7 @@ fn a_datagram_goes_out_and_its_answer_comes_back() {
     ]);
 }
 
+// promise: 10.9
 #[test]
 fn the_mapping_does_not_depend_on_the_destination() {
     Bench::new(json!({"port_preservation": false, "ports": "7000-7000"})).table(&[
@@ -246,6 +247,7 @@ fn each_vlan_has_its_own_inside_hosts() {
     assert!(!other.contains(":5000 >"), "{other}");
 }
 
+// promise: 10.36
 #[test]
 fn what_is_not_for_translation_is_dropped_or_passed() {
     let lines = [
@@ -345,6 +347,7 @@ fn a_new_configuration_keeps_what_is_still_in_its_pool() {
 }
 
 /// IEEE 802.1Q: a tag with identifier 0 has a priority and is of no VLAN. Catches: it is a VLAN of its own.
+// promise: 10.35
 #[test]
 fn a_priority_tag_is_of_no_vlan() {
     let mut nat = Bench::new(json!({"forward": ["tcp 203.0.113.1:80 -> 10.0.0.3:80"]}));
@@ -373,6 +376,7 @@ fn a_priority_tag_is_of_no_vlan() {
 }
 
 /// RFC 4787 REQ-3a: IKE asks from port 500. Catches: the default range leaves well-known ports out.
+// promise: 10.36
 #[test]
 fn a_well_known_port_stays_one_by_default() {
     let mut nat = Bench::new(json!({}));
@@ -398,6 +402,7 @@ fn a_well_known_port_stays_one_by_default() {
 }
 
 /// Catches: who looks for a fault gets no answer; an answer to what a host inside waits for.
+// promise: 10.36
 #[test]
 fn the_nat_answers_pings_of_its_own_addresses() {
     let mut nat = Bench::new(json!({}));

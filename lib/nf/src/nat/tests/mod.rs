@@ -1,8 +1,8 @@
 //! Packet-in, packet-out: each test is a table of what happens and what comes of it, in text.
 //!
-//! A line of a table is `inside udp 10.0.0.2:5000 > 192.0.2.9:53` (a frame arrives), or `wait 300`
-//! (seconds pass). What comes of a frame is the same text for the frame that leaves, or
-//! `drop <reason>`. Frames that leave are checked whole: lengths and all checksums.
+//! A line of a table is `inside udp 10.0.0.2:5000 > 192.0.2.9:53` (a frame arrives), or `wait 300` (seconds pass).
+//! The result of a frame is the same text for the frame that leaves, or `drop <reason>`. Frames that leave are
+//! checked whole: lengths and all checksums.
 
 mod bad_config;
 mod commands;
@@ -48,7 +48,7 @@ impl Bench {
         Bench::with_mtus(extra, [1500; 2])
     }
 
-    /// The same, with these MTUs inside and outside.
+    /// Makes a bench with these MTUs inside and outside.
     pub(super) fn with_mtus(extra: Value, mtus: [u16; 2]) -> Bench {
         let mut ports = ports(2);
         for (port, mtu) in ports.iter_mut().zip(mtus) {
@@ -67,7 +67,7 @@ impl Bench {
         run(&mut *self.nf, self.now, frames)
     }
 
-    /// What comes of one line.
+    /// Plays a line and returns the result.
     pub(super) fn play(&mut self, line: &str) -> String {
         if let Some(seconds) = line.strip_prefix("wait ") {
             self.wait(seconds.parse().expect("seconds"));

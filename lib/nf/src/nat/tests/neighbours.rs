@@ -156,6 +156,7 @@ fn a_host_that_moves_is_found_again() {
 }
 
 // Catches: a question that leaves before or behind the batch.
+// promise: 10.25
 #[test]
 fn a_question_leaves_where_its_packet_was() {
     let mut nat = Bench::new(json!({"forward": ["tcp 203.0.113.1:80 -> 10.0.0.2:80"]}));

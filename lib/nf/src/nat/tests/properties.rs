@@ -100,6 +100,7 @@ fn configs() -> impl Strategy<Value = Value> {
 proptest! {
     /// Every packet goes out with right checksums; one inside end point has one external one and
     /// the other way round; the answer comes back to where the question came from.
+    // promise: 10.9
     #[test]
     fn mappings_are_a_bijection_and_answers_come_back(
         config in configs(),
@@ -129,6 +130,7 @@ proptest! {
     }
 
     /// Translating out and back is the identity on the bytes, checksums included.
+    // promise: 10.9
     #[test]
     fn the_inverse_translation_restores_every_byte(config in configs(), sample in sample()) {
         let mut nat = Bench::new(config);
@@ -140,7 +142,7 @@ proptest! {
         prop_assert_eq!(to_inside, sample.frame(peer, inside, true));
     }
 
-    /// Nobody's bytes make it panic, and nothing but what the contract allows comes out.
+    /// No bytes make the NAT panic, and only output that the contract allows comes out.
     #[test]
     fn random_frames_never_panic(
         frames in proptest::collection::vec(

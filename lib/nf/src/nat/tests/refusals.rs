@@ -32,7 +32,7 @@ fn errors(nat: &Bench, result: &str) -> f64 {
     nat.metric("icmp_errors_total", Some(result))
 }
 
-/// What comes back about a frame from inside is "communication administratively prohibited", and quotes it.
+/// The answer to a frame from inside is "communication administratively prohibited", and quotes the frame.
 fn assert_prohibited(nat: &mut Bench, offender: &[u8]) {
     let sent = nat.send(0, offender);
     let [(0, answer)] = &sent[..] else {
@@ -62,6 +62,7 @@ fn assert_prohibited(nat: &mut Bench, offender: &[u8]) {
 }
 
 /// Catches: a host that waits for an answer that will not come.
+// promise: 10.40
 #[test]
 fn a_host_inside_is_told_that_its_flow_is_refused() {
     let mut nat = full(json!({"hairpin": false, "inside": ["10.0.0.0/8"]}));
@@ -96,6 +97,7 @@ fn a_host_inside_is_told_that_its_flow_is_refused() {
 }
 
 /// RFC 1122 section 3.2.2. Catches: storms of answers, and answers to those that are no hosts.
+// promise: 10.40
 #[test]
 fn what_must_not_be_answered_is_not() {
     let mut nat = full(json!({}));
@@ -145,7 +147,8 @@ fn what_must_not_be_answered_is_not() {
     assert_prohibited(&mut nat, &line("inside gre 10.0.0.2 > 192.0.2.9"));
 }
 
-/// RFC 5382 REQ-4, RFC 5508 REQ-9. Catches: a NAT that tells strangers what it has, or sends at their bidding.
+/// RFC 5382 REQ-4, RFC 5508 REQ-9. Catches: a NAT that shows outside hosts what it has, or sends at their bidding.
+// promise: 10.40
 #[test]
 fn strangers_are_told_nothing() {
     let mut nat = full(json!({"host_sessions_max": 3}));
@@ -180,6 +183,7 @@ fn strangers_are_told_nothing() {
 }
 
 /// Catches: a flood of refused packets that makes a flood of answers.
+// promise: 10.40
 #[test]
 fn answers_are_limited_by_a_rate() {
     let mut nat = full(json!({"icmp_errors": {"per_second": 10, "burst": 3}}));
@@ -193,7 +197,7 @@ fn answers_are_limited_by_a_rate() {
     assert_eq!(count(&mut none), 0);
 }
 
-/// What was counted goes to the next instance; an image of version 3 has none of it.
+/// The counter goes to the next instance; an image of version 3 has none.
 #[test]
 fn the_count_of_answers_goes_on_elsewhere() {
     let mut nat = full(json!({}));

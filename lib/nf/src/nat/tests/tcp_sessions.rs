@@ -27,6 +27,7 @@ const FIN_IN: (&str, &str) = (
 );
 const GONE: (&str, &str) = (DATA.0, "drop no_mapping");
 
+// promise: 10.10
 #[test]
 fn an_established_connection_lives_for_two_hours_and_four_minutes() {
     let established = ("wait 7439", "");
@@ -38,6 +39,7 @@ fn an_established_connection_lives_for_two_hours_and_four_minutes() {
     assert_eq!(nat.metric("ports_taken", None), 0.0);
 }
 
+// promise: 10.10
 #[test]
 fn a_half_open_connection_lives_for_four_minutes() {
     Bench::new(json!({})).table(&[SYN, ("wait 239", ""), SYN_ACK]);
@@ -103,7 +105,7 @@ fn a_segment_without_an_opening_is_dropped_or_picked_up() {
         ("wait 5000", ""),
         DATA,
     ]);
-    // Catches: what nobody answers is kept for two hours.
+    // Catches: an unanswered session is kept for two hours.
     let mut unanswered = Bench::new(json!({"tcp_pickup": true}));
     unanswered.table(&[ACK, ("wait 240", ""), GONE]);
 }

@@ -102,6 +102,7 @@ proptest! {
         prop_assert_eq!(sent, expected);
     }
 
+    // promise: 10.15
     #[test]
     fn fast_and_slow_path_agree(
         ttl in 0u8..4,

@@ -1,45 +1,22 @@
 //! Real traffic crosses the router.
 
 use super::*;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
-use std::path::Path;
-
-const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/pcap");
-
-fn frames_of(path: &Path) -> Vec<Vec<u8>> {
-    let file = std::fs::read(path).expect("readable");
-    let mut frames = Vec::new();
-    if let Ok(mut reader) = PcapNgReader::new(&file[..]) {
-        while let Some(Ok(block)) = reader.next_block() {
-            if let Block::EnhancedPacket(packet) = block {
-                frames.push(packet.data.into_owned());
-            }
-        }
-    } else {
-        let mut reader = PcapReader::new(&file[..]).expect("a pcap file");
-        while let Some(Ok(packet)) = reader.next_packet() {
-            frames.push(packet.data.into_owned());
-        }
-    }
-    frames.retain(|frame| (14..=2032).contains(&frame.len()));
-    frames
-}
+use crate::captures;
+use nfluid_ring::layout::FRAME_MAX;
 
 /// Each frame, addressed to the router, is forwarded with nothing but the hop count changed, or its
 /// outcome is counted.
 #[test]
 fn captures_cross_or_are_counted() {
-    let Ok(directory) = std::fs::read_dir(CAPTURES) else {
-        std::eprintln!("SKIPPED: no captures in {CAPTURES}");
+    let Some(files) = captures::files() else {
         return;
     };
     let mut two = ports(2);
     two[1].mtu = 2018;
     let mut router = Bench::on(&acquainted(), &two);
     let mut total = 0;
-    for entry in directory {
-        for mut frame in frames_of(&entry.expect("an entry").path()) {
+    for file in files {
+        for mut frame in captures::frames_up_to(&file, FRAME_MAX) {
             frame[..6].copy_from_slice(&P0.0);
             total += 1;
             router.now.0 += 1_000_000;
@@ -50,7 +27,7 @@ fn captures_cross_or_are_counted() {
             }
         }
     }
-    assert!(total > 1000, "only {total} frames in {CAPTURES}");
+    captures::assert_enough(total as usize);
     let outcomes = ["forwarded", "consumed", "waited", "dropped"];
     let counted = |outcome: &str| router.metric(&std::format!("packets_{outcome}_total"), None);
     assert_eq!(outcomes.map(counted).iter().sum::<u64>(), total);

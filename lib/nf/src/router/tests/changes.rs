@@ -22,6 +22,7 @@ fn routes_change_while_neighbours_stay() {
     assert_eq!(router.command("lookup", &["2001:db8:5::1"])["type"], "none");
 }
 
+// promise: 10.7
 #[test]
 fn an_invalid_configuration_changes_nothing() {
     let mut router = Bench::new(&acquainted());

@@ -96,7 +96,7 @@ fn silence_makes_the_address_unreachable() {
 #[test]
 fn advertisements_follow_the_rules_of_rfc_4861_section_7_2_5() {
     let other = MacAddr([2, 0xb, 0, 0, 0, 10]);
-    // (address told, solicited, override) -> (state, address believed)
+    // (announced address, solicited, override) -> (state, address believed)
     let cases = [
         (Some(BOB), true, false, "reachable", BOB),
         (Some(BOB), false, true, "reachable", BOB),
@@ -230,7 +230,8 @@ fn a_neighbour_in_use_is_probed_alone() {
     assert_eq!(router.state_of("2001:db8:1::9"), "reachable");
 }
 
-/// Catches: nobody who answers for the anycast address of a network, or an answer that takes it from others (section 7.2.7).
+/// Catches: a router that does not answer for the anycast address of a network, or an answer that takes the address
+/// from others (section 7.2.7).
 #[test]
 fn an_anycast_address_is_answered_for_without_override() {
     let mut router = Bench::new(&plain());

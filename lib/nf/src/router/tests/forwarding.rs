@@ -77,7 +77,7 @@ fn malformed_and_misdirected_frames_are_dropped_for_their_reason() {
     tagged.extend([0x81, 0, 0, 5]);
     tagged.extend(&good[12..]);
     router.refuses(0, tagged.clone(), "vlan_tagged");
-    // Catches: a tag that tells a priority only, of VLAN 0, taken for another network.
+    // Catches: a tag of VLAN 0, which carries a priority only, taken for another network.
     tagged[14..16].copy_from_slice(&[0xe0, 0]);
     let (port, passed) = router.send_one(0, tagged.clone());
     assert_eq!((port, link(&passed).2), (1, EtherType::IPV4));
@@ -131,6 +131,7 @@ fn a_unicast_packet_in_a_broadcast_frame_is_not_forwarded() {
     router.refuses(0, written(&everybody, b""), "link_broadcast");
 }
 
+// promise: 10.15
 #[test]
 fn every_frame_is_counted_once() {
     let mut router = Bench::new(&acquainted());

@@ -163,6 +163,7 @@ fn what_cannot_be_answered_is_dropped_for_its_reason() {
 }
 
 /// Catches: what a route recorded left out of the answer, or the router's own address left out of it.
+// promise: 10.28
 #[test]
 fn recorded_routes_and_times_go_back_with_the_answer() {
     let mut router = Bench::new(&acquainted());
@@ -177,6 +178,7 @@ fn recorded_routes_and_times_go_back_with_the_answer() {
 }
 
 /// Catches: a source route that leads on past the router, answered or dropped in silence.
+// promise: 10.28
 #[test]
 fn the_router_is_no_hop_of_a_source_route() {
     let mut router = Bench::new(&acquainted());
@@ -209,6 +211,7 @@ fn extended(to: &str, first: u8, headers: &[u8]) -> Vec<u8> {
 }
 
 /// Catches: routing headers followed (RFC 5095), unknown options and misplaced headers not reported (RFC 8200 sections 4.1, 4.2, 4.4).
+// promise: 10.28
 #[test]
 fn extension_headers_of_packets_to_the_router_are_looked_at() {
     const OPTIONS: u8 = 60;
@@ -258,6 +261,7 @@ fn extension_headers_of_packets_to_the_router_are_looked_at() {
 }
 
 /// Catches: a router that does not answer for the anycast addresses of its networks (RFC 4291 section 2.6.1), or answers from them.
+// promise: 10.28
 #[test]
 fn the_subnet_router_anycast_address_is_the_routers() {
     let mut config = acquainted();

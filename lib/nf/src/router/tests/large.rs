@@ -64,6 +64,7 @@ fn a_large_packet_is_cut_into_fragments_that_make_it_up_again() {
 }
 
 /// Catches: fragments that leave before or behind the batch, or one of them in place and the others as copies.
+// promise: 10.25
 #[test]
 fn fragments_leave_in_order_and_in_their_packets_place() {
     let mut router = narrow(576);
@@ -94,6 +95,7 @@ fn fragments_leave_in_order_and_in_their_packets_place() {
 }
 
 /// Catches: an answer, or what waited for a neighbour, that overtakes the frames before it, or is overtaken by later ones.
+// promise: 10.25
 #[test]
 fn what_the_router_makes_stays_where_it_was_made() {
     let mut router = narrow(1500);
@@ -157,7 +159,7 @@ fn a_fragment_is_cut_further() {
 #[test]
 fn only_options_marked_for_it_are_copied_into_all_fragments() {
     let mut router = narrow(576);
-    // Router alert (copied), record route (not copied), and a copied option unknown to anybody.
+    // Router alert (copied), record route (not copied), and a copied option with an unassigned number.
     let options = [148, 4, 0, 0, 7, 7, 4, 0, 0, 0, 0, 0xde, 3, 9, 0, 0];
     let whole = super::forwarding::with_options(&from_alice("192.0.2.7"), &options, &[7; 700]);
     let sent = router.send(0, whole);

@@ -104,6 +104,7 @@ fn unique(groups: &[&str]) -> Vec<String> {
 }
 
 /// Catches: groups never reported, so that a switch that listens to reports keeps solicitations from the router.
+// promise: 10.27
 #[test]
 fn groups_are_reported_twice_when_they_are_new() {
     let parsed = Config::parse(&plain(), &ports(2)).expect("valid");
@@ -130,7 +131,9 @@ fn groups_are_reported_twice_when_they_are_new() {
     assert!(!router.nf.has_timers(), "nothing else is to come");
 }
 
-/// Catches: queries that nobody answers, in either version of the protocol; answers to a query that came from another link.
+/// Catches: queries without an answer, in either version of the protocol; answers to a query that came from another
+/// link.
+// promise: 10.27
 #[test]
 fn a_query_is_answered_in_its_version_within_its_time() {
     let mut router = Bench::new(&plain());

@@ -41,7 +41,7 @@ const ALICE: MacAddr = MacAddr([2, 0xa, 0, 0, 0, 9]);
 const BOB: MacAddr = MacAddr([2, 0xb, 0, 0, 0, 9]);
 const GATEWAY: MacAddr = MacAddr([2, 0xb, 0, 0, 0, 254]);
 
-/// Addresses, a default route each, and nobody known.
+/// Addresses, a default route each, and no known neighbour.
 fn plain() -> Value {
     json!({
         "addresses": {
@@ -96,7 +96,7 @@ impl Bench {
         bench
     }
 
-    /// What leaves when this frame arrives on the port.
+    /// Returns the frames that leave when this frame arrives on the port.
     fn send(&mut self, port: u8, frame: Vec<u8>) -> Vec<Sent> {
         run(&mut self.nf, self.now, &[(port, frame)])
     }
@@ -108,7 +108,7 @@ impl Bench {
         sent.remove(0)
     }
 
-    /// Nothing leaves, and the reason is counted.
+    /// Checks that no frame leaves, and that the reason is counted.
     fn refuses(&mut self, port: u8, frame: Vec<u8>, reason: &str) {
         let before = self.dropped(reason);
         let sent = self.send(port, frame);
@@ -122,7 +122,7 @@ impl Bench {
         sent.0
     }
 
-    /// What leaves while time passes, with a tick every 100 ms.
+    /// Returns the frames that leave while time passes, with a tick every 100 ms.
     fn wait(&mut self, millis: u64) -> Vec<Sent> {
         let mut sent = Vec::new();
         for _ in 0..millis / 100 {

@@ -35,6 +35,7 @@ fn sent(router: &mut Bench, frame: Vec<u8>) -> Option<Vec<u8>> {
     })
 }
 
+// promise: 10.43
 #[test]
 fn a_host_is_told_of_a_nearer_router_and_its_packet_goes_on() {
     let mut router = Bench::new(&one_armed());
@@ -59,6 +60,7 @@ fn a_host_is_told_of_a_nearer_router_and_its_packet_goes_on() {
 }
 
 /// Catches: hosts sent to routers that they do not reach, and errors about errors.
+// promise: 10.43
 #[test]
 fn nobody_else_is_redirected() {
     let mut router = Bench::new(&one_armed());
@@ -117,6 +119,7 @@ fn with_option(kind: u8) -> Vec<u8> {
 const LOOSE_SOURCE_ROUTE: u8 = 131;
 const RECORD_ROUTE: u8 = 7;
 
+// promise: 10.43
 #[test]
 fn a_source_routed_packet_is_not_redirected() {
     let mut config = one_armed();
@@ -127,6 +130,7 @@ fn a_source_routed_packet_is_not_redirected() {
 }
 
 /// Catches: a redirect for each packet of a host that takes none, and packets that all take the slow path for it.
+// promise: 10.43
 #[test]
 fn redirects_are_limited_by_a_rate() {
     let mut router = Bench::new(&one_armed());

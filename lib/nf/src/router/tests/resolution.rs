@@ -119,6 +119,7 @@ fn a_neighbour_out_of_use_is_forgotten_in_time() {
     assert_eq!(router.metric("next_hops", None), 9, "its hop is gone too");
 }
 
+// promise: 10.24
 #[test]
 fn an_idle_router_sleeps_until_a_neighbour_needs_something() {
     let mut router = Bench::new(&plain());
@@ -234,6 +235,7 @@ fn cramped() -> Value {
     config
 }
 
+// promise: 10.14
 #[test]
 fn a_scan_of_the_network_evicts_no_reachable_neighbour() {
     let mut router = Bench::new(&cramped());
@@ -257,6 +259,7 @@ fn a_scan_of_the_network_evicts_no_reachable_neighbour() {
     assert!(router.metric("packets_waiting", None) <= 2);
 }
 
+// promise: 10.14
 #[test]
 fn forged_questions_evict_only_each_other() {
     let mut router = Bench::new(&cramped());

@@ -9,33 +9,34 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
-/// Starts a thread that has `shared` and the standard streams open, nothing else, and does `work`, which opens whatever
-/// else it needs. What it opens, others do not have, and the other way round: `work` must bring no other descriptor.
+/// Starts a thread that has `shared` and the standard streams open, nothing else, and does `work`, which opens
+/// whatever else it needs. Descriptors that the thread opens are not open in other threads, and the other way round:
+/// `work` must bring no other descriptor.
 ///
 /// # Errors
 /// When the kernel has no thread or no memory left.
-pub fn start_apart(
+pub fn start_with_own_files(
     name: &str,
     shared: Arc<OwnedFd>,
     work: impl FnOnce(&OwnedFd) + Send + 'static,
 ) -> Result<(), OsError> {
     let refused = |error: io::Error| OsError::from_io("start thread", name, &error);
-    let (told, is_apart) = channel();
+    let (report, result) = channel();
     let thread = std::thread::Builder::new().name(name.to_owned());
     let body = move || {
         // SAFETY: from here on the thread uses `shared`, which its table keeps under the same number, the standard
         // streams, and what it opens itself.
-        let apart = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) };
-        let apart = apart.and_then(|()| sys::close_all_but(&mut [0, 1, 2, shared.as_raw_fd()]));
-        let is_apart = apart.is_ok();
-        // Whoever started it waits.
-        let _ = told.send(apart);
-        if is_apart {
+        let own = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FILES) };
+        let own = own.and_then(|()| sys::close_all_but(&mut [0, 1, 2, shared.as_raw_fd()]));
+        let has_own = own.is_ok();
+        // The starting thread waits for the result.
+        let _ = report.send(own);
+        if has_own {
             work(&shared);
         }
     };
     thread.spawn(body).map_err(refused)?;
-    match is_apart.recv() {
+    match result.recv() {
         Ok(Ok(())) => Ok(()),
         Ok(Err(errno)) => Err(OsError::new(
             "give descriptors of its own to thread",
@@ -48,7 +49,7 @@ pub fn start_apart(
 
 #[cfg(test)]
 mod tests {
-    use super::start_apart;
+    use super::start_with_own_files;
     use rustix::event::{EventfdFlags, eventfd};
     use std::fs::File;
     use std::io::Read;
@@ -56,13 +57,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc::channel;
 
+    // promise: 5.19
     #[test]
     fn what_the_thread_opens_nobody_else_has_and_the_other_way_round() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let shared = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let (told, tells) = channel();
         let number = writer.as_raw_fd();
-        start_apart("apart", Arc::clone(&shared), move |shared| {
+        start_with_own_files("apart", Arc::clone(&shared), move |shared| {
             let own = std::fs::read_link(format!("/proc/thread-self/fd/{number}"));
             let opened: Vec<File> = (0..64).map(|_| File::open("/dev/null").unwrap()).collect();
             rustix::io::write(shared, &7u64.to_ne_bytes()).unwrap();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* When a sleeping receiver is woken: at once, or for several frames or after a time. */
-#ifndef SWITCH_RIPE_H
-#define SWITCH_RIPE_H
+/* Coalescing of wake-ups: a sleeping receiver is woken at once, or for several frames, or after a time. */
+#ifndef SWITCH_COALESCE_H
+#define SWITCH_COALESCE_H
 
 #include "deliver.h"
 
@@ -10,13 +10,13 @@
 /* Frames of a ring whose receiver sleeps. */
 struct waiting {
 	__u32 used; /* slots */
-	__u32 unseen; /* of them, what the receiver has not taken */
+	__u32 unseen; /* of them, slots that the receiver has not taken */
 };
 
 /*
- * What the receiver has taken may lie in its slots still: it is passed on, and an I/O thread has yet to send
- * it. Both words are the receiver's; what makes no sense, also of a program that does not write rx_seen, is as
- * if it had released all that it has taken.
+ * A frame that the receiver has taken may lie in its slot still: the frame is passed on, and an I/O thread has yet
+ * to send it. Both words are the receiver's. A nonsensical value, also of a program that does not write rx_seen,
+ * counts as if the receiver had released all frames that it has taken.
  */
 static __always_inline struct waiting waiting_in(struct target *t)
 {
@@ -30,8 +30,8 @@ static __always_inline struct waiting waiting_in(struct target *t)
 }
 
 /*
- * The time is over: rings, if the receiver still sleeps and something waits. Else the timer is one that was
- * started for frames which others have joined in time, and the receiver has taken them: nobody stops it.
+ * Rings when the time is over, if the receiver still sleeps and a frame waits. Otherwise the timer was started for
+ * frames that more frames have joined in time, and the receiver has taken them: such a timer is not stopped.
  */
 static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
 {
@@ -39,13 +39,13 @@ static int ring_after(void *map, __u32 *key, struct nfl_timer *timer)
 	__u32 id = *key;
 
 	if (target_find(&t, id) && waiting_in(&t).unseen)
-		ring_kernel_bell(t.port, id, READ_ONCE(t.ring->rx_sleep));
+		ring_kernel_doorbell(t.port, id, READ_ONCE(t.ring->rx_sleep));
 	return 0;
 }
 
 /*
  * Makes the port's timer, so that a frame's way allocates nothing: from Linux 6.18 on the kernel has no memory for a timer
- * where it would wait for a lock of the allocator. 0, or the error of the moment.
+ * where it would wait for a lock of the allocator. Returns 0, or the error of the moment.
  */
 static __always_inline int timer_prepare(__u32 id)
 {
@@ -60,7 +60,7 @@ static __always_inline int timer_prepare(__u32 id)
 	return bpf_timer_set_callback(&timer->timer, ring_after);
 }
 
-/* Starts the port's timer. False: nobody has made it, and the kernel has no memory for it. */
+/* Starts the port's timer. False: the timer was not made, and the kernel has no memory for it. */
 static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
 {
 	if (!bpf_timer_start(&timer->timer, ns, 0))
@@ -72,12 +72,13 @@ static __always_inline bool timer_start(struct nfl_timer *timer, __u64 ns)
 }
 
 /*
- * The sleep epoch to ring for, or 0: more frames are waited for, and the timer runs. It is started by the
- * first frame that finds the receiver asleep; started twice, it rings later by what lies between. One that
- * still runs for an earlier sleep begins anew: it does not ring early for this one. The receiver has looked at
- * its ring after it announced its sleep: what it has not seen came after that, from a sender that comes here.
+ * Returns the sleep epoch to ring for, or 0: the receiver waits for more frames, and the timer runs. The first frame
+ * that finds the receiver asleep starts the timer. A timer that is started twice rings later by the time between the
+ * starts. A timer that still runs for an earlier sleep begins anew: it does not ring early for this sleep. The receiver
+ * has looked at its ring after it announced its sleep: a frame that it has not seen came after that, from a sender that
+ * comes here.
  */
-static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
+static __noinline __u32 coalesce(__u32 id, __u32 epoch)
 {
 	struct nfl_timer *timer;
 	struct waiting w;
@@ -86,7 +87,7 @@ static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
 	if (!target_find(&t, id))
 		return epoch;
 	w = waiting_in(&t);
-	/* Full of what is held: no more can come. */
+	/* The ring is full of held frames: no more can come. */
 	if (w.unseen >= t.port->wake_frames || w.used > t.port->mask)
 		return epoch;
 	if (READ_ONCE(t.port->timed) == epoch)
@@ -98,9 +99,9 @@ static __noinline __u32 ripe_epoch(__u32 id, __u32 epoch)
 	return 0;
 }
 
-static __always_inline __u32 ripe(struct nfl_port *port, __u32 id, __u32 epoch)
+static __always_inline __u32 coalesced_epoch(struct nfl_port *port, __u32 id, __u32 epoch)
 {
-	return epoch && port->wake_frames > 1 ? ripe_epoch(id, epoch) : epoch;
+	return epoch && port->wake_frames > 1 ? coalesce(id, epoch) : epoch;
 }
 
 #endif

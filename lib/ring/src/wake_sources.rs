@@ -1,4 +1,4 @@
-//! What a sleeping receiver listens to: its pipe, the kernel's bell, and a descriptor of its owner's.
+//! Descriptors that a sleeping receiver listens to: its pipe, the kernel's doorbell, and a descriptor of the caller.
 
 use crate::attach::AttachError;
 use crate::doorbell::AGEING_IDLE;
@@ -18,18 +18,18 @@ const PIPE: u64 = 0;
 const KERNEL: u64 = 1;
 const OTHER: u64 = 2;
 
-/// The bells, and what listens to them.
+/// The sources, and what listens to them.
 #[derive(Debug)]
-pub(crate) struct Bells {
+pub(crate) struct WakeSources {
     events: OwnedFd,
     pipe: Option<OwnedFd>,
-    kernel: Option<KernelBell>,
+    kernel: Option<KernelDoorbell>,
     hears_pipe: bool,
     other: Option<RawFd>,
     rings_unread: u32,
 }
 
-/// Who has rung.
+/// The descriptors that have ended a sleep.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rung {
     pub(crate) pipe: bool,
@@ -43,22 +43,24 @@ impl Rung {
     }
 }
 
-impl Bells {
+impl WakeSources {
     pub(crate) fn new(pipe: Option<OwnedFd>, kernel: Option<OwnedFd>) -> Result<Self, AttachError> {
         let listening = |errno: rustix::io::Errno| AttachError::Listen(errno.into());
-        let mut bells = Bells {
+        let mut sources = WakeSources {
             events: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(listening)?,
             pipe,
-            kernel: kernel.map(KernelBell::map).transpose()?,
+            kernel: kernel.map(KernelDoorbell::map).transpose()?,
             hears_pipe: false,
             other: None,
             rings_unread: 0,
         };
-        if let Some(bell) = &bells.kernel {
-            bells.add(&bell.fd, KERNEL, BY_EDGE).map_err(listening)?;
+        if let Some(doorbell) = &sources.kernel {
+            sources
+                .add(&doorbell.fd, KERNEL, BY_EDGE)
+                .map_err(listening)?;
         }
-        bells.listen_to_pipe(true).map_err(AttachError::Listen)?;
-        Ok(bells)
+        sources.listen_to_pipe(true).map_err(AttachError::Listen)?;
+        Ok(sources)
     }
 
     fn add(
@@ -70,7 +72,7 @@ impl Bells {
         epoll::add(&self.events, fd, epoll::EventData::new_u64(key), flags)
     }
 
-    /// Whether the pipe is listened to; as it begins, what lies in it is a ring.
+    /// Starts or stops listening to the pipe. At the start, bytes that lie in the pipe count as a ring.
     pub(crate) fn listen_to_pipe(&mut self, listen: bool) -> io::Result<()> {
         let Some(pipe) = self.pipe.as_ref().filter(|_| listen != self.hears_pipe) else {
             return Ok(());
@@ -131,8 +133,8 @@ impl Bells {
             }
         }
         // Costs no call; a full ring buffer would not ring.
-        if let Some(bell) = &self.kernel {
-            bell.drain();
+        if let Some(doorbell) = &self.kernel {
+            doorbell.drain();
         }
         Ok(rung)
     }
@@ -151,19 +153,19 @@ const BY_EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags
 
 /// The user side of a BPF ring buffer whose content does not matter.
 #[derive(Debug)]
-struct KernelBell {
+struct KernelDoorbell {
     fd: OwnedFd,
     consumer: NonNull<AtomicU64>,
     producer: NonNull<AtomicU64>,
     page: usize,
 }
 
-// SAFETY: the two positions are atomics in a shared mapping that the bell owns.
-unsafe impl Send for KernelBell {}
+// SAFETY: the two positions are atomics in a shared mapping that the doorbell owns.
+unsafe impl Send for KernelDoorbell {}
 // SAFETY: as above.
-unsafe impl Sync for KernelBell {}
+unsafe impl Sync for KernelDoorbell {}
 
-impl KernelBell {
+impl KernelDoorbell {
     fn map(fd: OwnedFd) -> Result<Self, AttachError> {
         let page = rustix::param::page_size();
         let map = |prot, offset: usize| {
@@ -179,7 +181,7 @@ impl KernelBell {
                 )
             }
             .map_err(|errno| AttachError::Map {
-                what: "kernel bell",
+                what: "kernel doorbell",
                 len: page,
                 source: errno.into(),
             })
@@ -191,12 +193,12 @@ impl KernelBell {
         let producer = match map(ProtFlags::READ, page) {
             Ok(producer) => producer,
             Err(error) => {
-                // SAFETY: we made this mapping just now and nobody else knows it.
+                // SAFETY: this function made the mapping just now, and no other code knows the mapping.
                 let _ = unsafe { munmap(consumer.as_ptr().cast(), page) };
                 return Err(error);
             }
         };
-        Ok(KernelBell {
+        Ok(KernelDoorbell {
             fd,
             consumer,
             producer,
@@ -212,10 +214,10 @@ impl KernelBell {
     }
 }
 
-impl Drop for KernelBell {
+impl Drop for KernelDoorbell {
     fn drop(&mut self) {
         for start in [self.consumer, self.producer] {
-            // SAFETY: we made these mappings, and nobody refers to them any more.
+            // SAFETY: this structure made the mappings, and no reference to them is left.
             let _ = unsafe { munmap(start.as_ptr().cast(), self.page) };
         }
     }
