@@ -66,7 +66,7 @@ pub fn forward(
     Ok(())
 }
 
-/// What the thread that announces is told.
+/// A message to the thread that announces.
 enum Notice {
     /// More addresses to announce.
     Addresses(Vec<Address>),

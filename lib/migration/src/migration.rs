@@ -1,4 +1,4 @@
-//! What a daemon keeps of the moves that are under way or not settled.
+//! The moves of a daemon that are under way or not settled.
 
 use crate::channel::Channel;
 use crate::ledger::{Arrival, Departure, Ledger};

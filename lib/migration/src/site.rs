@@ -1,4 +1,4 @@
-//! What the order of a move asks of the host: a daemon implements these traits, and tests do in memory.
+//! The host, as the order of a move sees it: a daemon implements these traits, and tests do in memory.
 
 use nfluid_api::types::{ObjectName, Problem};
 use nfluid_control::events::Events;
@@ -192,7 +192,7 @@ pub trait Stopped {
     fn end(&mut self) -> anyhow::Result<()>;
 }
 
-/// What an instance that stands still forwards.
+/// Something that an instance that stands still forwards.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Forwarded {
     /// Whole frames: port, length and bytes of each.

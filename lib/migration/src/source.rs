@@ -329,7 +329,7 @@ impl<S: Site> Source<'_, S> {
         Ok(report)
     }
 
-    /// What is done before the instance stops: the target makes it, the departure is recorded, the state is rehearsed.
+    /// Prepares the move while the instance runs: the target makes the instance, the departure is recorded, the state is rehearsed.
     fn prepare(
         &self,
         channel: &mut Channel,

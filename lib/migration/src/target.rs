@@ -105,7 +105,7 @@ impl Migration {
         let _paused = instances.pause_pool();
         let mut guest = Guest::prepare(self, site, hello)?;
         let name = guest.name().to_owned();
-        // What takes time is done before the instance stops at the source.
+        // Steps that take time are done before the instance stops at the source.
         let rings = instances.rings(&name, guest.process()?)?;
         channel.say(&Message::Prepared, STEP)?;
         rehearse(instances, &name, channel)?;

@@ -1,4 +1,4 @@
-//! What becomes of the uplinks of an earlier daemon.
+//! Uplinks of an earlier daemon: taken over, or removed.
 
 use crate::Uplinks;
 use crate::life::spec_text;

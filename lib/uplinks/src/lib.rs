@@ -40,7 +40,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What uplinks need of the daemon.
+/// The daemon, as uplinks see it.
 pub struct Handles {
     /// The switch that the ports are in.
     pub switch: Arc<Switch>,

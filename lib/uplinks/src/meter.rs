@@ -1,4 +1,4 @@
-//! What the kernel spends on receiving at uplinks.
+//! CPU time that the kernel spends on receiving at uplinks.
 //!
 //! The kernel charges the time of an XDP program to whichever process is interrupted. The meter measures that time per uplink,
 //! and charges the time to the instances that received the frames.
@@ -55,7 +55,7 @@ struct Metered {
 }
 
 impl UplinkMeter {
-    /// What receiving at an uplink costs.
+    /// Returns what receiving at an uplink costs.
     fn stats(&self, name: &str) -> Option<UplinkStats> {
         let metered = self.uplinks.get(name)?;
         Some(UplinkStats {

@@ -1,9 +1,9 @@
-//! What the daemon writes down about an uplink, so that a later daemon finds its process.
+//! The record of an uplink, by which a later daemon finds the process.
 
 use nfluid_sandbox::ProcessIdentity;
 use serde::{Deserialize, Serialize};
 
-/// One uplink.
+/// The record of an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkRecord {
     /// The specification from which it was made, as JSON.
@@ -12,6 +12,6 @@ pub struct UplinkRecord {
     pub port: u32,
     /// Number of its pool.
     pub pool: u32,
-    /// Its process.
+    /// The process of the uplink.
     pub process: Option<ProcessIdentity>,
 }

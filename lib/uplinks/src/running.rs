@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct RunningUplink {
     /// The specification from which the uplink was made.
     pub spec: UplinkModel,
-    /// What is kept on disk.
+    /// The record on disk.
     pub record: UplinkRecord,
     /// The process; absent between an end and a restart.
     pub process: Option<UplinkProcess>,

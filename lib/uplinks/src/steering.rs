@@ -105,7 +105,7 @@ impl Uplinks {
         Ok(())
     }
 
-    /// What the NIC of an uplink classifies; `None`: XDP classifies all frames.
+    /// Returns how the NIC of an uplink classifies; `None`: XDP classifies all frames.
     pub(crate) fn steering_status(&self, running: &RunningUplink) -> Option<SteeringStatus> {
         let mode = match running.spec.steering {
             Steering::Xdp => return None,

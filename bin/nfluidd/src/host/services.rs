@@ -70,10 +70,10 @@ impl Services for Host {
     }
 
     fn senders_to(&self, port: &PortRef) -> Option<Vec<u32>> {
-        let senders = self.wires.senders_of(port)?.into_iter();
+        let senders = self.wires.senders_of(port)?.iter();
         // What an interface receives is counted in the table.
         let instances = senders.filter(|sender| sender.owner().is_some());
-        Some(instances.filter_map(|it| self.port_id(&it)).collect())
+        Some(instances.filter_map(|it| self.port_id(it)).collect())
     }
 
     fn flow_tables(&self) -> Arc<dyn FlowTables> {

@@ -1,4 +1,4 @@
-//! What the congestion thread has to know about instances.
+//! Facts about instances that the congestion thread needs.
 
 use super::{Host, Shared, lock};
 use crate::events::HostEvents;

@@ -1,4 +1,4 @@
-//! What the congestion thread shares with the daemon: its orders and its findings.
+//! Orders for the congestion thread, and its findings: the data that the thread shares with the daemon.
 
 use super::orders::Orders;
 use nfluid_api::types::{CongestionStats, CoreSignal, PortSignal, WayStats};
@@ -51,7 +51,7 @@ impl Figures {
         }
     }
 
-    /// One direction of a chain, as the API reports it. `refused_packets` were refused at the chain's entry.
+    /// Returns one direction of a chain, as the API reports it. `refused_packets` were refused at the chain's entry.
     pub fn way(&self, chain: &str, forward: bool, refused_packets: u64) -> WayStats {
         WayStats {
             refused_packets,
@@ -60,7 +60,7 @@ impl Figures {
     }
 }
 
-/// What an instance's packets cost.
+/// Cost of an instance's packets.
 #[derive(Clone, Debug, Default)]
 pub struct InstanceCost {
     /// Recent mean CPU time of a packet, in nanoseconds.

@@ -106,7 +106,7 @@ impl Metered {
         self.core = main_thread.map(|used| used.core).or(self.core);
     }
 
-    /// What the controller has to know of one of the instance's rings.
+    /// Returns what the controller has to know of one of the instance's rings.
     pub fn port_look(&self, switch: &Switch, ring: &WatchedRing) -> PortLook {
         let found = switch.look_at(ring);
         PortLook {
@@ -119,7 +119,7 @@ impl Metered {
         }
     }
 
-    /// What the instance's packets cost.
+    /// Returns the cost of the instance's packets.
     pub fn cost(&self) -> InstanceCost {
         let mut used = self.meter.ports().iter();
         let ports = self.subject.ports.iter().map(|(port, ids)| {

@@ -1,11 +1,11 @@
-//! What the deployment asks of the congestion thread.
+//! Orders for the congestion thread, from the deployment.
 
 use crate::Settings;
 use nfluid_control::congestion::Congestion as Desired;
 use nfluid_control::inventory::Ways;
 use nfluid_control::model::PortRef;
 
-/// What is to be done about congestion.
+/// Orders for the congestion thread.
 #[derive(Clone, Debug, Default)]
 pub struct Orders {
     /// Raised with every change.
@@ -18,7 +18,7 @@ pub struct Orders {
     pub ways: Vec<WayOrder>,
 }
 
-/// One direction of a chain.
+/// A direction of a chain.
 #[derive(Clone, Debug)]
 pub struct WayOrder {
     /// The chain.

@@ -17,7 +17,7 @@ const VALID: Duration = Duration::from_millis(250);
 /// Positions of each port's rings in the list of chosen rings.
 type Positions = BTreeMap<PortRef, Range<usize>>;
 
-/// One direction of a chain, and its state.
+/// A direction of a chain, and its state.
 struct WayState {
     order: WayOrder,
     way: Way,

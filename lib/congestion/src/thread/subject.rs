@@ -1,4 +1,4 @@
-//! What the congestion thread has to know about instances.
+//! Facts about instances that the congestion thread needs.
 
 use nfluid_control::changes::Changed;
 use nfluid_control::model::{PortRef, Program};
@@ -6,15 +6,15 @@ use nfluid_sandbox::cgroup::CpuClock;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What the congestion thread asks of the daemon.
+/// The daemon, as the congestion thread sees it.
 pub trait Subjects: Send {
-    /// The instances that have changed since the change with number `seen`; `None`: since ever.
+    /// Returns the instances that have changed since the change with number `seen`; `None`: since ever.
     fn changes_since(&self, seen: Option<u64>) -> Changed;
 
-    /// All instances.
+    /// Returns all instances.
     fn all(&self) -> Vec<Subject>;
 
-    /// The instances with these names; `None` for an instance that is gone.
+    /// Returns the instances with these names; `None` for an instance that is gone.
     fn named(&self, names: &BTreeSet<String>) -> Vec<(String, Option<Subject>)>;
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-/// One end of a connection.
+/// An end of a connection.
 struct Plain(UnixStream);
 
 impl Read for Plain {
@@ -86,7 +86,7 @@ impl Relay {
 /// The network between a source and a target.
 pub struct Network {
     target: (MemorySite, Arc<Migration>),
-    /// What becomes of the next connection.
+    /// The cut of the next connection.
     limit: Mutex<Option<(usize, Cut)>>,
     /// No daemon can be reached after the first connection.
     is_down: AtomicBool,
