@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_becomes_a_frame_is_told_by_its_head() {
+    fn a_message_that_never_becomes_a_frame_is_refused_by_its_head() {
         for may_be in [&[][..], &[0], &[0, 60], &[9, 60, 0, 1], &[0, 0xf0, 7]] {
             check_beginning(may_be).expect("it may");
         }

@@ -302,7 +302,7 @@ pub(crate) mod tests {
     // Catches: the list is read and not given to the verifier of callers, or of those who are called.
     // promise: 5.37
     #[test]
-    fn whose_certificate_is_revoked_gets_no_answer_and_is_told_nothing() {
+    fn a_host_with_a_revoked_certificate_gets_no_answer() {
         let ours = authority();
         let folder = || tempfile::tempdir().expect("a folder");
         let (own, others) = (folder(), folder());
@@ -390,7 +390,7 @@ pub(crate) mod tests {
     // reader waits.
     // promise: 3.18
     #[test]
-    fn a_fifo_is_refused_and_nobody_waits_for_who_writes_to_it() {
+    fn a_fifo_is_refused_without_waiting_for_a_writer() {
         let folder = tempfile::tempdir().expect("a folder");
         let authority = authority();
         let own = files(&authority, &authority, folder.path(), "edge1");

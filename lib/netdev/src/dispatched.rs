@@ -181,9 +181,9 @@ fn enter(
         why,
     })?;
     let there = match library.occupant(interface.index) {
-        Occupant::Stranger => return Err(busy(netlink, interface)),
-        Occupant::Nobody if interface.xdp_attached => return Err(busy(netlink, interface)),
-        Occupant::Nobody => None,
+        Occupant::Other => return Err(busy(netlink, interface)),
+        Occupant::None if interface.xdp_attached => return Err(busy(netlink, interface)),
+        Occupant::None => None,
         Occupant::Dispatcher(hook, _) => Some(hook),
     };
     let attempt = |hook: XdpHook| match there {

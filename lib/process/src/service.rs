@@ -112,9 +112,9 @@ pub fn run<S: Service>() -> anyhow::Result<()> {
         Err(error) => Opened::Refused(error.clone()),
     };
     // Without a daemon to read it, it goes on all the same.
-    let _told = tell(&answer);
+    let _sent = send_answer(&answer);
     let (service, listener) = opened?;
-    serve::until_told_to_end(service, &listener, &journal, &job.socket)
+    serve::until_end(service, &listener, &journal, &job.socket)
 }
 
 fn read_job<S: Service>() -> anyhow::Result<Job<S::Task>> {
@@ -129,7 +129,7 @@ fn read_job<S: Service>() -> anyhow::Result<Job<S::Task>> {
     Ok(job)
 }
 
-fn tell(answer: &impl Serialize) -> anyhow::Result<()> {
+fn send_answer(answer: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     let mut out = std::io::stdout();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_kernel_has_is_told() {
+    fn a_number_that_no_kernel_has_is_reported() {
         assert_eq!(set_of(&[0, 1_000_000]), Err(1_000_000));
         assert!(OnCpus::enter(&CpuSet::new()).is_err());
     }

@@ -90,7 +90,7 @@ mod tests {
 
     // promise: 5.19
     #[test]
-    fn the_narrowest_limit_is_told() {
+    fn the_narrowest_limit_is_reported() {
         let wide = limit("wide", 1_000_000, 1);
         let feature = told(&[wide, limit("narrow", 20_100, 2)]);
         assert_eq!(feature.status, Status::Available);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn static_and_dynamic_programs_are_told_apart() {
+    fn static_and_dynamic_programs_are_distinguished() {
         let file = file_with(&elf(None), 0o755);
         assert_eq!(
             *Program::open(file.path()).unwrap().linkage(),

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_keep_vlan_and_mac_apart() {
+    fn addresses_do_not_mix_vlan_and_mac() {
         let mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
         assert_eq!(split_address(fdb_address(0xabc, mac)), (0xabc, mac));
         assert_eq!(fdb_address(0, mac), mac_word(mac));

@@ -69,11 +69,11 @@ impl TapWorker {
             events,
             gone: false,
         };
-        worker.tell_path()?;
+        worker.report_path()?;
         Ok(worker)
     }
 
-    fn tell_path(&self) -> Result<(), UplinkError> {
+    fn report_path(&self) -> Result<(), UplinkError> {
         let link = Netlink::open()?.link(&self.spec.interface)?;
         let link = link.unwrap_or_default();
         self.shared.set_path(Some(UplinkPath {
@@ -188,7 +188,7 @@ impl TapWorker {
                 self.record = record;
                 self.gone = false;
                 self.shared.has_returned();
-                if let Err(error) = self.tell_path() {
+                if let Err(error) = self.report_path() {
                     tracing::warn!(uplink = self.spec.name, %error);
                 }
             }
