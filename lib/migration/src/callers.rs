@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Unauthenticated callers at a time.
 const ALL_MAX: usize = 32;
-/// Of one IPv4 address, or of one IPv6 network of 64 bits.
+/// Unauthenticated callers of an IPv4 address, or of an IPv6 network of 64 bits.
 const OF_ADDRESS_MAX: usize = 4;
 /// Threads for unauthenticated callers. These include callers whose connection was closed and that have not noticed
 /// yet: such threads end at once, so that a new caller waits a moment for its thread.
@@ -72,7 +72,7 @@ impl Drop for Thread {
     }
 }
 
-/// Counts one, as long as it is there.
+/// Counts a connection, as long as this value lives.
 pub struct Counted(Arc<AtomicUsize>);
 
 impl Counted {

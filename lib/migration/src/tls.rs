@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to try each address of the other host.
+/// Longest time of an attempt at each address of the other host.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longest time of a handshake: the caller is not authenticated meanwhile.
 const HANDSHAKE: Patience = Patience {
@@ -125,7 +125,7 @@ impl Tls {
         Ok(Channel::of_client(stream, to.to_owned()))
     }
 
-    /// Finds out who has called.
+    /// Authenticates a caller.
     ///
     /// # Errors
     /// The caller is not authenticated, or takes too long.

@@ -20,7 +20,7 @@ const MESSAGES_BYTES_MAX: usize = 2048;
 const MODE_ANY: c_uint = 0;
 const MODE_NATIVE: c_uint = 1;
 const MODE_GENERIC: c_uint = 2;
-/// How it says that the kernel has no room beside a program.
+/// The message by which libxdp reports that the kernel has no room beside a program.
 const ALONE: &str = "libxdp: Falling back to loading single prog";
 /// Level of a warning, with both libraries.
 const WARNING: c_int = 0;
@@ -76,7 +76,7 @@ impl Libxdp {
         let f = self.functions;
         // SAFETY: of an interface that is not there it says so.
         let found = unsafe { (f.on_interface)(interface.cast_signed()) };
-        // SAFETY: it is what a function of the library has returned.
+        // SAFETY: the pointer is the result of a function of the library.
         if unsafe { (f.error_of)(found.cast()) } != 0 || found.is_null() {
             return Occupant::None;
         }
@@ -123,7 +123,7 @@ impl Libxdp {
         let f = self.functions;
         // SAFETY: the object is readable in this length, and copied; there are no options.
         let object = unsafe { (f.object_open)(object.as_ptr().cast(), object.len(), null()) };
-        // SAFETY: it is what a function of the library has returned.
+        // SAFETY: the pointer is the result of a function of the library.
         let error = unsafe { (f.error_of)(object.cast()) };
         if error != 0 || object.is_null() {
             return Err(words.error("reading the program", error));
@@ -193,7 +193,8 @@ impl Libxdp {
     pub fn detach(&self, interface: u32, program: u32) -> io::Result<()> {
         let words = Words::listen(self.functions);
         let f = self.functions;
-        // SAFETY: of a number that no program has it says so; what it returns is open until the end of this.
+        // SAFETY: the call reports a number that no program has; the returned descriptor is open until the end of
+        // this block.
         unsafe {
             let program = (f.program_by_id)(program);
             let error = (f.error_of)(program.cast());
@@ -210,7 +211,7 @@ impl Libxdp {
     }
 }
 
-/// While it lives, what the libraries warn of is kept.
+/// Keeps warnings of the libraries while it lives.
 struct Words {
     functions: &'static Functions,
 }
@@ -253,7 +254,7 @@ impl Drop for Words {
     }
 }
 
-/// Why it is likely so, and what may help.
+/// Returns the likely cause, and the remedy.
 fn hint(messages: &str, number: i32) -> Option<&'static str> {
     if messages.contains("changes packet data") {
         Some(

@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a peer may take to say or hear something. The process's other threads do not wait.
+/// Longest time of a peer to send or receive. The process's other threads do not wait.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longer than any request: an order names up to 64 ports, or 1024 rules of less than 400 bytes each.
 const REQUEST_MAX: usize = 512 * 1024;
@@ -91,7 +91,7 @@ fn hello<S: Service>(service: &S) -> News<S::Status> {
     }
 }
 
-/// A follower says nothing: what it does not say is the end of it.
+/// Returns true if a follower has closed its connection: a follower sends nothing else.
 fn has_hung_up(stream: &UnixStream) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
     let now = rustix::time::Timespec::default();

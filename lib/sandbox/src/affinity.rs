@@ -51,7 +51,7 @@ impl Drop for OnCpus {
     }
 }
 
-/// How often the list of threads is read again: a thread that is started while its maker is moved may be missed once.
+/// Number of readings of the list of threads: a thread that is started while its parent is moved may be missed once.
 const READINGS_MAX: u32 = 8;
 
 impl Instance {

@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// Notes what the NIC classifies now.
+    /// Notes the rules that the NIC classifies now.
     pub fn set_steering(&self, steering: Option<Steered>) {
         let mut now = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         if *now != steering {
