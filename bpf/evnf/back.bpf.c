@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The way back from a slow path: on a tap, for what the slow path has put into it. It goes on where the packet
- * had come in, into the kernel's stack, or out there.
+ * The return path from a slow path: on a tap, for packets that the slow path has put into it. Such a packet goes on
+ * where it had come in, into the kernel's stack, or out there.
  */
 #include <linux/bpf.h>
 

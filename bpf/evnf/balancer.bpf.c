@@ -6,8 +6,8 @@
  * al., Maglev, NSDI 2016); the table of connections keeps it there, whatever becomes of the table.
  * Packets are translated both ways (DNAT), or sent on to the server's MAC address as they are, and
  * the server answers by itself (direct return). ICMP errors go with the connection that they are about;
- * a service's address answers pings. What cannot be translated goes to the kernel, by a name that is
- * counted.
+ * a service's address answers pings. Packets that cannot be translated go to the kernel, by a counted
+ * exit.
  *
  * Each CPU remembers of the connections that it has sent last all that their packets need, the way
  * included, for a few ticks: the next packet of one costs no look-up in a table that CPUs share, and
@@ -250,7 +250,7 @@ static __noinline int enter_return(struct passage *p, const struct lb_server *se
 									  : LB_EXIT_SENT;
 }
 
-/* What a packet of TCP is to its connection. */
+/* The role of a TCP packet in its connection. */
 enum tcp_part {
 	TCP_NONE, /* it is of UDP, or an ICMP error */
 	TCP_FIRST,
@@ -379,8 +379,8 @@ static __always_inline int way_to_server(struct passage *p, __u64 now)
 }
 
 /*
- * Whether a connection is there, and its server still takes its packets. A client that uses its port once more begins
- * another connection, which is not for a server that gets no new ones.
+ * Returns true if a connection is there, and its server still takes its packets. A client that uses its port once more
+ * begins another connection, which is not for a server that gets no new connections.
  */
 static __always_inline bool goes_on(struct passage *p)
 {
@@ -476,14 +476,14 @@ static __always_inline __u32 recent_slot(const union evnf_key *key)
 	return flow_hash(key, 0) >> 32 & (EVNF_RECENT_SLOTS - 1);
 }
 
-/* Whether `recent` is of the packet's connection, and still true. */
+/* Returns true if `recent` is of the packet's connection, and still valid. */
 static __always_inline bool is_remembered(const struct passage *p, __u32 generation, __u64 now)
 {
 	return now < p->recent->until && p->recent->generation == generation &&
 	       same_flow(&p->recent->key, &p->key);
 }
 
-/* Whether the packet is a ping to the address of a service, from somebody who can be answered. */
+/* Returns true if the packet is a ping to the address of a service, from a host that can be answered. */
 static __always_inline bool is_ping(struct passage *p)
 {
 	struct evnf_address to = {};

@@ -3,7 +3,7 @@
  * Token buckets, one for each of very many subjects, in a table that is bounded and never swept.
  *
  * A bucket is one number: the time at which it would be full again (the generic cell rate algorithm,
- * ITU-T I.371). One whose time has come is full, as if nobody had ever used it: so its place is free,
+ * ITU-T I.371). A bucket whose time has come is full, as an unused one: so its place is free,
  * and a flood of packets with invented sources holds places only as long as a packet's worth of time.
  */
 #ifndef EVNF_BUCKET_H
@@ -25,7 +25,7 @@ enum bucket_result {
 	BUCKET_NO_PLACE, /* every place of its set is in use */
 };
 
-/* One more into a hash. With what it had before it is one to one: subjects of 64 bits share no hash. */
+/* Adds a word to a hash. With the former words the hash is one to one: subjects of 64 bits share no hash. */
 static __always_inline __u64 bucket_mix(__u64 hash, __u64 word)
 {
 	hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
@@ -78,7 +78,7 @@ static __always_inline enum bucket_result take_token_of(void *table, __u32 sets,
 			return BUCKET_NO_PLACE;
 		bucket = &set->bucket[free & (EVNF_BUCKET_WAYS - 1)];
 		was = bucket->subject;
-		/* Who loses the race for the place is let by: once, and there are as many as CPUs. */
+		/* A packet that loses the race for the place passes: once, and there are as many as CPUs. */
 		if (__sync_val_compare_and_swap(&bucket->subject, was, subject) != was)
 			return BUCKET_TAKEN;
 	} else {

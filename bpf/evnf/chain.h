@@ -2,9 +2,9 @@
 /*
  * Programs in a row on one interface, each the next one's caller by tail call.
  *
- * What a member lets pass by the fast path is the next one's; what it hands up is the kernel's, and no
- * member behind it sees it. The packet is all that is handed on: each member reads it itself, which
- * costs less than what it would take to trust another one's word for it, and so any program can be
+ * A packet that passes a member by the fast path goes to the next member; a packet that a member hands up
+ * goes to the kernel, and no member behind sees it. Only the packet is handed on: each member parses it
+ * itself, which costs less than a trusted form of another member's result, and so any program can be
  * followed by any other.
  */
 #ifndef EVNF_CHAIN_H

@@ -7,8 +7,8 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * The row's first member; empty while there is none. Writer: user space. It is made before the program is
- * loaded, and handed over: the library that loads this has another libbpf.
+ * The row's first member; empty while there is none. Writer: user space. The map is made before the program is
+ * loaded, and handed over: the library that loads this program has another libbpf.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -21,7 +21,7 @@ SEC("xdp")
 int nfluid_row(struct xdp_md *ctx)
 {
 	bpf_tail_call(ctx, &evnf_first, 0);
-	/* Those behind it in the dispatcher, then the kernel. */
+	/* The programs behind this one in the dispatcher, then the kernel. */
 	return XDP_PASS;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * SYN cookies: a SYN is answered without anything being remembered of it; who sends the number back
- * gets packets at the address that it claims.
+ * SYN cookies: a SYN is answered without any state; a client that sends the number back gets packets at
+ * the address that it claims.
  *
- * They are the kernel's own cookies (bpf_tcp_raw_gen_syncookie_*, since Linux 6.0), so that its
- * listening sockets take the acknowledgement for one of theirs. What an answer promises is what such a
+ * The cookies are the kernel's own (bpf_tcp_raw_gen_syncookie_*, since Linux 6.0), so that its
+ * listening sockets take the acknowledgement for one of theirs. An answer promises only what such a
  * socket can know of the connection later: the segment size, which is in the cookie, and nothing else -
  * no window scaling and no selective acknowledgements, as for cookies without timestamps.
  */
@@ -80,7 +80,7 @@ static __noinline __s64 make_cookie(struct xdp_md *ctx, const struct evnf_flow *
 	}
 }
 
-/* Whether the acknowledgement is that of a cookie, the kernel's or one of make_cookie. */
+/* Returns true if the acknowledgement is that of a cookie, the kernel's or one of make_cookie. */
 static __always_inline bool has_cookie(struct xdp_md *ctx, const struct evnf_flow *flow)
 {
 	void *l3 = (void *)(long)ctx->data + ETH_HLEN;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Counters, one set for each CPU: nobody else writes them meanwhile. */
+/* Counters, a set for each CPU: no other CPU writes them meanwhile. */
 #ifndef EVNF_COUNT_H
 #define EVNF_COUNT_H
 

@@ -11,7 +11,7 @@
 #define ICMPV6_ECHO_REPLY_ 129
 #define ECHO_HOPS 64
 
-/* Whether a packet's source can be a host's address: no group, not this host, not all. */
+/* Returns true if a packet's source can be a host's address: no group, not this host, not all. */
 static __always_inline bool is_from_a_host(const struct evnf_flow *flow)
 {
 	const __u8 *address = (const void *)flow->src;

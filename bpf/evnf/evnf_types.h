@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the fast path and its user half agree on; lib/evnf/src/abi.rs mirrors it. */
+/* The interface of the fast path and its user half; lib/evnf/src/abi.rs mirrors it. */
 #ifndef EVNF_TYPES_H
 #define EVNF_TYPES_H
 
@@ -10,7 +10,7 @@
 #define EVNF_HAS_PORTS (1 << 0)
 
 /*
- * What rules know a packet by. Addresses in network order, those of IPv4 in the first word; ports
+ * The fields of a packet that rules match. Addresses in network order, those of IPv4 in the first word; ports
  * in host order, so that ranges become prefixes of them.
  */
 struct evnf_flow {
@@ -31,7 +31,7 @@ union evnf_key {
 	__u64 word[EVNF_FLOW_WORDS];
 };
 
-/* What a rule says of a packet. The numbers are the order in which stages overrule each other. */
+/* Verdict of a rule. The numbers are the order in which stages overrule each other. */
 enum evnf_verdict {
 	EVNF_ACCEPT,
 	EVNF_DROP,
@@ -121,7 +121,7 @@ struct evnf_slow_flow {
 	__u32 fast; /* 1: packets take the fast path: what the slow path gives back is overtaken */
 };
 
-/* What becomes of packets between the fast path and a slow path of its own. */
+/* Results of packets between the fast path and a slow path of its own. */
 enum evnf_slow_exit {
 	EVNF_SLOW_BEHIND, /* accepted, but handed up: earlier ones of its flow are there still */
 	EVNF_SLOW_ABSENT, /* dropped: there is no slow path */

@@ -41,7 +41,7 @@ struct {
 	__type(value, struct evnf_rule);
 } evnf_rules SEC(".maps");
 
-/* Addresses of the host. Writer: user space. Who is not in it is not known to be local. */
+/* Addresses of the host. Writer: user space. An address that is not in it is not known to be local. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -49,7 +49,7 @@ struct {
 	__type(value, __u32);
 } evnf_local SEC(".maps");
 
-/* What each rule has dropped. */
+/* Drops of each rule. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -82,7 +82,7 @@ struct search {
 	struct evnf_rule best; /* of the stage so far */
 };
 
-/* What the stage says goes for packets of its kind that no stage before has decided. */
+/* The stage's verdict counts for packets of its kind that no earlier stage has decided. */
 static __always_inline void end_stage(struct search *s)
 {
 	if (!(s->stage & STAGE_LOCAL) && s->decision.forwarded == EVNF_ACCEPT) {
@@ -123,7 +123,7 @@ static long try_tuple(__u32 index, struct search *s)
 	return 0;
 }
 
-/* What the rules say, searched for. */
+/* The search for the verdict of the rules. */
 static __noinline int decide(struct evnf_cached *into)
 {
 	struct search s = { .best.number = NO_RULE };
@@ -150,8 +150,8 @@ static __always_inline bool is_local(const struct evnf_flow *flow)
 }
 
 /*
- * Whether the host forwards the packet (1), takes it itself (0), or neither as far as can be seen
- * here (-1): also when it would answer before its rules are asked (no route, too long, to be
+ * Returns 1 if the host forwards the packet, 0 if the host takes it itself, -1 if neither can be seen
+ * here: also when the host would answer before its rules are asked (no route, too long, to be
  * redirected). On the way out both are known.
  */
 static __always_inline int is_forwarded(struct evnf_packet *ctx, const struct evnf_flow *flow)
@@ -220,8 +220,8 @@ static __always_inline enum evnf_exit judge(struct evnf_packet *ctx, const union
 #ifndef EVNF_TC
 
 /*
- * Whether the slow path gets a packet, where that is one of its own. What the host needs to find its neighbours
- * is the kernel's still. `cached`: the place of its flow, NULL: it has none.
+ * Returns true if the slow path gets a packet, where the slow path is one of its own. Packets by which the host finds
+ * its neighbours are the kernel's still. `cached`: the place of the flow, NULL: it has none.
  */
 static __always_inline bool goes_up(enum evnf_exit by, const union evnf_key *key,
 				    struct evnf_cached *cached)
@@ -237,14 +237,14 @@ static __always_inline bool goes_up(enum evnf_exit by, const union evnf_key *key
 		cached->settled = 1;
 		return false;
 	default:
-		/* What is accepted of this flow next may be behind this packet. */
+		/* The next accepted packet of this flow may be behind this packet. */
 		if (cached)
 			cached->settled = 0;
 		return true;
 	}
 }
 
-/* Has the slow path get a packet, of a flow if there is one. What to return. */
+/* Hands a packet to the slow path, of a flow if there is one. Returns the program's return value. */
 static __always_inline int send_up(struct evnf_packet *ctx, enum evnf_exit by,
 				   const union evnf_key *flow, __u64 bytes)
 {

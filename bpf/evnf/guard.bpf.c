@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * The guard: so many packets of a source, to a destination, of sources that nobody knows; and SYNs to
+ * The guard: so many packets of a source, to a destination, of unknown sources; and SYNs to
  * protected ends are answered here, by cookies, when there are more than the kernel is to see.
  *
- * A protected end is an address and port where this host listens. Of what comes for it, a SYN goes to
+ * A protected end is an address and port where this host listens. A SYN for it goes to
  * the kernel as long as the end's own bucket has a token; else it is answered by a cookie and forgotten.
- * Everything else has to be of a connection that is known, of a socket of this host, or acknowledge a
- * cookie. Whoever does that gets what is sent to its address: from then on it is a known source.
+ * Every other packet has to be of a known connection, of a socket of this host, or acknowledge a
+ * cookie. A source that acknowledges a cookie gets packets at its address: from then on it is known.
  *
  * The kernel must answer by cookies itself (net.ipv4.tcp_syncookies=2): its listening socket believes in
  * cookies for two minutes after it has sent one, and the SYNs that it is left see to that. A flood may be
- * made of SYNs that it answers to nobody, as they come from where no route leads; so known sources have a
- * bucket of their own: one that has been disbelieved is heard when it tries again.
+ * made of SYNs that it cannot answer, as no route leads to their sources; so known sources have a
+ * bucket of their own: a source whose cookie was not accepted passes when it tries again.
  */
 #include <linux/bpf.h>
 
@@ -27,7 +27,7 @@
 #define STATE_LISTEN 10
 #define STATE_NEW_SYN_RECV 12
 
-/* How packets left; each is counted under exactly one. They go on, are answered, or are dropped. */
+/* Exits of packets; each packet is counted under exactly one. A packet goes on, is answered, or is dropped. */
 enum guard_exit {
 	GUARD_EXIT_PASSED, /* within its limits */
 	GUARD_EXIT_CONNECTION, /* of a connection to a protected end */
@@ -66,7 +66,7 @@ SEC(".rodata.guard") volatile const struct {
 	__u32 ends; /* how many are protected */
 } guard;
 
-/* A bucket of each source. Who shares it: all CPUs. */
+/* A bucket of each source, shared by all CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -74,7 +74,7 @@ struct {
 	__type(value, struct evnf_buckets);
 } guard_sources SEC(".maps");
 
-/* The same of each destination: sources cannot crowd them out. */
+/* A bucket of each destination: sources cannot crowd them out. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -143,7 +143,7 @@ struct passage {
 	__u64 bytes;
 };
 
-/* The part of a source's address that tells it from others. */
+/* The part of a source's address that identifies the source. */
 static __always_inline void source_of(const struct evnf_flow *flow, struct evnf_address *source)
 {
 	source->family = flow->family;
@@ -165,7 +165,7 @@ static __always_inline __u64 subject_of(const struct evnf_address *address)
 	return bucket_mix(hash, word[2] | (__u64)word[3] << 32);
 }
 
-/* Whether packets of a source are within its limit. GUARD_EXIT_PASSED: they are. */
+/* Checks the limit of a source. GUARD_EXIT_PASSED: the packet is within the limit. */
 static __always_inline int check_source(const struct evnf_address *source, __u64 now)
 {
 	if (!guard.source.gap_ns)
@@ -180,7 +180,7 @@ static __always_inline int check_source(const struct evnf_address *source, __u64
 	}
 }
 
-/* The same for what goes to a destination. */
+/* Checks the limit of a destination. */
 static __always_inline int check_destination(const struct evnf_flow *flow, __u64 now)
 {
 	struct evnf_address to = { .family = flow->family };
@@ -211,7 +211,7 @@ static __always_inline bool within(enum guard_common which, const volatile struc
 	return full_at && take_token(full_at, limit, now);
 }
 
-/* Whether all that unknown sources send is within its limit, or this one is known. */
+/* Checks the limit of all unknown sources together; a known source passes. */
 static __always_inline bool is_wanted(const struct evnf_address *source, __u64 now)
 {
 	if (!guard.unknown.gap_ns || bpf_map_lookup_elem(&guard_known, source))
@@ -258,7 +258,7 @@ static __always_inline __u32 socket_state(struct xdp_md *ctx, const struct evnf_
 	return state;
 }
 
-/* What to do with a packet to a protected end that begins no connection. */
+/* Decides about a packet to a protected end that begins no connection. */
 static __noinline int continue_connection(struct xdp_md *ctx, struct passage *p)
 {
 	if (!p)
@@ -273,7 +273,7 @@ static __noinline int continue_connection(struct xdp_md *ctx, struct passage *p)
 		enter(p);
 		return GUARD_EXIT_ACKNOWLEDGED;
 	case STATE_TIME_WAIT:
-	case STATE_NEW_SYN_RECV: /* it may be in this state for somebody else's address */
+	case STATE_NEW_SYN_RECV: /* it may be in this state for another host's address */
 		return GUARD_EXIT_CONNECTION;
 	}
 	enter(p);
@@ -295,7 +295,7 @@ static __always_inline int answer(struct xdp_md *ctx, const struct passage *p)
 	return GUARD_EXIT_NO_COOKIE;
 }
 
-/* Whether the kernel gets a SYN. */
+/* Returns true if the kernel gets a SYN. */
 static __always_inline bool is_for_kernel(const struct evnf_address *source, struct guard_end *end,
 					  __u64 now)
 {
@@ -304,7 +304,7 @@ static __always_inline bool is_for_kernel(const struct evnf_address *source, str
 		take_token(&end->of_known, &guard.syn, now));
 }
 
-/* What to do with a TCP packet to a protected end. */
+/* Decides about a TCP packet to a protected end. */
 static __always_inline int protect(struct xdp_md *ctx, struct passage *p,
 				   const struct evnf_address *source, struct guard_end *end)
 {
@@ -336,7 +336,7 @@ static __always_inline struct guard_end *protected_end(const struct evnf_flow *f
 	return bpf_map_lookup_elem(&guard_ends, &end);
 }
 
-/* What to do with a packet that cannot be read; of some their addresses are known. */
+/* Decides about an unreadable packet, whose addresses may be known. */
 static __always_inline int check_unreadable(const struct evnf_flow *flow, __u64 now)
 {
 	struct evnf_address source = {};
@@ -360,7 +360,7 @@ static __always_inline int check_unreadable(const struct evnf_flow *flow, __u64 
 	return GUARD_EXIT_UNREADABLE;
 }
 
-/* Whether a packet's destination is a group. A network's broadcast address looks like that of a host. */
+/* Returns true if a packet's destination is a group. A network's broadcast address looks like that of a host. */
 static __always_inline bool is_group(const struct evnf_flow *flow)
 {
 	if (flow->family == 4)
@@ -410,7 +410,7 @@ static __always_inline int judge(struct xdp_md *ctx, __u64 bytes)
 	end = protected_end(&p.key.flow);
 	if (end) {
 		left = protect(ctx, &p, &source, end);
-		/* What has proven itself is not held against its destination. */
+		/* Packets of a proven connection do not count against their destination. */
 		if (left != GUARD_EXIT_SYN)
 			return left;
 	} else if (!is_wanted(&source, p.now)) {

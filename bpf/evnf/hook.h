@@ -34,7 +34,7 @@
 #define EVNF_SECTION "tcx/ingress"
 #define HOOK_LEAVES false
 #endif
-/* What programs get: struct evnf_packet. */
+/* The context of programs: struct evnf_packet. */
 #define evnf_packet __sk_buff
 
 /* Undecided: programs behind this one, of whomever, see the packet too, then the kernel. */
@@ -59,7 +59,7 @@ static __always_inline void expose(struct evnf_packet *ctx, __u32 bytes)
 {
 	__u32 wanted = ctx->len < bytes ? ctx->len : bytes;
 
-	/* What fails here is too short for the parser. */
+	/* A packet that fails here is too short for the parser. */
 	if (ctx->data_end - ctx->data < wanted)
 		bpf_skb_pull_data(ctx, wanted);
 }
@@ -100,9 +100,9 @@ static __always_inline __u32 with_peer(__u32 interface)
 }
 
 /*
- * Has the packet sent out of an interface (with_peer): what to return. The other end of a veth gets it as
- * if it had just come in there: no queue, no second turn of the network stack. It does not look again
- * whether the packet is for it: if that was not clear before, it has to come in the usual way.
+ * Has the packet sent out of an interface (with_peer), and returns the program's return value. The other end of a veth
+ * gets the packet as if it had just come in there: no queue, no second turn of the network stack. The other end does not
+ * check again whether the packet is for it: if that was not clear before, the packet has to come in the usual way.
  */
 static __always_inline int send_out(struct evnf_packet *ctx, __u32 interface)
 {

@@ -45,7 +45,7 @@ struct dpi_flow {
 	__u8 flags;
 	__u8 dscp;
 	__u8 unused;
-	__u64 note; /* for whoever has entered it, or comes after */
+	__u64 note; /* for the process that has entered it, or its successor */
 };
 
 /* Before the bytes of a copy. */
@@ -66,8 +66,8 @@ struct {
 } dpi_flows SEC(".maps");
 
 /*
- * What has been counted, of every application, and up to where of each slot: a program that dies leaves it to its
- * successor. Writer: user space. lib/dpi/src/ledger.rs says what is where.
+ * Counters of every application, and how far each slot has been added to them: a program that dies leaves them to its
+ * successor. Writer: user space. lib/dpi/src/ledger.rs has the layout.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -78,8 +78,8 @@ struct {
 } dpi_ledger SEC(".maps");
 
 /*
- * What becomes of no flow, whatever its entry says: a bit for each action. Writer: who has loaded the program; it hands
- * other tables to the classifier, which may be anything by now, and not this one.
+ * Forbidden actions, whatever the entry of a flow says: a bit for each action. Writer: the loader of the program. The loader
+ * hands other tables to the classifier, which may be hostile by now, and not this table.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

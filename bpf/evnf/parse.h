@@ -50,7 +50,7 @@ static __always_inline void *take(struct cursor *c, __u32 size)
 	return taken;
 }
 
-/* Whether the host answers a packet with so few hops left: not if it is on its way out. */
+/* Returns true if the host answers a packet with so few hops left: not if the packet is on its way out. */
 static __always_inline bool ends_here(__u8 hops)
 {
 	return !HOOK_LEAVES && hops <= 1;
@@ -117,7 +117,7 @@ static __always_inline enum evnf_exit parse_ipv6(struct cursor *c, struct evnf_f
 	return found == EVNF_EXIT_ACCEPT && ends_here(ip->hop_limit) ? EVNF_EXIT_TTL : found;
 }
 
-/* Whether the frame is for several hosts of this network. */
+/* Returns true if the frame is for several hosts of this network. */
 static __always_inline bool is_for_group(struct evnf_packet *ctx)
 {
 	__u8 *to = (void *)(long)ctx->data;
@@ -158,7 +158,7 @@ static __always_inline enum evnf_exit parse_frame(struct evnf_packet *ctx, struc
 static __always_inline enum evnf_exit parse(struct evnf_packet *ctx, struct evnf_flow *flow)
 {
 	expose(ctx, EVNF_HEADERS_MAX);
-	/* What goes out to a group meets the same rules as what goes to one. */
+	/* A packet that goes out to a group meets the same rules as a packet to a single host. */
 	if (!HOOK_LEAVES && is_for_group(ctx))
 		return EVNF_EXIT_GROUP;
 	return parse_frame(ctx, flow);
@@ -176,7 +176,7 @@ static __always_inline bool is_discovery(struct evnf_packet *ctx, const struct e
 	return ip->hop_limit == ND_HOPS && *type >= ND_FIRST && *type <= ND_LAST;
 }
 
-/* Whether a packet was read so far that its flow is known, by what parse() has said of it. */
+/* Returns true if a packet was read so far that its flow is known, by the result of parse(). */
 static __always_inline bool is_of_flow(enum evnf_exit parsed)
 {
 	return parsed == EVNF_EXIT_ACCEPT || parsed == EVNF_EXIT_TTL;

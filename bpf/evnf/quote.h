@@ -26,7 +26,7 @@
 #define QUOTED_TCP_CHECK 18
 
 enum quote {
-	QUOTE_NONE, /* no ICMP error about TCP or UDP, or to somebody else than who has sent that */
+	QUOTE_NONE, /* no ICMP error about TCP or UDP, or to another host than the quoted packet's sender */
 	QUOTE_UNREADABLE,
 	QUOTE_READ,
 };
@@ -47,14 +47,14 @@ static __always_inline bool is_icmp_error(const struct evnf_flow *flow, __u8 typ
 }
 
 /* Bytes of the packet from its network header on, as that says. */
-static __always_inline __u32 said_bytes(const void *l3, bool v4)
+static __always_inline __u32 stated_bytes(const void *l3, bool v4)
 {
 	if (v4)
 		return bpf_ntohs(((const struct iphdr *)l3)->tot_len);
 	return sizeof(struct ipv6hdr) + bpf_ntohs(((const struct ipv6hdr *)l3)->payload_len);
 }
 
-/* What was from one end is to it, and the other way round. */
+/* Exchanges source and destination. */
 static __always_inline void reverse(struct evnf_flow *flow)
 {
 	__u16 port = flow->sport;
@@ -86,14 +86,14 @@ static __always_inline enum quote parse_quote(struct evnf_packet *ctx, struct ev
 	void *l3;
 
 	expose(ctx, EVNF_QUOTE_MAX);
-	/* What was read of the context before are numbers, no pointers. */
+	/* Values read from the context before are numbers, no pointers. */
 	asm volatile("" : "+r"(ctx));
 	c.at = (void *)(long)ctx->data + ETH_HLEN;
 	c.end = (void *)(long)ctx->data_end;
 	l3 = take(&c, l3_bytes);
 	if (!l3)
 		return QUOTE_UNREADABLE;
-	told = said_bytes(l3, v4);
+	told = stated_bytes(l3, v4);
 	type = take(&c, ICMP_HLEN);
 	if (!type)
 		return QUOTE_NONE;
@@ -157,8 +157,8 @@ static __always_inline bool put_end_of_version(struct evnf_packet *ctx, bool tcp
 
 	if ((void *)ports + QUOTED_LEAST > end)
 		return false;
-	check = quoted_checksum(ports, end, said_bytes(l3, v4) - (l3_bytes + ICMP_HLEN + l3_bytes),
-				tcp);
+	check = quoted_checksum(ports, end,
+				stated_bytes(l3, v4) - (l3_bytes + ICMP_HLEN + l3_bytes), tcp);
 	address = address_of(l3, v4, source);
 	quoted_address = address_of(quoted, v4, !source);
 #pragma unroll

@@ -39,8 +39,8 @@ static __always_inline __u32 sum_32(__u64 sum)
 }
 
 /*
- * The packet's sum has changed by this much, and no checksum in it by as much less. Who has received it may
- * have noted its sum beside it.
+ * The packet's sum has changed by this much, and no checksum in it by as much less. The receiving interface may
+ * have noted the sum beside the packet.
  */
 static __always_inline void sum_moved(struct evnf_packet *ctx, __u32 change)
 {
@@ -60,7 +60,7 @@ static __always_inline void turn_round(struct ethhdr *eth)
 	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
 }
 
-/* One hop less. */
+/* Decrements the hops left. */
 static __always_inline bool take_hop(struct evnf_packet *ctx, const struct evnf_flow *flow)
 {
 	void *l3 = (void *)(long)ctx->data + ETH_HLEN;

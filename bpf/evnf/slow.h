@@ -29,7 +29,7 @@ struct {
 	__type(value, struct evnf_slow_flow);
 } evnf_slow_flows SEC(".maps");
 
-/* What became of packets on the way there and back. */
+/* Counters of packets on the way to the slow path and back. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, EVNF_SLOW_EXITS);
@@ -37,7 +37,7 @@ struct {
 	__type(value, struct evnf_count);
 } evnf_slow_exits SEC(".maps");
 
-/* Whether a counter has come as far as another; both go round. */
+/* Returns true if a counter has come as far as another; both wrap. */
 static __always_inline bool has_reached(__u32 counter, __u32 other)
 {
 	return (__s32)(counter - other) >= 0;
@@ -46,8 +46,8 @@ static __always_inline bool has_reached(__u32 counter, __u32 other)
 #ifdef EVNF_TC
 
 /*
- * Whether a packet that returns from the slow path may go on: its flow has not gone fast since. The slow path
- * keeps the order of a flow's packets, so those of before come out first.
+ * Returns true if a packet that returns from the slow path may go on: its flow has not taken the fast path since. The
+ * slow path keeps the order of a flow's packets, so earlier packets come out first.
  */
 static __always_inline bool is_in_time(const union evnf_key *key)
 {
@@ -80,8 +80,8 @@ struct {
 } evnf_slow SEC(".maps");
 
 /*
- * Whether a packet that the fast path accepts overtakes none of its flow. From the first that does not on the
- * flow is the fast path's.
+ * Returns true if a packet that the fast path accepts overtakes no packet of its flow. From the first such packet on
+ * the flow is the fast path's.
  */
 static __always_inline bool may_go_fast(const union evnf_key *key)
 {
@@ -128,7 +128,7 @@ static __always_inline void note_in(const union evnf_key *key, bool waits)
 	__sync_fetch_and_add(&flow->in, 1);
 }
 
-/* Hands a packet to the slow path: what to return. Without one it is dropped: nobody else may decide. */
+/* Hands a packet to the slow path, and returns the program's return value. Without a slow path the packet is dropped: only the slow path may decide. */
 static __always_inline int hand_up(struct evnf_packet *ctx, __u64 bytes)
 {
 	int action = bpf_redirect_map(&evnf_slow, 0, XDP_DROP);

@@ -79,21 +79,21 @@ fn marked(frame: &[u8]) -> Vec<u8> {
 
 thread_local! {
     /// When this thread last said something of a port, and whether that may have been over when it was to count.
-    static SAID: Cell<Option<Instant>> = const { Cell::new(None) };
+    static RENEWED: Cell<Option<Instant>> = const { Cell::new(None) };
     static IS_OVER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Notes the end of the time in which what was said last was to count.
 fn note() {
-    let said = SAID.take();
-    if said.is_some_and(|said| said.elapsed() >= LONG) {
+    let renewed = RENEWED.take();
+    if renewed.is_some_and(|renewed| renewed.elapsed() >= LONG) {
         IS_OVER.set(true);
     }
 }
 
-fn say(scratch: &Scratch, port: u32, signal: PortSignal) {
+fn set_signal(scratch: &Scratch, port: u32, signal: PortSignal) {
     note();
-    SAID.set(Some(Instant::now()));
+    RENEWED.set(Some(Instant::now()));
     scratch.switch.set_signal(port, signal, LONG).expect("set");
 }
 
@@ -105,7 +105,7 @@ fn in_time(label: &str, check: impl Fn(&mut Scratch)) {
         IS_OVER.take()
     };
     for_each_form_unless(was_late, label, |scratch| {
-        SAID.set(None);
+        RENEWED.set(None);
         IS_OVER.set(false);
         check(scratch);
     });
@@ -116,7 +116,7 @@ fn signals(scratch: &Scratch, port: u32, probability: u32) {
         probability,
         is_refused: false,
     };
-    say(scratch, port, signal);
+    set_signal(scratch, port, signal);
 }
 
 fn refuses(scratch: &Scratch, port: u32) {
@@ -124,7 +124,7 @@ fn refuses(scratch: &Scratch, port: u32) {
         probability: 0,
         is_refused: true,
     };
-    say(scratch, port, signal);
+    set_signal(scratch, port, signal);
 }
 
 /// Two instances, a link, and the ports.
@@ -275,7 +275,7 @@ fn a_wrong_checksum_stays_as_wrong_as_it_was() {
 
 // promise: 1.27
 #[test]
-fn what_has_no_ecn_field_is_dropped_and_nothing_else_happens_to_it() {
+fn a_frame_without_an_ecn_field_is_dropped_and_nothing_else_happens() {
     in_time("no field", |scratch| {
         let mut pair = Pair::new(scratch, 64);
         let frames = without_ecn_field([2, 1, 1, 1, 1, 1]);
@@ -359,7 +359,7 @@ fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
         };
         let switch = &scratch.switch;
         let short = Duration::from_millis(1);
-        say(scratch, pair.to(), signal);
+        set_signal(scratch, pair.to(), signal);
         assert_eq!(switch.signal(pair.to()), signal);
         switch.set_signal(pair.to(), signal, short).expect("set");
         // A tick of the slowest clock, and what the unit of time adds.
@@ -380,7 +380,7 @@ fn a_word_that_is_not_renewed_is_not_followed_and_is_taken_away() {
 
 // promise: 1.29
 #[test]
-fn who_refuses_gets_nothing_and_it_is_counted() {
+fn a_receiver_that_refuses_gets_nothing_and_it_is_counted() {
     in_time("refused", |scratch| {
         let mut pair = Pair::new(scratch, 64);
         let frames = vec![ipv4([2; 6], 2, 5, 0, 60); 40];

@@ -49,8 +49,8 @@ fn neighbour_process() {
     }
     let mut attached = Attached::from_env().expect("attach");
     match role.as_str() {
-        "sender" => send_until_told(&mut attached.ports[0]),
-        "receiver" => receive_until_told(attached),
+        "sender" => send_until_stopped(&mut attached.ports[0]),
+        "receiver" => receive_until_stopped(attached),
         "spins" => loop {
             std::hint::spin_loop();
         },
@@ -61,12 +61,12 @@ fn neighbour_process() {
 }
 
 /// Sends numbered frames, none of which a full ring may cost, until standard input ends. Always wants CPU time.
-fn send_until_told(port: &mut Port) {
+fn send_until_stopped(port: &mut Port) {
     let stdin = std::io::stdin();
     rustix::io::ioctl_fionbio(&stdin, true).expect("a pipe");
     let mut next = 0;
-    let is_told = || rustix::io::read(&stdin, &mut [0]) == Ok(0);
-    while !is_told() {
+    let is_stopped = || rustix::io::read(&stdin, &mut [0]) == Ok(0);
+    while !is_stopped() {
         for _ in 0..32 {
             next += u64::from(send(port, next));
         }
@@ -81,7 +81,7 @@ fn send_until_told(port: &mut Port) {
 }
 
 /// Receives until standard input says how many frames there were; sleeps when there is none.
-fn receive_until_told(mut attached: Attached) {
+fn receive_until_stopped(mut attached: Attached) {
     let stdin = std::io::stdin();
     let told = stdin.as_fd().try_clone_to_owned().expect("a descriptor");
     let (mut next, mut total) = (0, None);

@@ -427,7 +427,7 @@ fn the_first_rule_that_matches_decides() {
 
 // promise: 2.7
 #[test]
-fn a_hundred_tenants_are_told_apart_and_a_change_is_seen_at_once() {
+fn a_hundred_tenants_are_distinguished_and_a_change_is_seen_at_once() {
     const TENANTS: usize = 100;
     let Some(mut sorting) = Sorting::new("tenants", 4, false) else {
         return;

@@ -187,7 +187,7 @@ fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
 
 // promise: 1.19
 #[test]
-fn a_links_sender_is_told_of_a_sleeping_peer_when_enough_frames_wait() {
+fn a_links_sender_learns_of_a_sleeping_peer_when_enough_frames_wait() {
     for_each_form("told", |scratch| {
         let asleep =
             |members: &Members| members.ports[0].raw_ring().switch.peer_asleep.load(Relaxed);

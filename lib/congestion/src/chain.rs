@@ -23,7 +23,7 @@ pub struct Way {
     at_ns: Option<u64>,
 }
 
-/// How long what waits in a ring keeps its instance busy.
+/// Returns the time for which the frames in the ring keep its instance busy.
 fn work_ns(look: &PortLook) -> u64 {
     u64::from(look.waiting).saturating_mul(look.cost_ns)
 }

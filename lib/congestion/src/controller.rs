@@ -13,7 +13,8 @@ const STILL_NS: u64 = 500_000_000;
 /// A delay to aim at is raised to so many of the dearest packets: a TCP sender that has fewer than about eight on their way
 /// stands still at a loss instead of slowing down (RFC 5681), and the law needs as many of the others'.
 const PACKETS_LEAST: u64 = 16;
-/// A delay to aim at is lowered to this part of what the core's rings hold: beyond, they overflow before it is reached.
+/// The target delay is lowered to this part of the time of the frames that the core's rings hold: beyond it, the
+/// rings overflow before the target is reached.
 const CAPACITY_PART: u64 = 4;
 /// A ring in which no more frames wait is spared, however late its core is: its instance keeps up with its traffic. A
 /// signal would report others' queues to its senders, and a neighbour that floods, or lies in its ring, would take
@@ -28,9 +29,9 @@ const FILLED_SHIFT: u32 = 32;
 /// Which law which core has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Of cores that are not named; absent: their frames are never marked.
+    /// The law of cores that are not named; absent: their frames are never marked.
     pub law: Option<Law>,
-    /// Of these cores.
+    /// The laws of these cores.
     pub cores: BTreeMap<u32, Option<Law>>,
 }
 
@@ -87,7 +88,7 @@ struct Room {
     capacity_ns: u64,
     /// The dearest packet.
     dearest_ns: u64,
-    /// How full the fullest is, 2^32 for a full one.
+    /// The filling of the fullest ring, 2^32 for a full one.
     fullest: u64,
 }
 

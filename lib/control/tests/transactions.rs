@@ -9,11 +9,10 @@ use nfluid_control::apply::execute;
 use nfluid_control::change::changes;
 use nfluid_control::diff::Diff;
 use nfluid_control::document::read_unchecked;
-use nfluid_control::inventory::{Inventory, Ways};
+use nfluid_control::inventory::Inventory;
 use nfluid_control::members::front_of;
 use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
-use nfluid_control::pool::Pools;
 use proptest::prelude::*;
 use support::{ModelPlatform, lines};
 

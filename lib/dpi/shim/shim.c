@@ -12,7 +12,7 @@
 
 #include <ndpi_api.h>
 
-/* What is called. The header says how. */
+/* The functions of the library that are called. The header has their types. */
 #define FUNCTIONS(X)                                                                               \
 	X(ndpi_revision)                                                                           \
 	X(ndpi_get_api_version)                                                                    \
@@ -31,7 +31,7 @@
 
 #define POINTER(name) __typeof__(&name) name;
 
-/* A packet is at most as long as its 16 bits of length say. What nDPI reads beyond it is zero. */
+/* A packet is at most as long as its 16 bits of length say. Bytes that nDPI reads beyond it are zero. */
 #define PACKET_ROOM (UINT16_MAX + 64)
 
 struct shim_module {
@@ -61,7 +61,7 @@ static bool find_all(struct shim_module *module, char *why, size_t size)
 	return true;
 }
 
-/* Whether the library is of the version that the header is of. */
+/* Returns true if the library is of the header's version. */
 static bool agrees(const struct shim_module *module, char *why, size_t size)
 {
 	const char *header = NDPI_MAJOR_RELEASE "." NDPI_MINOR_RELEASE "." NDPI_PATCH_LEVEL;

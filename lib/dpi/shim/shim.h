@@ -13,7 +13,7 @@
 struct shim_module;
 struct shim_flow;
 
-/* What is known of a flow. */
+/* The result for a flow. */
 struct shim_answer {
 	uint16_t master;
 	uint16_t application; /* 0: not known yet */

@@ -27,7 +27,7 @@ const PROGRAM: &str = "evnf_back";
 const FLOWS: &str = "evnf_slow_flows";
 const EXITS: &str = "evnf_slow_exits";
 /// The entrance of a slow path, of each fast path's program.
-const DOOR: &str = "evnf_slow";
+const ENTRANCE: &str = "evnf_slow";
 
 /// How long a flow that may go fast waits for its packets in the slow path.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ pub struct Back(Fast);
 
 /// The entrance of a slow path in a loaded fast path.
 #[derive(Debug)]
-pub struct Door(MapHandle);
+pub struct Entrance(MapHandle);
 
 impl SlowPath {
     /// Makes the tables, or takes those that are pinned in a folder of a BPF file system, where they are pinned.
@@ -197,13 +197,13 @@ pub(crate) fn prepare(
 }
 
 /// The entrance of a fast path's slow path.
-pub(crate) fn door(fast: &Fast) -> Result<Door, LoadError> {
-    let map = fast.map(DOOR)?;
+pub(crate) fn entrance(fast: &Fast) -> Result<Entrance, LoadError> {
+    let map = fast.map(ENTRANCE)?;
     let handle = MapHandle::try_from(&map);
-    Ok(Door(handle.map_err(because(PROGRAM, "its entrance"))?))
+    Ok(Entrance(handle.map_err(because(PROGRAM, "its entrance"))?))
 }
 
-impl Door {
+impl Entrance {
     /// Has packets go to an interface of the calling thread's network namespace, by its number. When that interface goes, the
     /// entrance is closed: packets are dropped.
     ///

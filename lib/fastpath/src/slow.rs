@@ -64,7 +64,7 @@ impl Entrance {
     /// # Errors
     /// When the kernel refuses.
     pub fn lead(&self, firewall: &Firewall) -> Result<(), PlatformError> {
-        let door = firewall.door().map_err(refused)?;
+        let door = firewall.entrance().map_err(refused)?;
         let is_read = self.tap().has_carrier();
         let led = self.place.within(|| match number_of(&self.tap) {
             Some(number) if is_read => Ok(door.lead_to(number)),

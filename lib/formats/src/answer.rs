@@ -17,7 +17,7 @@ pub const EACH_MAX: usize = 1 << 20;
 /// The error text for an NF that refuses without a reason.
 const NO_REASON: &str = "the NF refuses and does not say why";
 
-/// Why there is no line of an answer.
+/// Reason for which there is no line of an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// The stream ended, or was reset.
@@ -49,7 +49,7 @@ pub fn read_line(stream: impl Read) -> Result<String, LineError> {
     }
 }
 
-/// Why a line is no answer.
+/// Reason for which a line is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// The line is not JSON.
@@ -66,7 +66,7 @@ pub enum AnswerError {
     Neither,
 }
 
-/// Returns what is behind `ok` in a line of an answer.
+/// Returns the part behind `ok` in a line of an answer.
 ///
 /// # Errors
 /// [`AnswerError`].
@@ -88,8 +88,8 @@ pub fn understood(line: &[u8]) -> Result<Value, AnswerError> {
     Err(AnswerError::Refused(why.to_owned()))
 }
 
-/// Takes the addresses out of what an instance answers that is to leave, at most `most`. An instance of an older version, and
-/// one whose answer is something else, names none.
+/// Takes the addresses, at most `most`, out of the answer of an instance that is to leave. An instance of an older
+/// version, and an instance with another answer, names none.
 pub fn take_addresses(answer: &mut Value, most: usize) -> Vec<Address> {
     // The answer need not be an object: it cannot be indexed.
     let found = answer.get_mut("addresses").map(Value::take);
@@ -106,7 +106,8 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Adds what has come. Returns true if no more is to be read: the answer is whole, or longer than [`EACH_MAX`].
+    /// Adds a received piece. Returns true if no more is to be read: the answer is whole, or longer than
+    /// [`EACH_MAX`].
     pub fn add(&mut self, piece: &[u8]) -> bool {
         self.got.extend_from_slice(piece);
         piece.contains(&b'\n') || self.got.len() > EACH_MAX
@@ -119,7 +120,7 @@ impl Gathered {
     }
 }
 
-/// Why there is no state.
+/// Reason for which there is no state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     /// The stream fails, or the time for it was over.

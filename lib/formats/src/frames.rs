@@ -7,7 +7,7 @@ use crate::cut::{array, part};
 const FRAME: std::ops::RangeInclusive<usize> =
     nfluid_ring::layout::FRAME_MIN..=nfluid_ring::layout::FRAME_MAX;
 
-/// Why bytes are no frames.
+/// Reason for which bytes are no frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramesError {
     /// No frame has this length.
@@ -49,7 +49,8 @@ pub fn frames_in(mut bytes: &[u8]) -> Result<Vec<(u8, &[u8])>, FramesError> {
 /// The end of the frames that a leaving instance writes: a head with length 0, which no frame has.
 pub const MARK: [u8; 3] = [0; 3];
 
-/// How many of the first bytes are whole frames, as an instance writes them; at most as far as what is none, as a [`MARK`].
+/// Returns how many of the first bytes are whole frames, as an instance writes them; at most as far as bytes that are
+/// no frame, as a [`MARK`].
 pub fn whole_frames(bytes: &[u8]) -> usize {
     let mut whole = 0;
     while let Some(length) = length_at(bytes, whole) {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_becomes_a_frame_is_told_by_its_head() {
+    fn a_message_that_never_becomes_a_frame_is_refused_by_its_head() {
         for may_be in [&[][..], &[0], &[0, 60], &[9, 60, 0, 1], &[0, 0xf0, 7]] {
             check_beginning(may_be).expect("it may");
         }

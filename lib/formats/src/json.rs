@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 /// (measured: `[[0]],` again and again, with 3 in 6 bytes, takes 640 bytes each; `{"":0},`, with 3 in 7, takes 430).
 pub const VALUES_MAX: usize = 1 << 19;
 
-/// Why a text is not read.
+/// Reason for which a text is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     /// The text has more values than [`VALUES_MAX`].

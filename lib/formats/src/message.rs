@@ -25,7 +25,7 @@ pub const ADDRESSES_MAX: usize = 256;
 /// A port of an instance, counted from 0, and an address that frames were for which came by it.
 pub type Address = (u8, [u8; 6]);
 
-/// Why a message is not read, or not written.
+/// Reason for which a message is not read, or not written.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// There is no message of this kind.
@@ -65,7 +65,7 @@ pub enum MessageError {
     NotWritten {
         /// The message.
         name: &'static str,
-        /// Why not.
+        /// The cause.
         source: serde_json::Error,
     },
     /// Reading or writing failed.
@@ -88,7 +88,7 @@ impl From<io::Error> for MessageError {
 pub struct Hello {
     /// The protocol; whatever else there is depends on it.
     pub protocol: u32,
-    /// Of this move and no other.
+    /// The id of this move and no other.
     pub id: String,
     /// The instance.
     pub name: String,
@@ -109,7 +109,7 @@ pub struct Taken {
     pub left_out: u64,
 }
 
-/// Why the target does not do what it was asked for.
+/// Reason for which the target refuses a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// In words.
@@ -153,7 +153,8 @@ pub enum Message {
     Announce,
     /// Source: there are no more.
     End,
-    /// Target: so many frames found room in the rings, and so many did not; and what it owns outlives a power cut.
+    /// Target: so many frames found room in the rings, and so many did not; and the target's part outlives a power
+    /// cut.
     Kept(Taken),
     /// Source: it is gone here; the move can be forgotten.
     Done,
@@ -231,7 +232,7 @@ impl Message {
         }
         let mut start = vec![kind];
         start.extend((length as u32).to_le_bytes());
-        // In one piece as far as it is short: each piece is a packet.
+        // The message is sent in one piece as far as it is short: each piece is a packet.
         let (with_head, rest) = bytes.split_at(length.min(PIECE));
         start.extend(with_head);
         to.write_all(&start)?;
@@ -264,7 +265,7 @@ impl Message {
     /// Reads one.
     ///
     /// # Errors
-    /// The connection is cut, or what comes is none.
+    /// The connection is cut, or the bytes are no message.
     pub fn read(from: &mut impl Read) -> Result<Self, MessageError> {
         let mut head = [0; 5];
         from.read_exact(&mut head)?;

@@ -1,4 +1,4 @@
-//! A saved instance as bytes: what it is, the state of its NF, the frames that waited in its rings.
+//! A saved instance as bytes: its document, the state of its NF, the frames that waited in its rings.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const FORMAT: u16 = 1;
 const MAGIC: &[u8; 8] = b"NFLIMAGE";
 
-/// Why there is no saved instance, or no clone of one.
+/// Reason for which there is no saved instance, or no clone of one.
 #[derive(Debug, thiserror::Error)]
 pub enum SavedError {
     /// The saved instance is longer than [`SAVED_BYTES_MAX`] and could not be restored.

@@ -3,7 +3,7 @@
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::io;
 
-/// Where a thread is to run.
+/// The CPUs of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// On this core: `split`.

@@ -50,7 +50,7 @@ pub struct Worker {
     serve: Serve,
     idle: Idle,
     duties: Vec<Duty>,
-    /// Where in `duties` a port is.
+    /// The place of a port in `duties`.
     places: HashMap<u32, usize>,
     /// Doorbells of the instances, and whatever else its owner listens to.
     doorbells: OwnedFd,
@@ -124,7 +124,7 @@ impl Worker {
     /// When its doorbell cannot be listened to; the port is as it was.
     pub fn add(&mut self, duty: Duty) -> io::Result<()> {
         let data = epoll::EventData::new_u64(INSTANCE);
-        // By edge: each ring is an event, and need not be read.
+        // The doorbell is listened to by edge: each ring is an event, and need not be read.
         let by_edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         match epoll::add(&self.doorbells, duty.doorbells().io.as_fd(), data, by_edge) {
             // Another port of the same instance was added before.
@@ -252,7 +252,7 @@ impl Worker {
     /// # Errors
     /// As `epoll_wait` reports them.
     pub(crate) fn turn_or_sleep(&mut self, pin: &mut Pin) -> io::Result<bool> {
-        // Of the ports that have frames: an instance may send on some of its ports only.
+        // An instance may send on some of its ports only: a port that has frames is chosen.
         let sends = self.duties.iter().find(|duty| duty.has_frames());
         pin.follow(sends.and_then(Duty::sender_cpu));
         if self.turn() > 0 {
@@ -323,7 +323,7 @@ impl Worker {
     }
 }
 
-/// How long to sleep over frames that a full link has kept, for that many times in a row.
+/// Returns the time to sleep over frames that a full link has kept, for that many times in a row.
 fn retry_after(times: u32) -> Duration {
     if times > RETRIES { RETRY_LATER } else { RETRY }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Unauthenticated callers at a time.
 const ALL_MAX: usize = 32;
-/// Of one IPv4 address, or of one IPv6 network of 64 bits.
+/// Unauthenticated callers of an IPv4 address, or of an IPv6 network of 64 bits.
 const OF_ADDRESS_MAX: usize = 4;
 /// Threads for unauthenticated callers. These include callers whose connection was closed and that have not noticed
 /// yet: such threads end at once, so that a new caller waits a moment for its thread.
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Unauthenticated callers that are connected now, in the order in which they came.
 #[derive(Default)]
-struct Strangers(Mutex<Table>);
+struct Unauthenticated(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
@@ -40,8 +40,8 @@ struct Calling {
 }
 
 /// A caller that is not authenticated yet; dropped when the caller is authenticated, or gone.
-struct Stranger {
-    all: Arc<Strangers>,
+struct UnauthenticatedCaller {
+    all: Arc<Unauthenticated>,
     number: u64,
 }
 
@@ -72,7 +72,7 @@ impl Drop for Thread {
     }
 }
 
-/// Counts one, as long as it is there.
+/// Counts a connection, as long as this value lives.
 pub struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
@@ -89,12 +89,12 @@ impl Drop for Counted {
     }
 }
 
-impl Strangers {
+impl Unauthenticated {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(self: &Arc<Self>, stream: TcpStream, from: IpAddr) -> Stranger {
+    fn enter(self: &Arc<Self>, stream: TcpStream, from: IpAddr) -> UnauthenticatedCaller {
         let address = network(from);
         let mut table = self.table();
         if let Some(gone) = table.supernumerary(address) {
@@ -109,7 +109,7 @@ impl Strangers {
             address,
             stream,
         });
-        Stranger {
+        UnauthenticatedCaller {
             all: Arc::clone(self),
             number,
         }
@@ -136,7 +136,7 @@ impl Table {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for UnauthenticatedCaller {
     fn drop(&mut self) {
         let mut table = self.all.table();
         table.calling.retain(|it| it.number != self.number);
@@ -158,17 +158,17 @@ pub fn listen(
     tls: &Tls,
     answer: impl Fn(Channel) + Clone + Send + 'static,
 ) -> ! {
-    let strangers = Arc::<Strangers>::default();
+    let unauthenticated = Arc::<Unauthenticated>::default();
     let threads = Arc::<Threads>::default();
     loop {
         let answered = listener.accept().and_then(|(stream, from)| {
             // The entry comes first: it may have to close another caller's connection, whose thread then ends.
-            let stranger = strangers.enter(stream.try_clone()?, from.ip());
+            let caller = unauthenticated.enter(stream.try_clone()?, from.ip());
             let thread = Thread::one_more(&threads);
             let (tls, answer) = (tls.clone(), answer.clone());
             let serve = move || match tls.accept(stream) {
                 Ok(channel) => {
-                    drop((stranger, thread));
+                    drop((caller, thread));
                     answer(channel);
                 }
                 Err(why) => tracing::debug!("a caller who is not known: {why:#}"),
@@ -207,9 +207,9 @@ mod tests {
             host(&authority, &authority, "edge1"),
         );
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut strangers = Vec::new();
+        let mut unauthenticated = Vec::new();
         for address in addresses {
-            strangers.push(silent(*address, &listener));
+            unauthenticated.push(silent(*address, &listener));
         }
         let address = listener.local_addr().expect("an address").to_string();
         let tls = ours.tls.clone();
@@ -222,13 +222,13 @@ mod tests {
         let mut channel = caller.tls.connect(&address).expect("it is known");
         let question = Message::Ready(Taken::default());
         assert_eq!(channel.ask(&question, SOON).expect("answered"), question);
-        drop(strangers);
+        drop(unauthenticated);
     }
 
     // Catches: authenticated and unauthenticated callers share places, and the last caller is refused.
     // promise: 5.37
     #[test]
-    fn who_is_known_is_answered_beside_any_number_of_silent_strangers() {
+    fn an_authenticated_caller_is_answered_beside_any_number_of_silent_ones() {
         is_answered_beside(&[Ipv4Addr::LOCALHOST; 100]);
         let many = (2..102).map(|last| Ipv4Addr::new(127, 0, 0, last));
         is_answered_beside(&many.collect::<Vec<_>>());
@@ -239,12 +239,12 @@ mod tests {
     #[test]
     fn of_too_many_the_first_of_the_crowded_address_goes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let strangers = Arc::<Strangers>::default();
+        let unauthenticated = Arc::<Unauthenticated>::default();
         let mut keep = Vec::new();
         let mut enter = |from: IpAddr| {
             let stream = silent(Ipv4Addr::LOCALHOST, &listener);
-            keep.push(strangers.enter(stream, from));
-            let table = strangers.table();
+            keep.push(unauthenticated.enter(stream, from));
+            let table = unauthenticated.table();
             let all = table.calling.iter();
             all.map(|it| (it.number, it.address)).collect::<Vec<_>>()
         };

@@ -8,10 +8,10 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long a whole message may take, and each of its pieces.
+/// Longest time of a whole message, and of each of its pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Without a byte.
+    /// Longest time without a byte.
     pub idle: Duration,
     /// From the first byte to the last.
     pub whole: Duration,
@@ -140,7 +140,7 @@ impl Channel {
     /// Waits for the next message.
     ///
     /// # Errors
-    /// None comes within `patience`, or what comes is none.
+    /// No message comes within `patience`, or the bytes are no message.
     pub fn hear(&mut self, patience: Patience) -> anyhow::Result<Message> {
         self.stream.set_patience(patience);
         let heard = Message::read(&mut self.stream);

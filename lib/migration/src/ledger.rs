@@ -20,7 +20,7 @@ const ARRIVALS_MAX: usize = 1024;
 /// An instance that leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departure {
-    /// Of the move.
+    /// The id of the move.
     pub id: String,
     /// The instance.
     pub name: String,
@@ -35,7 +35,7 @@ pub struct Departure {
 /// An instance that arrives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
-    /// Of the move.
+    /// The id of the move.
     pub id: String,
     /// The instance.
     pub name: String,

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long to try each address of the other host.
+/// Longest time of an attempt at each address of the other host.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Longest time of a handshake: the caller is not authenticated meanwhile.
 const HANDSHAKE: Patience = Patience {
@@ -125,7 +125,7 @@ impl Tls {
         Ok(Channel::new(stream, to.to_owned()))
     }
 
-    /// Finds out who has called.
+    /// Authenticates a caller.
     ///
     /// # Errors
     /// The caller is not authenticated, or takes too long.
@@ -299,7 +299,7 @@ pub(crate) mod tests {
     // Catches: the list is read and not given to the verifier of callers, or of those who are called.
     // promise: 5.37
     #[test]
-    fn whose_certificate_is_revoked_gets_no_answer_and_is_told_nothing() {
+    fn a_host_with_a_revoked_certificate_gets_no_answer() {
         let ours = authority();
         let folder = || tempfile::tempdir().expect("a folder");
         let (own, others) = (folder(), folder());
@@ -387,7 +387,7 @@ pub(crate) mod tests {
     // reader waits.
     // promise: 3.18
     #[test]
-    fn a_fifo_is_refused_and_nobody_waits_for_who_writes_to_it() {
+    fn a_fifo_is_refused_without_waiting_for_a_writer() {
         let folder = tempfile::tempdir().expect("a folder");
         let authority = authority();
         let own = files(&authority, &authority, folder.path(), "edge1");

@@ -39,9 +39,9 @@ pub struct DispatchedProgram {
 }
 
 impl DispatchedProgram {
-    /// Puts a program into the dispatcher on an interface, before those whose `priority` is a higher number. Without a dispatcher, it
-    /// is made: natively where the driver can, else generically, as far as `mode` allows. `pin` is a path on a BPF file
-    /// system: there is what has to stay when the process ends.
+    /// Puts a program into the dispatcher on an interface, before programs whose `priority` is a higher number. A
+    /// missing dispatcher is made: natively where the driver can, else generically, as far as `mode` allows. `pin` is
+    /// a path on a BPF file system: the objects there stay when the process ends.
     ///
     /// # Errors
     /// [`NetdevError::Busy`] when a program is there that is no dispatcher, [`NetdevError::Refused`] when the kernel or the dispatcher
@@ -181,9 +181,9 @@ fn enter(
         why,
     })?;
     let there = match library.occupant(interface.index) {
-        Occupant::Stranger => return Err(busy(netlink, interface)),
-        Occupant::Nobody if interface.xdp_attached => return Err(busy(netlink, interface)),
-        Occupant::Nobody => None,
+        Occupant::Other => return Err(busy(netlink, interface)),
+        Occupant::None if interface.xdp_attached => return Err(busy(netlink, interface)),
+        Occupant::None => None,
         Occupant::Dispatcher(hook, _) => Some(hook),
     };
     let attempt = |hook: XdpHook| match there {
@@ -214,7 +214,7 @@ fn new_map(pin: &Path, program: BorrowedFd<'_>) -> Result<MapHandle, NetdevError
     let made = MapHandle::create(MapType::ProgArray, name, 4, 4, 1, &options);
     let mut map = made.map_err(|error| system("making a map of programs".to_owned(), &error))?;
     enter_program(&map, program)?;
-    // Of one whose process has ended before it was on the interface.
+    // A leftover of a process that ended before its program was on the interface.
     let _left = std::fs::remove_file(pin);
     let pinned = map.pin(pin);
     pinned.map_err(|error| system(format!("pinning {}", pin.display()), &error))?;

@@ -1,9 +1,9 @@
-//! Why something about an interface failed.
+//! Errors of interfaces.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a question about an interface, or a change of it, failed.
+/// Reason for which a question about an interface, or a change of it, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetdevError {
     /// The namespace is not there.
@@ -12,7 +12,7 @@ pub enum NetdevError {
         path = .path.display()
     )]
     NoNamespace {
-        /// Where it was looked for.
+        /// The path of the namespace.
         path: PathBuf,
         /// The cause.
         source: io::Error,
@@ -22,7 +22,7 @@ pub enum NetdevError {
     NoInterface {
         /// The interface that was asked for.
         interface: String,
-        /// Where.
+        /// The namespace.
         namespace: String,
         /// The interfaces that are there.
         names: String,
@@ -34,7 +34,7 @@ pub enum NetdevError {
     Elsewhere {
         /// The interface that was asked for.
         interface: String,
-        /// Where.
+        /// The namespace.
         namespace: String,
         /// The name of the namespace that has one.
         found: String,
@@ -67,9 +67,9 @@ pub enum NetdevError {
     Refused {
         /// The interface.
         interface: String,
-        /// Why not natively.
+        /// The reason against the native mode.
         native: String,
-        /// Why not generically.
+        /// The reason against the generic mode.
         generic: String,
     },
     /// libxdp's dispatcher cannot be used.
@@ -77,7 +77,7 @@ pub enum NetdevError {
     Dispatcher {
         /// The interface.
         interface: String,
-        /// Why not, and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
     /// A system call failed.

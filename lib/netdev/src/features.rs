@@ -134,7 +134,7 @@ impl Features {
         )))
     }
 
-    /// Switches off what is on among `names`; returns what was.
+    /// Switches off the features of `names` that are on; returns them.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -146,7 +146,7 @@ impl Features {
         Ok(was_on)
     }
 
-    /// Switches on what is off among `names` and can be on; returns what was off.
+    /// Switches on the features of `names` that are off and can be on; returns them.
     ///
     /// # Errors
     /// When the kernel refuses.

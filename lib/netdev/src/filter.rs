@@ -22,7 +22,8 @@ const HANDLE: u32 = 0x6e66;
 /// The name of our filters' programs (`tc filter show`).
 const NAME: &str = "nfluid";
 
-/// Where a filter is, or is about to be: enough to find it again. To be written down before it is made.
+/// The place of a filter, or of a filter about to be made: enough to find the filter again. The place is recorded
+/// before the filter is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilterSeat {
     /// Number of the interface.
@@ -115,7 +116,7 @@ impl FilteredProgram {
         }
     }
 
-    /// Where it is.
+    /// Returns the place of the filter.
     pub fn seat(&self) -> &FilterSeat {
         &self.seat
     }

@@ -1,4 +1,5 @@
-//! Flow rules of a NIC (`struct ethtool_rx_flow_spec`, `linux/ethtool.h`): what is matched, and the queue that takes it.
+//! Flow rules of a NIC (`struct ethtool_rx_flow_spec`, `linux/ethtool.h`): the matched fields, and the queue that
+//! takes the frames.
 
 use std::net::IpAddr;
 
@@ -23,8 +24,7 @@ const TCP: u8 = libc::IPPROTO_TCP as u8;
 const UDP: u8 = libc::IPPROTO_UDP as u8;
 const SCTP: u8 = libc::IPPROTO_SCTP as u8;
 
-/// Where the parts of the structure are. A mask is as far behind the start of the masks as what it masks is
-/// behind that of the values.
+/// Offsets of the parts of the structure. A mask has the same offset within the masks as its field within the values.
 const VALUES: usize = 4;
 const MASKS: usize = 76;
 const VLAN_TCI: usize = 62;

@@ -1,4 +1,4 @@
-//! Where an XDP program is attached: in the driver, or in the kernel's stack on socket buffers.
+//! The place where an XDP program is attached: in the driver, or in the kernel's stack on socket buffers.
 
 use crate::error::NetdevError;
 use crate::netlink::{Link, Netlink, errno};
@@ -31,7 +31,7 @@ impl Mode {
     }
 }
 
-/// How an XDP program is attached.
+/// The hook of an XDP program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpHook {
     /// In the driver.
@@ -49,7 +49,7 @@ impl XdpHook {
         }
     }
 
-    /// How packets come in by it.
+    /// Returns the path by which packets come in.
     pub fn path(self) -> ReceivePath {
         match self {
             XdpHook::Native => ReceivePath::Native,
@@ -58,7 +58,7 @@ impl XdpHook {
     }
 }
 
-/// How frames come in.
+/// The path by which frames come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceivePath {
@@ -80,21 +80,21 @@ impl fmt::Display for ReceivePath {
     }
 }
 
-/// Where a program came to be.
+/// The place of an attached program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachedProgram {
     /// In the driver, or in the kernel's stack.
     pub path: ReceivePath,
-    /// Why not in the driver; empty: it is.
+    /// The reason against the driver; empty: the program is in the driver.
     pub why: String,
 }
 
-/// Where a program came to be attached.
+/// The hook of an attached program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hooked {
-    /// Where.
+    /// The hook.
     pub hook: XdpHook,
-    /// Why there and not natively: the kernel's words, or the user's wish.
+    /// The reason against the native mode: the kernel's words, or the user's wish.
     pub why: String,
 }
 
@@ -147,8 +147,8 @@ pub fn detach(netlink: &Netlink, link: &Link, program: BorrowedFd<'_>) -> io::Re
     native.or_else(|_| netlink.detach_xdp(link.index, XdpHook::Generic, program))
 }
 
-/// Tries the hooks that `mode` allows, the driver's first: what the first one that the kernel takes has given, and where that is.
-/// An error that `may_be_taken` may come of another program that is there.
+/// Tries the hooks that `mode` allows, the driver's first. Returns the result of the first hook that the kernel
+/// takes, with the hook. An error for which `may_be_taken` returns true may come of another program that is there.
 ///
 /// # Errors
 /// [`NetdevError::Busy`] when another program is there, [`NetdevError::Refused`] when the kernel takes none.

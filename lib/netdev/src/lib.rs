@@ -6,7 +6,7 @@
 //! - [`hook`]: attaching an XDP program by netlink: natively or generically.
 //! - [`PinnedProgram`], [`FilteredProgram`], [`DispatchedProgram`]: programs that stay on an interface when the process ends.
 //! - [`program_time`], [`TimeKeeping`]: what programs cost.
-//! - [`offload`], [`features`]: what a driver would leave undone on a frame.
+//! - [`offload`], [`features`]: work on a frame that a driver would leave undone.
 //! - [`Nic`], [`Flow`]: flow rules of a NIC.
 //! - [`tap`]: tap interfaces.
 //!

@@ -15,12 +15,12 @@ use std::ptr::null;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Bytes of the library's messages that are passed on.
-const SAID_BYTES: usize = 2048;
+const MESSAGES_BYTES_MAX: usize = 2048;
 /// `enum xdp_attach_mode`.
 const MODE_ANY: c_uint = 0;
 const MODE_NATIVE: c_uint = 1;
 const MODE_GENERIC: c_uint = 2;
-/// How it says that the kernel has no room beside a program.
+/// The message by which libxdp reports that the kernel has no room beside a program.
 const ALONE: &str = "libxdp: Falling back to loading single prog";
 /// Level of a warning, with both libraries.
 const WARNING: c_int = 0;
@@ -31,7 +31,7 @@ unsafe extern "C" {
 
 /// Messages of the libraries since the last reading. Only a single thread at a time uses the libraries: their
 /// messages have no owner, and they remember where their files are.
-static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static MESSAGES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 static IN_USE: Mutex<()> = Mutex::new(());
 static OPENED: OnceLock<Functions> = OnceLock::new();
 
@@ -44,9 +44,9 @@ pub struct Libxdp {
 /// The program at XDP on an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Occupant {
-    Nobody,
+    None,
     /// A program that is not libxdp's dispatcher.
-    Stranger,
+    Other,
     /// The dispatcher, with the numbers of the programs in it, in the order in which packets meet them.
     Dispatcher(XdpHook, Vec<u32>),
 }
@@ -76,9 +76,9 @@ impl Libxdp {
         let f = self.functions;
         // SAFETY: of an interface that is not there it says so.
         let found = unsafe { (f.on_interface)(interface.cast_signed()) };
-        // SAFETY: it is what a function of the library has returned.
+        // SAFETY: the pointer is the result of a function of the library.
         if unsafe { (f.error_of)(found.cast()) } != 0 || found.is_null() {
-            return Occupant::Nobody;
+            return Occupant::None;
         }
         // SAFETY: the library has just made the dispatcher, and no code has closed it; the programs belong to it, and
         // end with it.
@@ -94,7 +94,7 @@ impl Libxdp {
                 last = next;
             }
             let occupant = if (f.is_single)(found) {
-                Occupant::Stranger
+                Occupant::Other
             } else if (f.attach_mode)(found) == MODE_GENERIC {
                 Occupant::Dispatcher(XdpHook::Generic, programs)
             } else {
@@ -123,7 +123,7 @@ impl Libxdp {
         let f = self.functions;
         // SAFETY: the object is readable in this length, and copied; there are no options.
         let object = unsafe { (f.object_open)(object.as_ptr().cast(), object.len(), null()) };
-        // SAFETY: it is what a function of the library has returned.
+        // SAFETY: the pointer is the result of a function of the library.
         let error = unsafe { (f.error_of)(object.cast()) };
         if error != 0 || object.is_null() {
             return Err(words.error("reading the program", error));
@@ -170,7 +170,7 @@ impl Libxdp {
             if status == 0 {
                 status = (f.attach)(program, interface.cast_signed(), mode, 0);
             }
-            let is_single = || self.occupant(interface) == Occupant::Stranger;
+            let is_single = || self.occupant(interface) == Occupant::Other;
             let attached = if status != 0 {
                 Err(words.error("attaching", status.into()))
             } else if is_single() {
@@ -193,7 +193,8 @@ impl Libxdp {
     pub fn detach(&self, interface: u32, program: u32) -> io::Result<()> {
         let words = Words::listen(self.functions);
         let f = self.functions;
-        // SAFETY: of a number that no program has it says so; what it returns is open until the end of this.
+        // SAFETY: the call reports a number that no program has; the returned descriptor is open until the end of
+        // this block.
         unsafe {
             let program = (f.program_by_id)(program);
             let error = (f.error_of)(program.cast());
@@ -210,14 +211,14 @@ impl Libxdp {
     }
 }
 
-/// While it lives, what the libraries warn of is kept.
+/// Keeps warnings of the libraries while it lives.
 struct Words {
     functions: &'static Functions,
 }
 
 impl Words {
     fn listen(functions: &'static Functions) -> Self {
-        said().clear();
+        messages().clear();
         // SAFETY: the function is of the type that both call, and stays.
         unsafe {
             (functions.bpf_print)(Some(keep));
@@ -230,14 +231,14 @@ impl Words {
     fn error(&self, what: &str, error: c_long) -> io::Error {
         let number = i32::try_from(-error).unwrap_or(libc::EIO);
         let error = io::Error::from_raw_os_error(number);
-        let said = String::from_utf8_lossy(&said()).into_owned();
-        let lines = said.lines().map(str::trim);
-        let said: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
-        let said = said.join("; ");
-        let why = match hint(&said, number) {
+        let messages = String::from_utf8_lossy(&messages()).into_owned();
+        let lines = messages.lines().map(str::trim);
+        let messages: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        let messages = messages.join("; ");
+        let why = match hint(&messages, number) {
             Some(hint) => format!("{what}: {error}; {hint}"),
-            None if said.is_empty() => format!("{what}: {error}"),
-            None => format!("{what}: {error} ({said})"),
+            None if messages.is_empty() => format!("{what}: {error}"),
+            None => format!("{what}: {error} ({messages})"),
         };
         io::Error::new(error.kind(), why)
     }
@@ -253,14 +254,14 @@ impl Drop for Words {
     }
 }
 
-/// Why it is likely so, and what may help.
-fn hint(said: &str, number: i32) -> Option<&'static str> {
-    if said.contains("changes packet data") {
+/// Returns the likely cause, and the remedy.
+fn hint(messages: &str, number: i32) -> Option<&'static str> {
+    if messages.contains("changes packet data") {
         Some(
             "this kernel needs libxdp 1.5.5 or later, for all tools that put programs there: the dispatcher of earlier ones takes no \
              program that goes on to another one",
         )
-    } else if said.contains(ALONE) || number == libc::EOPNOTSUPP || number == libc::EPERM {
+    } else if messages.contains(ALONE) || number == libc::EOPNOTSUPP || number == libc::EPERM {
         Some(
             "the dispatcher needs a kernel that replaces functions of programs (BPF_PROG_TYPE_EXT)",
         )
@@ -269,23 +270,23 @@ fn hint(said: &str, number: i32) -> Option<&'static str> {
     }
 }
 
-fn said() -> MutexGuard<'static, Vec<u8>> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+fn messages() -> MutexGuard<'static, Vec<u8>> {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// # Safety
 /// As the libraries call it: with a format that ends with zero, and a list that is as it says.
 unsafe extern "C" fn keep(level: c_int, format: *const c_char, list: *mut c_void) -> c_int {
-    let mut line = [0u8; SAID_BYTES];
+    let mut line = [0u8; MESSAGES_BYTES_MAX];
     // SAFETY: the caller's promise; no more is written than there is room for.
     let length = unsafe { vsnprintf(line.as_mut_ptr().cast(), line.len(), format, list) };
     let length = usize::try_from(length).unwrap_or(0).min(line.len() - 1);
-    let mut said = said();
-    let room = SAID_BYTES.saturating_sub(said.len());
+    let mut messages = messages();
+    let room = MESSAGES_BYTES_MAX.saturating_sub(messages.len());
     let line_is = |start: &str| line.starts_with(start.as_bytes());
     let is_noise = line_is("libbpf: elf: skipping");
     if level == WARNING && !is_noise || line_is(ALONE) {
-        said.extend_from_slice(&line[..length.min(room)]);
+        messages.extend_from_slice(&line[..length.min(room)]);
     }
     length as c_int
 }
@@ -303,7 +304,7 @@ mod tests {
             );
             return;
         };
-        assert_eq!(library.occupant(0x7fff_fff0), Occupant::Nobody);
+        assert_eq!(library.occupant(0x7fff_fff0), Occupant::None);
         assert!(library.detach(0x7fff_fff0, u32::MAX).is_err());
     }
 
@@ -311,10 +312,10 @@ mod tests {
     #[test]
     fn what_may_help_is_said() {
         let words = "Extension program changes packet data, while original does not";
-        let said = hint(words, libc::EINVAL).expect("it is known");
-        assert!(said.contains("libxdp 1.5.5"));
+        let messages = hint(words, libc::EINVAL).expect("it is known");
+        assert!(messages.contains("libxdp 1.5.5"));
         assert!(hint(&format!("{ALONE} x"), libc::EINVAL).is_some());
-        assert!(hint("", libc::EPERM).is_some_and(|said| said.contains("kernel")));
+        assert!(hint("", libc::EPERM).is_some_and(|messages| messages.contains("kernel")));
         assert_eq!(hint("", libc::ENOMEM), None);
     }
 }

@@ -1,7 +1,8 @@
 //! Requests to the kernel by rtnetlink, with the kernel's own error texts (RFC 3549).
 //!
-//! Messages are those of `netlink-packet-route`. An answer is read attribute by attribute: what is missing, or what the
-//! library does not understand, stays at its default, so that a newer kernel's attribute makes no interface disappear.
+//! Messages are those of `netlink-packet-route`. An answer is read attribute by attribute: an attribute that is
+//! missing, or that the library does not understand, stays at its default, so that a newer kernel's attribute makes
+//! no interface disappear.
 
 mod link;
 mod monitor;

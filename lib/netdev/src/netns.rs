@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-/// Where `ip netns` keeps names.
+/// The folder in which `ip netns` keeps names.
 pub const NAMED: &str = "/run/netns";
 /// The kind of file system on which namespaces are files: NSFS_MAGIC of linux/magic.h.
 const NSFS: u64 = 0x6e73_6673;

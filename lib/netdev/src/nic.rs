@@ -134,7 +134,7 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Of an interface of the calling thread's namespace.
+    /// Opens the NIC of an interface of the calling thread's namespace.
     ///
     /// # Errors
     /// [`NetdevError::NoSteering`] when its driver steers no flows, which says what does in its place; others when

@@ -1,7 +1,7 @@
-//! Offloads: what a driver or the kernel would leave undone on a frame, and so must not.
+//! Offloads: work on a frame that a driver or the kernel would leave undone, and must not.
 //!
-//! XDP and AF_XDP see the bytes of a frame and nothing of what the kernel keeps beside them: a
-//! checksum still to be computed, a segment size, a VLAN tag. So:
+//! XDP and AF_XDP see the bytes of a frame and not the values that the kernel keeps beside them: a checksum still to
+//! be computed, a segment size, a VLAN tag. So:
 //!
 //! - on the interface itself, received frames are not merged (LRO, GRO in hardware, and GRO for the
 //!   generic hook, which comes behind it) and keep their VLAN tags;

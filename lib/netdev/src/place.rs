@@ -36,7 +36,7 @@ impl Place {
         self.on_interface(|_, _| Ok(()))
     }
 
-    /// Returns what the interface's NIC can classify.
+    /// Returns the classification features of the interface's NIC.
     ///
     /// # Errors
     /// [`NetdevError::NoSteering`] when it cannot, and those of [`NetNs::open`].
@@ -44,8 +44,8 @@ impl Place {
         self.within(|| Steering::of(&self.interface))
     }
 
-    /// Has whole packets come in on the interface: with VLAN tags, and if `rewrites`, with checksums, one by one, so that they can
-    /// be changed and sent out of it. Returns what was changed for that.
+    /// Has whole packets come in on the interface: with VLAN tags, and if `rewrites`, with checksums, one by one, so
+    /// that they can be changed and sent out of it. Returns the changes that were made for that.
     ///
     /// # Errors
     /// When the interface is not there, or the kernel refuses.
@@ -71,7 +71,8 @@ impl Place {
         asked.unwrap_or(false)
     }
 
-    /// The name of the bridge, bond or VRF that it is a part of, if it is there, and of one.
+    /// Returns the name of the bridge, bond or VRF that the interface is a part of, if the interface is there, and
+    /// has a master.
     ///
     /// # Errors
     /// When the kernel refuses.

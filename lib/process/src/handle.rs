@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a process may take to begin: the kernel checks a program, drivers reset.
+/// Longest time of a start: the kernel checks a program, drivers reset.
 const OPENING: Duration = Duration::from_secs(60);
-/// How long it may take to say who it is.
+/// Longest time until the process identifies itself.
 const HELLO: Duration = Duration::from_secs(3);
-/// How long it may take to do what it is asked to, or to end.
+/// Longest time until the process carries out an order, or ends.
 const CLOSING: Duration = Duration::from_secs(15);
-/// How long a killed process may take to be gone.
+/// Longest time until a killed process is gone.
 const DEATH: Duration = Duration::from_secs(5);
 /// Between two attempts to follow a process that runs but has hung up.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ impl<S: Service> Process<S> {
     /// so that a later daemon knows the process; `errors` takes the output of a panic.
     ///
     /// # Errors
-    /// Why it cannot do what it is for, and what kept it from running; there is no process then.
+    /// The reason for which the process cannot do its task, or could not be started; there is no process then.
     pub fn start(
         name: &str,
         job: &Job<S::Task>,
@@ -90,7 +90,7 @@ impl<S: Service> Process<S> {
     /// Takes over a process that an earlier daemon has started, if it is of this version.
     ///
     /// # Errors
-    /// Why not. The process still runs then, if it did.
+    /// The reason. The process still runs then, if it did.
     pub fn adopt(name: &str, identity: &ProcessIdentity, socket: &Path) -> anyhow::Result<Self> {
         let process = Instance::adopt(identity)?;
         let stream = connect::<S>(socket, &Request::Follow)?;
@@ -138,7 +138,7 @@ impl<S: Service> Process<S> {
         self.process.thread_use(tid)
     }
 
-    /// How it was when that last changed.
+    /// Returns the status of the process at its last change.
     pub fn status(&self) -> S::Status {
         self.heard
             .lock()
@@ -151,7 +151,7 @@ impl<S: Service> Process<S> {
     /// `Err` within: why nothing was done.
     ///
     /// # Errors
-    /// The process has ended or does not answer; what it has done is not known.
+    /// The process has ended or does not answer; the effect of the order is not known.
     pub fn order(
         &self,
         order: S::Order,
@@ -164,7 +164,7 @@ impl<S: Service> Process<S> {
         serde_json::from_str(&line).context("its answer cannot be understood")
     }
 
-    /// How it ended, if it has.
+    /// Returns how the process ended, if it has ended.
     pub fn try_wait(&mut self) -> Option<Ended> {
         let Some(child) = &mut self.child else {
             return self.process.try_wait().ok().flatten();

@@ -15,9 +15,9 @@ pub struct Job<T> {
     pub protocol: u32,
     /// Loop form of the running switch.
     pub form: Form,
-    /// Where the switch is pinned.
+    /// The folder in which the switch is pinned.
     pub pin: PathBuf,
-    /// Where to listen.
+    /// The path of the socket to listen on.
     pub socket: PathBuf,
     /// The log filter.
     pub log: String,
@@ -53,13 +53,13 @@ pub enum Request<O> {
     End(End),
 }
 
-/// How a process ends.
+/// The way in which a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// Undoing everything that it has done.
     Close,
-    /// Leaving everything as it is, for a successor.
+    /// The process leaves everything as it is, for a successor.
     Leave,
 }
 
@@ -73,12 +73,12 @@ pub enum News<S> {
         protocol: u32,
         /// [`nfluid_switch::abi::VERSION`].
         abi: u32,
-        /// Of the program.
+        /// The version of the program.
         version: String,
-        /// How it is.
+        /// The status of the service.
         status: S,
     },
-    /// How it is now.
+    /// The present status.
     Status(S),
     /// A line for the log.
     Line {

@@ -11,7 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a peer may take to say or hear something. The process's other threads do not wait.
+/// Longest time of a peer to send or receive. The process's other threads do not wait.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Longer than any request: an order names up to 64 ports, or 1024 rules of less than 400 bytes each.
 const REQUEST_MAX: usize = 512 * 1024;
@@ -20,7 +20,7 @@ const REQUEST_MAX: usize = 512 * 1024;
 ///
 /// # Errors
 /// When the socket breaks, or what went wrong at the end.
-pub fn until_told_to_end<S: Service>(
+pub fn until_end<S: Service>(
     mut service: S,
     listener: &UnixListener,
     journal: &Journal,
@@ -31,22 +31,22 @@ pub fn until_told_to_end<S: Service>(
         wait(&service, listener, journal, follower.as_ref())?;
         if let Ok((mut stream, _)) = listener.accept() {
             match read_request::<S>(&stream) {
-                Some((Request::Status, _)) => drop(tell(&mut stream, &hello(&service))),
+                Some((Request::Status, _)) => drop(send(&mut stream, &hello(&service))),
                 Some((Request::Follow, _)) => {
-                    let greeted = tell(&mut stream, &hello(&service)).is_ok();
+                    let greeted = send(&mut stream, &hello(&service)).is_ok();
                     follower = greeted.then_some(stream).or(follower);
                 }
                 Some((Request::Obey(order), fds)) => {
                     let outcome = service.obey(order, fds);
                     // A daemon that does not wait for the answer looks at the status later.
-                    let _told = tell(&mut stream, &outcome);
+                    let _sent = send(&mut stream, &outcome);
                 }
                 Some((Request::End(how), _)) => break (how, stream),
                 None => {}
             }
         }
         if let Some(stream) = &mut follower
-            && (has_hung_up(stream) || tell_news(stream, &service, journal).is_err())
+            && (has_hung_up(stream) || send_news(stream, &service, journal).is_err())
         {
             follower = None;
         }
@@ -91,34 +91,34 @@ fn hello<S: Service>(service: &S) -> News<S::Status> {
     }
 }
 
-/// A follower says nothing: what it does not say is the end of it.
+/// Returns true if a follower has closed its connection: a follower sends nothing else.
 fn has_hung_up(stream: &UnixStream) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
     let now = rustix::time::Timespec::default();
     !matches!(poll(&mut fds, Some(&now)), Ok(0))
 }
 
-fn tell_news<S: Service>(
+fn send_news<S: Service>(
     stream: &mut UnixStream,
     service: &S,
     journal: &Journal,
 ) -> std::io::Result<()> {
-    tell_lines::<S>(stream, journal)?;
+    send_lines::<S>(stream, journal)?;
     if service.has_changed() {
-        tell(stream, &News::Status(service.status()))?;
+        send(stream, &News::Status(service.status()))?;
     }
     Ok(())
 }
 
-fn tell_lines<S: Service>(stream: &mut UnixStream, journal: &Journal) -> std::io::Result<()> {
+fn send_lines<S: Service>(stream: &mut UnixStream, journal: &Journal) -> std::io::Result<()> {
     for (level, text) in journal.take() {
         let level = level.as_str().to_ascii_lowercase();
-        tell(stream, &News::<S::Status>::Line { level, text })?;
+        send(stream, &News::<S::Status>::Line { level, text })?;
     }
     Ok(())
 }
 
-fn tell(stream: &mut UnixStream, what: &impl Serialize) -> std::io::Result<()> {
+fn send(stream: &mut UnixStream, what: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -135,10 +135,10 @@ fn end<S: Service>(
     let ended = service.end(how);
     if let Some(mut stream) = follower {
         // A daemon that does not listen any more needs no lines.
-        let _told = tell_lines::<S>(&mut stream, journal);
+        let _sent = send_lines::<S>(&mut stream, journal);
     }
     let error = ended.as_ref().err().map(|error| format!("{error:#}"));
-    let _told = tell(&mut stream, &News::<S::Status>::Ended { error });
+    let _sent = send(&mut stream, &News::<S::Status>::Ended { error });
     let _gone = std::fs::remove_file(socket);
     ended
 }

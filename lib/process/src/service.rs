@@ -20,7 +20,7 @@ use std::path::Path;
 /// Longer than any job.
 const JOB_MAX: u64 = 64 * 1024;
 
-/// How such a process is started again after its end: always, as traffic waits for it.
+/// The restart policy of such a process: always, as traffic waits for it.
 pub const RESTART: Restart = Restart {
     policy: RestartPolicy::Always,
     backoff: Backoff {
@@ -35,7 +35,7 @@ pub const RESTART: Restart = Restart {
 pub trait Service: Sized {
     /// The task that the process is given at its start.
     type Task: Serialize + DeserializeOwned;
-    /// How it is.
+    /// The status of the process.
     type Status: Clone + Default + Serialize + DeserializeOwned + Send + 'static;
     /// An order to the process.
     type Order: Serialize + DeserializeOwned;
@@ -52,10 +52,10 @@ pub trait Service: Sized {
     /// Begins.
     ///
     /// # Errors
-    /// Why it cannot; nothing has changed.
+    /// The reason for which the process cannot work; nothing has changed.
     fn open(job: &Job<Self::Task>) -> Result<Self, ReportedError>;
 
-    /// How it is.
+    /// Returns the status.
     fn status(&self) -> Self::Status;
 
     /// Readable when the status has changed; absent: it changes by orders alone.
@@ -64,10 +64,10 @@ pub trait Service: Sized {
     /// Returns true if the status has changed since the last question.
     fn has_changed(&self) -> bool;
 
-    /// Does what it is asked to.
+    /// Carries out an order.
     ///
     /// # Errors
-    /// Why not, for the operator; nothing has changed.
+    /// The reason against the order, for the operator; nothing has changed.
     fn obey(&mut self, order: Self::Order, fds: Vec<OwnedFd>) -> Result<Self::Answer, String>;
 
     /// Ends.
@@ -111,10 +111,10 @@ pub fn run<S: Service>() -> anyhow::Result<()> {
         Ok((service, _)) => Opened::Up(service.status()),
         Err(error) => Opened::Refused(error.clone()),
     };
-    // Without a daemon to read it, it goes on all the same.
-    let _told = tell(&answer);
+    // The process goes on without a daemon that reads the answer.
+    let _sent = send_answer(&answer);
     let (service, listener) = opened?;
-    serve::until_told_to_end(service, &listener, &journal, &job.socket)
+    serve::until_end(service, &listener, &journal, &job.socket)
 }
 
 fn read_job<S: Service>() -> anyhow::Result<Job<S::Task>> {
@@ -129,7 +129,7 @@ fn read_job<S: Service>() -> anyhow::Result<Job<S::Task>> {
     Ok(job)
 }
 
-fn tell(answer: &impl Serialize) -> anyhow::Result<()> {
+fn send_answer(answer: &impl Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     let mut out = std::io::stdout();

@@ -11,7 +11,7 @@
  * Frames are Ethernet frames without FCS, of NFL_FRAME_MIN to NFL_FRAME_MAX bytes.
  *
  * Errors. Functions that return int return 0 or a count, or a negative errno value, whose meaning
- * nfl_strerror() tells. -EINVAL stands for a null pointer or an argument out of range, -EFAULT for
+ * nfl_strerror() returns. -EINVAL stands for a null pointer or an argument out of range, -EFAULT for
  * an error of the library itself; both may come from every such function.
  *
  * Ownership. The instance belongs to the caller until nfl_detach(); ports and names belong to the
@@ -44,7 +44,7 @@ extern "C" {
 #define NFL_RING_MAX 1024 /* frames that a port can hold in one direction */
 #define NFL_WAIT_MAX_MS 2000 /* longest nfl_wait() */
 
-/* What an instance is attached to. */
+/* The ports and the memory that an instance is attached to. */
 struct nfl_instance;
 
 /* A port of an instance, or one queue of a port that has several. */
@@ -58,7 +58,7 @@ struct nfl_frame {
 	uint32_t slot; /* where it lies in the instance's memory */
 };
 
-/* What the library has counted on a port since nfl_attach(); drops are counted by the switch. */
+/* Counters of the library on a port since nfl_attach(); drops are counted by the switch. */
 struct nfl_stats {
 	uint64_t rx_frames; /* frames received */
 	uint64_t rx_bytes; /* their bytes */
@@ -81,7 +81,7 @@ int nfl_attach(struct nfl_instance **instance);
 /* Gives the instance and its ports back. Frames that are held or queued are lost. NULL is ignored. */
 void nfl_detach(struct nfl_instance *instance);
 
-/* What the (negative) return value `error` means and what to do; never NULL, never to be freed. */
+/* Meaning of the (negative) return value `error`, and the remedy; never NULL, never to be freed. */
 const char *nfl_strerror(int error);
 
 /* Number of ports, queues counted; they are numbered from 0 in the order of the deployment. */
@@ -114,8 +114,8 @@ int nfl_port_queues(const struct nfl_port *port);
 
 /*
  * Receives at most `max` frames and describes them in frames[0..]; never blocks. Returns how many:
- * 0 if none waits. They are held until nfl_release(): a receiver that holds a whole ring of frames
- * gets no more, and the switch drops and counts what is sent to it.
+ * 0 if none waits. The frames are held until nfl_release(): a receiver that holds a whole ring of frames
+ * gets no more, and the switch drops and counts frames to it.
  */
 int nfl_receive(struct nfl_port *port, struct nfl_frame *frames, size_t max);
 
@@ -133,7 +133,7 @@ int nfl_send_copy(struct nfl_port *port, const uint8_t *data, size_t len);
 
 /*
  * Reserves the next slot, to write a frame in place: *data has NFL_FRAME_MAX bytes, of any content.
- * Returns that number. One slot per port is reserved at a time: a second call names the same slot.
+ * Returns that number. A port has a single reserved slot at a time: a second call names the same slot.
  * -ENOBUFS: no slot is free, flush first.
  */
 int nfl_tx_reserve(struct nfl_port *port, uint8_t **data);
@@ -147,7 +147,7 @@ int nfl_tx_commit(struct nfl_port *port, size_t len);
 /*
  * Queues a received frame of the same instance, with its present bytes and frame->len, on `to`;
  * nothing is copied. The frame's bytes may not be changed, and it may not be released, before the
- * next flush of `to` has consumed it. One frame may be forwarded to several ports. frame->data must
+ * next flush of `to` has consumed it. A frame may be forwarded to several ports. frame->data must
  * be as nfl_receive() set it. -EINVAL: not a frame of this instance; -EMSGSIZE: not the length of a
  * frame; -ENOBUFS: the port's ring is full, flush first. Of an instance in a trust group the frame's
  * bytes are the receiver's after that flush; a second time -EBUSY: send a copy before it.
@@ -168,15 +168,15 @@ int nfl_flush(struct nfl_port *port, unsigned int flags);
 /* Frames queued and not yet consumed. */
 int nfl_queued(const struct nfl_port *port);
 
-/* What nfl_wait() returns. */
+/* Return values of nfl_wait(). */
 #define NFL_WOKEN_NOTHING 0 /* the time is over, a signal came, or a ring without a frame */
 #define NFL_WOKEN_FRAME 1 /* some port has a frame */
 #define NFL_WOKEN_FD 2 /* other_fd is ready */
 
 /*
  * Waits until a port of the instance has a frame, `other_fd` (-1: none) can be read, or timeout_ms
- * milliseconds are over; at most NFL_WAIT_MAX_MS, which a negative timeout stands for. It spins for
- * some microseconds while that has paid lately, then sleeps. Flush first: it sends nothing.
+ * milliseconds are over; at most NFL_WAIT_MAX_MS, which a negative timeout stands for. The call spins for
+ * some microseconds while that has paid lately, then sleeps. Flush first: the call sends nothing.
  * -EBADF: other_fd is not open.
  */
 int nfl_wait(struct nfl_instance *instance, int other_fd, int timeout_ms);

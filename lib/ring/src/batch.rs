@@ -119,16 +119,16 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Where an NF puts frames that it makes itself.
+/// The receiver of frames that an NF makes itself.
 pub trait Outbox {
     /// Queues a copy of `frame` for port `port`. `false`: no room or a bad length; the frame is
     /// not sent and the NF counts that.
     #[must_use]
     fn emit(&mut self, port: u8, frame: &[u8]) -> bool;
 
-    /// The NF has decided about `decided`, the first frames of its batch, and changes neither them nor
-    /// its mind: they leave before whatever is emitted from now on. See [`frame_at`], which says so
-    /// when there is something to emit. Without, they leave behind what is emitted.
+    /// Declares that the NF has decided about `decided`, the first frames of its batch, and changes neither the
+    /// frames nor the decisions: they leave before every frame that is emitted from now on. [`frame_at`] calls this
+    /// function when there is a frame to emit. Without the call, `decided` leaves behind the emitted frames.
     fn commit(&mut self, decided: &[Frame<'_>]);
 }
 
@@ -172,7 +172,7 @@ pub struct Batch<'f, 'b> {
 }
 
 impl<'f, 'b> Batch<'f, 'b> {
-    /// A batch over `frames`, with `outbox` for what the NF makes itself.
+    /// A batch over `frames`, with `outbox` for frames that the NF makes itself.
     pub fn new(frames: &'b mut ArrayVec<Frame<'f>, BATCH_MAX>, outbox: &'b mut dyn Outbox) -> Self {
         Batch { frames, outbox }
     }

@@ -13,7 +13,7 @@
 //! Both are listened to by edge, so that a wake-up is one system call: the pipe is read now and then. A
 //! peer that fills it up silences the pipe, and other peers' senders then have the switch ring.
 //!
-//! Why pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
+//! The reasons for pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
 
 use crate::attach::AttachError;
 use crate::engine::ring_all;
@@ -48,8 +48,8 @@ pub struct Doorbell {
     sources: WakeSources,
     epoch: u32,
     spin: u32,
-    /// Turns of the next spin that is tried although it has not paid: more each time, since what is waited
-    /// for may take as long as waking its sender, on another core.
+    /// Turns of the next spin that is tried although it has not paid: more each time, since the awaited event may
+    /// take as long as waking its sender, on another core.
     probe: u32,
     spurious: u32,
     /// Longest next sleep.
@@ -75,7 +75,7 @@ pub struct DoorbellStats {
     pub spins_hit: u64,
 }
 
-/// Why a wait ended.
+/// The event that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// At least one port has a frame.
@@ -286,7 +286,7 @@ impl Doorbell {
 /// The events that a sleeper is to be woken for.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// Frames that arrive: not while a TX ring is full of what an I/O thread has to consume.
+    /// Wakes for frames that arrive: not while a TX ring is full of frames that an I/O thread has to consume.
     frames: bool,
     /// Slots in which frames were that an I/O thread has consumed.
     room: bool,

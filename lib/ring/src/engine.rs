@@ -1,5 +1,5 @@
-//! The loop body of a network function: take a batch from a port, let the NF decide, hand what it
-//! sends to the switch, release the slots.
+//! The loop body of a network function: take a batch from a port, let the NF decide, hand the sent frames to the
+//! switch, release the slots.
 //!
 //! A frame that goes on is not copied here: its TX descriptor names the RX slot in which it lies.
 //! The slot is released only after the call in which the switch has copied it to its receiver. An I/O
@@ -185,8 +185,8 @@ impl Engine {
         }
     }
 
-    /// Hands over what is queued and notes what I/O threads have consumed. True: of all frames taken so far, none lies in a
-    /// slot any more.
+    /// Hands over the queued frames and notes the frames that I/O threads have consumed. Returns true if none of all
+    /// frames taken so far lies in a slot any more.
     pub fn settle(&mut self, ports: &mut [Port]) -> bool {
         flush_all(ports);
         ring_all(ports);
@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Gives the slots of the frames taken back, or notes what they wait for.
+    /// Gives the slots of the taken frames back, or notes the reason why they are held.
     fn release(&mut self, ports: &mut [Port], input: u8) {
         let outputs = ports.iter().zip(0..).filter(|(port, _)| port.queued() > 0);
         let position = ports[usize::from(input)].taken();
@@ -249,7 +249,7 @@ impl Engine {
         }
     }
 
-    /// Lets the NF decide, and queues what it sends, in the order that [`crate::batch`] promises.
+    /// Lets the NF decide, and queues the frames that the NF sends, in the order that [`crate::batch`] promises.
     fn decide(
         &mut self,
         pool: &Pool,
@@ -280,15 +280,15 @@ impl Engine {
     }
 }
 
-/// The ports of a batch: what the NF makes is queued behind the frames that it has decided about.
+/// The ports of a batch: frames that the NF makes are queued behind the frames that the NF has decided about.
 struct BatchOutbox<'a> {
     ports: PortsOutbox<'a>,
-    /// Where the frames of the batch lie.
+    /// The received frames of the batch.
     taken: &'a [Received],
     stats: &'a mut EngineStats,
-    /// Of a shared pool, the slots of the batch.
+    /// The slots of the batch, if the pool is shared.
     seen: Option<&'a Seen>,
-    /// How many of them have been queued, or dropped.
+    /// Number of frames of the batch that have been queued, or dropped.
     committed: usize,
 }
 
@@ -297,8 +297,8 @@ impl Outbox for BatchOutbox<'_> {
         let Some(port) = self.ports.with_room(port, frame.len()) else {
             return false;
         };
-        // Of a shared pool, slots of frames that were committed come back while the NF still has those frames, and others in
-        // the group can have any slot come back.
+        // If the pool is shared, slots of committed frames come back while the NF still has those frames, and others
+        // in the group can have any slot come back.
         let in_use = |seen: &Seen| port.next_tx_slot().is_some_and(|slot| seen.has(slot));
         if self.seen.is_some_and(in_use) {
             return false;

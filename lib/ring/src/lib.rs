@@ -3,7 +3,7 @@
 //! - [`layout`]: the memory that an instance shares with the switch (one definition, in
 //!   `bpf/include/nfluid_abi.h`; the sizes are asserted on both sides).
 //! - [`flow`]: which flows go together when several instances share a port's.
-//! - [`batch`]: what a network function sees: frames in place, one decision per frame.
+//! - [`batch`]: the view of a network function: frames in place, one decision per frame.
 //! - [`attach`]: the table by which an instance finds its ports, and attaching to them.
 //! - [`assignment`]: the message that assigns a network function to a process that waits in a prepared instance.
 //! - [`port`]: receive in place, send, forward without a copy.

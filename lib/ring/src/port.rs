@@ -73,7 +73,7 @@ pub struct Port {
     tx_slot: u32,
     /// Since the ring was empty last, a frame was queued in a TX slot.
     sends_own: bool,
-    /// Where the pool is shared: slots for the next frames, which are this port's to use.
+    /// Slots for the next frames of this port, if the pool is shared.
     spare: Vec<u32>,
     /// Sleep epoch of the peer as the last call found it, if it has not been rung for since.
     peer_asleep: u32,
@@ -230,7 +230,7 @@ impl Port {
             .store(position, Ordering::Release);
     }
 
-    /// Where the pool is shared: slots that were lent are not there to be given.
+    /// Keeps lent slots back if the pool is shared: such slots are not there to be given.
     fn settle(&self, lending: &Lending, released: u32, position: u32) {
         let count = position.wrapping_sub(released).min(self.mask + 1);
         let rx = &self.words().rx;
@@ -488,6 +488,6 @@ impl Outbox for PortsOutbox<'_> {
         port.is_some_and(|port| port.send_copy(frame))
     }
 
-    /// There is no batch, or its one frame is sent as a copy behind what it leads to.
+    /// No batch is at hand, or its only frame is sent as a copy behind the frames that it leads to.
     fn commit(&mut self, _decided: &[Frame<'_>]) {}
 }

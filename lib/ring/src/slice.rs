@@ -20,7 +20,7 @@ const LIGHT: u64 = 100_001;
 
 /// After so many activations with few frames the clock is looked at.
 const ACTIVATIONS: u32 = 16;
-/// If so many took as long as this they are rare; if they took less than half of it they are not.
+/// Activations are rare if so many took as long as this, and not rare if they took less than half of it.
 const RARE_NS: u64 = 8_000_000;
 
 /// Gives a thread a slice in nanoseconds; without a thread, the calling one.
@@ -146,7 +146,7 @@ impl Slices {
     }
 }
 
-/// Is a thread light whose last [`ACTIVATIONS`] took so long? In between it stays what it was.
+/// Returns whether a thread is light whose last [`ACTIVATIONS`] took so long. `None`: the thread keeps its state.
 fn is_light(took_ns: u64) -> Option<bool> {
     match took_ns {
         RARE_NS.. => Some(true),

@@ -26,9 +26,9 @@ const MANY: usize = 256;
 pub(crate) struct Turns {
     /// Frames since there was nothing to do.
     frames: usize,
-    /// When the turn began; none before there are more than a few frames.
+    /// The time at which the turn began; `None` before there are more than a few frames.
     began_ns: Option<u64>,
-    /// When the batch at hand began.
+    /// The time at which the batch at hand began.
     batch_began_ns: u64,
     /// Frames to take at once.
     batch: usize,

@@ -29,7 +29,7 @@ static int failures;
 		}                                                                                  \
 	} while (0)
 
-/* What nfl_attach says when NFLUID_ATTACH_FD is `value`. */
+/* Returns the result of nfl_attach when NFLUID_ATTACH_FD is `value`. */
 static int attach(const char *value)
 {
 	struct nfl_instance *instance = (void *)&instance;

@@ -51,7 +51,7 @@ impl Drop for OnCpus {
     }
 }
 
-/// How often the list of threads is read again: a thread that is started while its maker is moved may be missed once.
+/// Number of readings of the list of threads: a thread that is started while its parent is moved may be missed once.
 const READINGS_MAX: u32 = 8;
 
 impl Instance {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_kernel_has_is_told() {
+    fn a_number_that_no_kernel_has_is_reported() {
         assert_eq!(set_of(&[0, 1_000_000]), Err(1_000_000));
         assert!(OnCpus::enter(&CpuSet::new()).is_err());
     }

@@ -7,14 +7,14 @@ const NAME: &str = "room for instances";
 /// Fewer than so many is worth a word.
 const MANY: u64 = 1000;
 
-/// A limit, and what an instance takes of it.
+/// A limit, and an instance's part of it.
 struct Limit {
     /// The name of the setting that sets the limit.
     name: &'static str,
     most: u64,
-    /// Of the rest of the host.
+    /// The part for the rest of the host.
     reserve: u64,
-    /// Of an idle instance of two ports.
+    /// The part of an idle instance of two ports.
     each: u64,
 }
 
@@ -90,7 +90,7 @@ mod tests {
 
     // promise: 5.19
     #[test]
-    fn the_narrowest_limit_is_told() {
+    fn the_narrowest_limit_is_reported() {
         let wide = limit("wide", 1_000_000, 1);
         let feature = told(&[wide, limit("narrow", 20_100, 2)]);
         assert_eq!(feature.status, Status::Available);

@@ -1,4 +1,5 @@
-//! The headers of an ELF file (elf(5)): whether the kernel of this machine loads it, and what it needs to start.
+//! The headers of an ELF file (elf(5)): whether the kernel of this machine loads the file, and the files that it
+//! needs to start.
 //!
 //! The file is untrusted. However long the file is, and whatever its headers say, only its header, at most 128
 //! program headers and the path of its loader are read.
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// Most program headers, and longest path of a loader in bytes, that are looked at. Real ones are far smaller.
 const HEADERS_MAX: u16 = 128;
 const INTERPRETER_BYTES_MAX: u64 = 4096;
-/// Types of program headers, and what a segment may be used for (elf(5)).
+/// Types of program headers, and permissions of a segment (elf(5)).
 const PT_LOAD: u32 = 1;
 const PT_INTERP: u32 = 3;
 const PT_GNU_STACK: u32 = 0x6474_e551;
@@ -39,7 +40,7 @@ pub enum Linkage {
 /// 130 times, for at most 4096 bytes.
 ///
 /// # Errors
-/// Why this is no program for this machine, in words.
+/// The error says, in words, why the file is no program for this machine.
 pub fn linkage(
     size: u64,
     read_exact_at: impl Fn(&mut [u8], u64) -> io::Result<()>,

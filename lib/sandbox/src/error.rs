@@ -40,7 +40,7 @@ impl OsError {
         Self::new(operation, subject, errno)
     }
 
-    /// Adds what the operator can do.
+    /// Adds the operator's remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Cow<'static, str>>) -> Self {
         self.remedy = remedy.into();

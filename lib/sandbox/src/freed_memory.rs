@@ -1,7 +1,7 @@
 //! Memory that a process has freed is the kernel's again.
 
-/// How much free memory the C library may keep at the end of each of its arenas, in bytes: its own default, which it would
-/// raise by itself.
+/// Free memory that the C library may keep at the end of each of its arenas, in bytes: its own default, which it
+/// would raise by itself.
 #[cfg(target_env = "gnu")]
 const KEPT_MAX: libc::c_int = 128 << 10;
 

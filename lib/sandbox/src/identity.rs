@@ -28,7 +28,7 @@ pub struct KernelIdRange {
     count: u32,
 }
 
-/// Why a range of user numbers is not usable.
+/// The range of user numbers is not usable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "user numbers {first}..+{count} are not usable: they must start at 65536 or above, be at least one, and end below 4294967294"
@@ -39,7 +39,7 @@ pub struct BadKernelIdRange {
 }
 
 impl KernelIdRange {
-    /// Where nfluid's range starts if nothing else is said, and how long it is.
+    /// Begin and length of nfluid's range by default.
     pub const DEFAULT: Self = Self {
         first: 3_000_000,
         count: 1_000_000,
@@ -64,7 +64,7 @@ impl KernelIdRange {
         (index < self.count).then(|| KernelId(self.first + index))
     }
 
-    /// How many there are.
+    /// Returns the number of user numbers.
     pub fn count(&self) -> u32 {
         self.count
     }

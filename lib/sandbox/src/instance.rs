@@ -16,14 +16,15 @@ use std::time::Duration;
 pub struct ProcessIdentity {
     /// The process number as the daemon sees it.
     pub pid: u32,
-    /// When it started, in clock ticks since boot (proc_pid_stat(5), field 22).
+    /// The start time, in clock ticks since boot (proc_pid_stat(5), field 22).
     pub start_time: u64,
     /// Which boot that was (/proc/sys/kernel/random/boot_id).
     pub boot_id: String,
 }
 
 impl ProcessIdentity {
-    /// Of the process that has this number now: a child that has not been waited for keeps it.
+    /// Returns the identity of the process that has this number now: a child that has not been waited for keeps its
+    /// number.
     ///
     /// # Errors
     /// [`InstanceError::Gone`] if there is none.
@@ -53,7 +54,7 @@ impl fmt::Display for ProcessIdentity {
     }
 }
 
-/// How an instance ended.
+/// The way in which an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The instance exited with this status.
@@ -99,7 +100,7 @@ impl ThreadUse {
     }
 }
 
-/// Why an instance could not be watched, signalled or adopted.
+/// Reason for which an instance could not be watched, signalled or adopted.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// The kernel refused.
@@ -232,8 +233,8 @@ impl Instance {
         }
     }
 
-    /// How it ended, or nothing if it runs. Once a child has been reported as ended, it is forgotten by the kernel; do
-    /// not ask again.
+    /// Returns how the instance ended, or `None` if it runs. The kernel forgets a child once the child has been
+    /// reported as ended; do not ask again.
     ///
     /// # Errors
     /// The kernel's refusal; ECHILD if other code of this process waited for the instance.

@@ -1,8 +1,8 @@
-//! Landlock: what the instance may do with files and sockets even if it finds some.
+//! Landlock: the access of the instance to files and sockets, even if it finds some.
 //!
-//! All file access is refused but executing its own program and, for dynamically linked programs, reading libraries;
-//! since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX sockets and
-//! signalling processes outside. An older kernel gets what it knows.
+//! All file access is refused except executing its own program and, for dynamically linked programs, reading
+//! libraries; since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX
+//! sockets and signalling processes outside. An older kernel gets the rules that it knows.
 
 use crate::elf::Linkage;
 use crate::error::Errno;

@@ -1,5 +1,5 @@
-//! A thread with descriptors of its own: the limit of open files holds for each table, so that what it has open takes no
-//! number from the rest of the process.
+//! A thread with descriptors of its own: the limit of open files holds for each table, so that the thread's open
+//! files take no number from the rest of the process.
 
 use crate::error::OsError;
 use crate::sys;

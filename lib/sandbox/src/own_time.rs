@@ -1,4 +1,4 @@
-//! How much time a process had: in which it ran, or did not want to.
+//! Time that a process had: in which it ran, or did not want to.
 
 use crate::instance::{STATE, ran_and_waited, stat_word};
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ pub struct OwnTime {
     threads: HashMap<u32, ThreadTimes>,
 }
 
-/// Of a thread, since it was started (Documentation/scheduler/sched-stats.rst).
+/// Times of a thread, since it was started (Documentation/scheduler/sched-stats.rst).
 #[derive(Clone, Copy, Debug, Default)]
 struct ThreadTimes {
     ran: Duration,
@@ -28,7 +28,7 @@ struct ThreadTimes {
 }
 
 impl OwnTime {
-    /// Of process `pid`, from now on.
+    /// Follows process `pid`, from now on.
     pub fn of(pid: u32) -> Self {
         OwnTime {
             pid,

@@ -9,7 +9,7 @@ use rustix::thread::CapabilitySet;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// How usable a feature is.
+/// Usability of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// In full.
@@ -25,7 +25,7 @@ pub enum Status {
 pub struct Feature {
     /// The name of the feature.
     pub name: &'static str,
-    /// How usable it is.
+    /// The usability of the feature.
     pub status: Status,
     /// The finding.
     pub detail: String,
@@ -33,7 +33,7 @@ pub struct Feature {
     pub remedy: String,
 }
 
-/// Without these, root is not what it is called.
+/// Capabilities without which root lacks root's rights.
 const CAPABILITIES: [(CapabilitySet, &str); 5] = [
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
@@ -41,7 +41,7 @@ const CAPABILITIES: [(CapabilitySet, &str); 5] = [
     (CapabilitySet::SETUID, "CAP_SETUID"),
     (CapabilitySet::SETGID, "CAP_SETGID"),
 ];
-/// Where BPF objects outlive the daemon.
+/// The file system in which BPF objects outlive the daemon.
 const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 /// File system magic of bpffs (linux/magic.h).
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;

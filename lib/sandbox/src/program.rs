@@ -44,7 +44,7 @@ pub struct Program {
     is_roots: bool,
 }
 
-/// Why a program cannot be run in an instance.
+/// Reason for which a program cannot be run in an instance.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// The kernel refused.
@@ -214,7 +214,7 @@ impl Program {
         &self.linkage
     }
 
-    /// Where it came from.
+    /// Returns the path of the program.
     pub fn origin(&self) -> &Path {
         &self.origin
     }
@@ -259,7 +259,7 @@ fn sealed(
     rustix::fs::fchmod(&to, Mode::from_raw_mode(0o111)).map_err(copying)?;
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     seal(&to, seals).map_err(copying)?;
-    // The kernel does not execute what is open for writing, sealed or not: open it again and let go of the writer.
+    // The kernel does not execute a file that is open for writing, sealed or not: open it again and close the writer.
     regular::reopen(to.as_fd()).map_err(copying)
 }
 
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn static_and_dynamic_programs_are_told_apart() {
+    fn static_and_dynamic_programs_are_distinguished() {
         let file = file_with(&elf(None), 0o755);
         assert_eq!(
             *Program::open(file.path()).unwrap().linkage(),

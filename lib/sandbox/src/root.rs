@@ -68,7 +68,7 @@ pub(crate) struct Link {
 pub(crate) struct RootPlan {
     /// Directories to make, parents first, relative to the root.
     pub directories: Vec<CString>,
-    /// Links to make: what they say, and where.
+    /// Links to make: their targets, and their places.
     pub links: Vec<(CString, CString)>,
     /// Detached mounts and where they go.
     pub mounts: Vec<(OwnedFd, CString)>,

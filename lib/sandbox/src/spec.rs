@@ -73,9 +73,9 @@ pub struct Launch<'a> {
 impl<'a> Launch<'a> {
     /// The highest number that a descriptor can be inherited under.
     pub const FD_NUMBER_MAX: RawFd = 511;
-    /// How many descriptors an instance can inherit.
+    /// Most descriptors that an instance can inherit.
     pub const FDS_MAX: usize = 240;
-    /// How many arguments and environment entries together, and how many bytes of them.
+    /// Most arguments and environment entries together.
     pub const STRINGS_MAX: usize = 1024;
     /// The most bytes of arguments and environment.
     pub const STRING_BYTES_MAX: usize = 64 * 1024;
@@ -98,9 +98,9 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// Limits per process (setrlimit(2)). Memory and the number of tasks are limited by the cgroup; these stop a program at
-/// what it should not even try. A daemon without CAP_SYS_RESOURCE cannot raise a limit above its own; the instance then
-/// has the daemon's. Core dumps are always off.
+/// Limits per process (setrlimit(2)). Memory and the number of tasks are limited by the cgroup; these limits stop a
+/// program at attempts that it has no reason for. A daemon without CAP_SYS_RESOURCE cannot raise a limit above its
+/// own; the instance then has the daemon's. Core dumps are always off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Descriptors.

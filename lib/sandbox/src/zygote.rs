@@ -31,7 +31,7 @@ pub struct Zygote {
     pidfd: OwnedFd,
 }
 
-/// Why there is no zygote, or no answer from it.
+/// Reason for which there is no zygote, or no answer from it.
 #[derive(Debug, thiserror::Error)]
 pub enum ZygoteError {
     /// The kernel refused.

@@ -42,7 +42,7 @@ pub const PORT_PASS: u32 = 1 << 4;
 /// Copies of the port's frames go to the daemon.
 pub const PORT_CAPTURE: u32 = 1 << 5;
 
-/// Of `PortState::signal`: every frame is refused.
+/// Bit of `PortState::signal`: every frame is refused.
 pub const SIGNAL_REFUSE: u64 = 1 << 63;
 /// A unit of the time in `PortState::signal` has 2^20 ns.
 pub const SIGNAL_UNIT_SHIFT: u32 = 20;
@@ -59,7 +59,7 @@ pub const SPREADS_MAX: u32 = 1024;
 /// Number of counters in `PortState::drops`.
 pub const DROPS: usize = 16;
 
-/// Why a frame was dropped. Each dropped frame is counted under exactly one reason.
+/// Reason for a drop. Each dropped frame is counted under exactly one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum DropReason {
@@ -95,8 +95,8 @@ pub enum DropReason {
     /// Refused at the entry of a chain, because a ring further on is full; counted on the receiver's
     /// port.
     Refused = 14,
-    /// Of a client that has no instance yet: there was no room to wait, or the template's limits refused it. Counted on the
-    /// sender's port, the latter by the daemon.
+    /// The frame is of a client that has no instance yet: there was no room to wait, or the template's limits refused
+    /// the client. Counted on the sender's port, the latter by the daemon.
     Client = 15,
 }
 
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_keep_vlan_and_mac_apart() {
+    fn addresses_do_not_mix_vlan_and_mac() {
         let mac = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
         assert_eq!(split_address(fdb_address(0xabc, mac)), (0xabc, mac));
         assert_eq!(fdb_address(0, mac), mac_word(mac));

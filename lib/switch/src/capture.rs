@@ -15,10 +15,10 @@ pub struct Captured<'a> {
     pub from: u32,
     /// The port that received it.
     pub to: u32,
-    /// When, on the monotonic clock, in nanoseconds.
+    /// The time of the capture, on the monotonic clock, in nanoseconds.
     pub time_ns: u64,
-    /// The frame, without FCS, as it lay in its receiver's slot right after it was copied there. A receiver that writes there in
-    /// this very moment is shown what it wrote.
+    /// The frame, without FCS, with the content of its receiver's slot right after the frame was copied there. If the
+    /// receiver writes there in this very moment, the record has the receiver's bytes.
     pub frame: &'a [u8],
 }
 

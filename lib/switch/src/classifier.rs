@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const RULES_MAX: usize = 16384;
 /// Rules that are tried one by one faster than a flow is looked up.
 const UNCACHED_MAX: usize = 8;
-/// Flows of one uplink that are remembered, bytes of the key and of what was decided: NFL_FLOWS_MAX, `struct nfl_flow`,
-/// `struct nfl_decision`.
+/// Remembered flows of an uplink, bytes of the key and of the decision: NFL_FLOWS_MAX, `struct nfl_flow`, `struct
+/// nfl_decision`.
 const FLOWS_MAX: u32 = 65536;
 const FLOW_BYTES: u32 = 48;
 const DECISION_BYTES: u32 = 8;
@@ -79,8 +79,8 @@ pub struct Rule {
     pub clients: Option<ClientRule>,
 }
 
-/// Of all tables that this process makes: no two have the same. A daemon that comes after it
-/// starts elsewhere.
+/// The generations of all tables that this process makes: no two tables have the same. A later daemon starts
+/// elsewhere.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 fn next_generation() -> u32 {
@@ -231,7 +231,8 @@ impl Switch {
         Ok(number.map(u32::from_ne_bytes))
     }
 
-    /// How many flows are remembered for the uplink whose port is `port`. `None`: its rules are so few that none are.
+    /// Returns the number of flows that are remembered for the uplink whose port is `port`. `None`: the uplink has so
+    /// few rules that no flows are remembered.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -40,7 +40,7 @@ pub enum ClientBy {
     Mac,
 }
 
-/// Where a rule's frames go: each to a port of its client's.
+/// The ports of a rule's frames: each frame goes to a port of its client's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientRule {
     /// Number of the template, below [`TEMPLATES_MAX`].

@@ -1,9 +1,9 @@
-//! Why something about the switch failed.
+//! Errors of the switch.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why something about the switch failed.
+/// Error of the switch.
 #[derive(Debug, thiserror::Error)]
 pub enum SwitchError {
     /// The kernel refused the program in both loop forms.

@@ -20,8 +20,8 @@ pub struct FdbEntry {
     pub port: u32,
     /// Pinned by the deployment: never learned elsewhere, never ages.
     pub pinned: bool,
-    /// Has not been seen for its port's ageing time, or was learned before the port was connected as it is now: frames no
-    /// longer go by it, and the next sweep removes it.
+    /// True if the address has not been seen for its port's ageing time, or was learned before the port was connected
+    /// as it is now: frames no longer go by the entry, and the next sweep removes it.
     pub aged: bool,
 }
 

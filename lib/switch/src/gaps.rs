@@ -98,7 +98,8 @@ impl Switch {
         self.fill(&stuck)
     }
 
-    /// Waits until no call can publish any more what is missing in these rings now, and fills what is still missing.
+    /// Waits until no call can publish any more the positions that are missing in these rings now, and fills the
+    /// positions that are still missing.
     fn fill(&self, rings: &[(u32, RingMemory)]) -> Result<BTreeMap<u32, u64>, SwitchError> {
         if rings.is_empty() {
             return Ok(BTreeMap::new());

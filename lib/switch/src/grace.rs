@@ -55,7 +55,7 @@ impl Call {
     /// Waits until its thread is about to make it; called once, before it is asked for its result. Looking whether it has had
     /// its effect before would cost more than the call, while the thread waits for a core.
     pub(crate) fn await_begin(&self) {
-        // If the thread has died, its result says so.
+        // The result reports a thread that has died.
         let _ = self.0.recv();
     }
 
@@ -88,7 +88,7 @@ impl Waiters {
     /// Has a thread make a call.
     ///
     /// # Errors
-    /// When none has nothing to do and the kernel has none left.
+    /// When no thread is idle and the kernel has none left.
     pub(crate) fn make(&self, call: impl FnOnce() -> Outcome + Send + 'static) -> io::Result<Call> {
         let (report, progress) = channel();
         let mut order: Order = (Box::new(call), report);

@@ -79,7 +79,7 @@ pub struct Handover {
 }
 
 impl Handover {
-    /// With sockets that are nothing yet.
+    /// Makes a handover whose sockets have no identity yet.
     pub(crate) fn of(maps: Maps) -> Result<Self, SwitchError> {
         let sockets = maps.rings.iter().map(|_| dead_socket());
         Ok(Handover {

@@ -26,7 +26,7 @@ const TX_STEP: u32 = 32;
 /// Ageing time of learned addresses in seconds (IEEE 802.1D).
 pub const AGEING_DEFAULT_S: u32 = 300;
 
-/// When a receiver that sleeps is woken.
+/// Condition on which a sleeping receiver is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
     /// As soon as so many frames wait; 0 and 1: for each. At most half of the ring.
@@ -86,7 +86,7 @@ pub struct PortSpec {
     pub learn: bool,
     /// The switch itself wakes the receiver, even on a link.
     pub kernel_doorbell: bool,
-    /// When the receiver is woken if it sleeps.
+    /// Condition on which the receiver is woken if it sleeps.
     pub wake: Wake,
 }
 

@@ -7,7 +7,7 @@
 //! - `service`: settings of ports in service, taking them out of service.
 //! - `grace`: threads that wait for the kernel.
 //! - `quiet`: waiting until no call is under way that has seen the switch as it was.
-//! - `gaps`: what is reserved in a ring and will never be published.
+//! - `gaps`: positions of a ring that are reserved and will never be published.
 //! - [`numbers`]: free numbers of ports, pools and others.
 //! - `way`: where a port's frames go.
 //! - [`group`]: pools that several instances share, and who owns which slot.

@@ -6,7 +6,7 @@ use libbpf_rs::{Object, ObjectBuilder, OpenMapMut, OpenObject, ProgramMut};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// How the names of the maps begin that outlive the process.
+/// Prefix of the names of maps that outlive the process.
 pub(crate) const PINNED: &str = "nfl_";
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/switch.bpf.o"));
 
@@ -25,7 +25,7 @@ pub(crate) fn load_form(form: Form, pin: Option<&Path>) -> Result<Object, libbpf
     load_quietly(open)
 }
 
-/// Loads an object while libbpf keeps its own words to itself: the error that it returns says what is said.
+/// Loads an object while libbpf's messages are kept back: the returned error has them.
 fn load_quietly(open: OpenObject) -> Result<Object, libbpf_rs::Error> {
     let print = libbpf_rs::set_print(None);
     let loaded = open.load();

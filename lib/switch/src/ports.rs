@@ -8,7 +8,7 @@ use nfluid_ring::memory::ReceiverWords;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Where the frames that a port sends go.
+/// The destination of the frames that a port sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// Nowhere: they are dropped as `no_route`.
@@ -17,7 +17,7 @@ pub enum Destination {
     Link(u32),
     /// Into this switch.
     Switch(u32),
-    /// Where the port's rules say (uplinks).
+    /// The destination by the port's rules (uplinks).
     Classifier,
 }
 
@@ -36,7 +36,7 @@ pub struct PortCounters {
     pub rx_frames: u64,
     /// Bytes delivered.
     pub rx_bytes: u64,
-    /// Of an uplink: received frames that were left to the host's own stack; not in `tx_frames`.
+    /// For an uplink: received frames that were left to the host's own stack; not in `tx_frames`.
     pub passed: u64,
     /// Frames that came with a congestion signal: marked on their way into the ring, or before.
     pub marked: u64,
@@ -79,8 +79,8 @@ impl PortCounters {
     }
 }
 
-/// A ring whose filling is looked at often. The owner of the port says how far it has read: what it
-/// says is read once, and believed only as far as the ring goes.
+/// A ring whose filling is looked at often. The owner of the port writes how far it has read: the word is read once,
+/// and believed only as far as the ring goes.
 #[derive(Debug)]
 pub struct WatchedRing {
     port: u32,
@@ -291,7 +291,7 @@ impl Switch {
     pub fn look_at(&self, ring: &WatchedRing) -> RingLook {
         let state = self.state(ring.port);
         let slots = state.mask.load(Relaxed).wrapping_add(1);
-        // The head first: what is reserved in between makes the ring look fuller, never negative.
+        // The head is read first: slots reserved in between make the ring look fuller, never negative.
         let read_to = ring.words.rx_head();
         let reserved = state.rx_reserved.load(Acquire) as u32;
         RingLook {

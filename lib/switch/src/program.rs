@@ -19,7 +19,7 @@ use std::sync::{Mutex, OnceLock, RwLock};
 /// Name under which the program for I/O threads is pinned.
 pub(crate) const SERVE_PIN: &str = "serve";
 
-/// How the program loops; both forms are the same code and behave alike.
+/// The form of the program's loops; both forms are the same code and behave alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
@@ -49,14 +49,14 @@ impl fmt::Display for Form {
     }
 }
 
-/// How to load the switch.
+/// Options for loading the switch.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory of the cgroup (v2) under which port sockets are made. The calling process must be
     /// in it, or in one below it, when it makes ports.
     pub cgroup: PathBuf,
-    /// Directory on a BPF file system where maps and the attachment are kept, so that they outlive
-    /// this process; what is there already is taken over. `None`: everything ends with the process.
+    /// Directory on a BPF file system where maps and the attachment are kept, so that they outlive this process;
+    /// existing pins there are taken over. `None`: everything ends with the process.
     pub pin: Option<PathBuf>,
     /// Use this form instead of the first that the kernel takes.
     pub form: Option<Form>,
@@ -88,7 +88,7 @@ pub struct Switch {
     /// Ports whose calls I/O threads may make; `None`: not declared yet.
     pub(crate) served: Mutex<Option<BTreeSet<u32>>>,
     pub(crate) left: Mutex<Left>,
-    /// Held by who puts frames into rings, against who takes what is not published for lost.
+    /// Held by a thread that puts frames into rings, against the thread that makes holes of unpublished positions.
     pub(crate) depositing: RwLock<()>,
     /// Numbers may be in service that ought to be free: removing them has failed.
     pub(crate) unclean: AtomicBool,

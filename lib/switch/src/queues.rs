@@ -1,4 +1,4 @@
-//! Which receive queue of an uplink's interface is whose: what the XDP program looks at before the rules.
+//! The owners of the receive queues of an uplink's interface: the XDP program looks at them before the rules.
 
 use crate::SwitchError;
 use crate::abi::PORTS_MAX;
@@ -20,7 +20,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Of the uplink whose port is `uplink`.
+    /// Opens the table of the uplink whose port is `uplink`.
     ///
     /// # Errors
     /// When there is no such table.
@@ -72,8 +72,9 @@ impl Queues {
 }
 
 impl Switch {
-    /// Sends what the interface of the uplink `uplink` receives on each of these queues to the port beside it, as far
-    /// as the uplink is connected to [`crate::Destination::Classifier`]; an empty list: all is classified.
+    /// Sends frames that the interface of the uplink `uplink` receives on each of these queues to the port beside the
+    /// queue, as far as the uplink is connected to [`crate::Destination::Classifier`]; with an empty list, all frames
+    /// are classified.
     ///
     /// # Errors
     /// A queue or port that cannot be, or the kernel refuses.

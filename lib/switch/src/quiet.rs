@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-/// How long a call is waited for before that is worth a word: its thread has not got a CPU for so long.
+/// The time for which a call is waited for before the wait is logged: the call's thread has not got a CPU for so
+/// long.
 const LONG: Duration = Duration::from_secs(1);
 
 /// Ports that have left a switch, whose frames may still be on their way to them.

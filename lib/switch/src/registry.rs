@@ -164,8 +164,7 @@ impl Switch {
         self.disconnect_all(&ports)
     }
 
-    /// As [`Switch::remove_all`], for pools and ports of which nothing but the numbers is known: what
-    /// a process that has died had made.
+    /// Removes pools and ports as [`Switch::remove_all`], by their numbers alone: those of a process that has died.
     ///
     /// # Errors
     /// As for [`Switch::remove_all`].

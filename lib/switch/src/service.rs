@@ -19,7 +19,7 @@ impl Switch {
         }
     }
 
-    /// When the port's receiver is woken if it sleeps; from its next frame on.
+    /// Sets the condition on which the port's receiver is woken if it sleeps; from its next frame on.
     ///
     /// # Errors
     /// When it would wait for more frames than half of its ring has, or too long.
@@ -53,7 +53,7 @@ impl Switch {
         flags.fetch_and(!off, Release);
     }
 
-    /// How long addresses learned on the port are kept, and how many.
+    /// Sets the time for which addresses learned on the port are kept, and their number.
     pub fn set_fdb_limits(&self, port: u32, ageing_s: u32, addresses: u32) {
         self.state(port).ageing.store(ageing_s, Relaxed);
         self.state(port).fdb_limit.store(addresses, Relaxed);
@@ -72,7 +72,7 @@ impl Switch {
         if memory.group.is_some() {
             self.await_quiet()?;
         } else if memory.ports.iter().any(is_called) {
-            // By an I/O thread, which will still say how far it has come.
+            // An I/O thread may still make a call, which will report how far it has come.
             self.await_calls()?;
         }
         // A sender that has found the port up may have reserved slots: the sender must not publish them behind the

@@ -16,7 +16,7 @@ pub const SIGNAL_FOR_MAX: Duration = Duration::from_secs(1);
 /// Treatment of frames to a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortSignal {
-    /// How likely a frame carries a congestion signal: 0 never, `u32::MAX` always, and in between p means
+    /// The probability that a frame carries a congestion signal: 0 never, `u32::MAX` always, and in between p means
     /// (p + 1) / 2^32. A packet whose sender can read ECN is marked (RFC 3168), others are dropped as
     /// [`crate::DropReason::Congestion`].
     pub probability: u32,

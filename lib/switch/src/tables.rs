@@ -31,7 +31,7 @@ pub(crate) fn insert(
         .map_err(SwitchError::bpf(what))
 }
 
-/// A table of maps, what it is to have, and what that is for.
+/// A table of maps, its new content, and the purpose of the change.
 type Entry<'a> = (&'a MapHandle, &'a [(u32, BorrowedFd<'a>)], &'a str);
 
 /// Has a thread make [`insert`].
@@ -74,7 +74,7 @@ pub(crate) fn insert_soon(waiters: &Waiters, tables: &[Entry<'_>]) -> Result<(),
     Ok(())
 }
 
-/// Waits until a table has what a call enters last. Returns true if the call itself is over by then.
+/// Waits until a table has the map that a call enters last. Returns true if the call itself is over by then.
 pub(crate) fn await_entered(
     call: &Call,
     outer: &MapHandle,

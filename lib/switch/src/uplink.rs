@@ -41,7 +41,8 @@ impl PortAccount {
 }
 
 impl Switch {
-    /// Loads the XDP program that sends what an interface receives from the port `port`, on the maps of this switch.
+    /// Loads the XDP program that sends received frames of an interface from the port `port`, on the maps of this
+    /// switch.
     ///
     /// # Errors
     /// When the kernel refuses the program.
@@ -100,8 +101,8 @@ impl InstanceMemory {
         Ok(made)
     }
 
-    /// The memory of one port that is in service, pinned in `pins` by a process that has ended, with the
-    /// frames that wait in its ring. `None`: the port is down, or what is pinned has another shape.
+    /// Returns the memory of a port that is in service, pinned in `pins` by a process that has ended, with the frames
+    /// that wait in its ring. `None`: the port is down, or the pinned maps have another shape.
     ///
     /// # Errors
     /// When the kernel refuses.

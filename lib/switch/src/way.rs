@@ -1,4 +1,4 @@
-//! Where a port's frames go, and how often that has changed: the mirror of `bpf/switch/way.h`.
+//! The destination of a port's frames, with the number of its changes: the mirror of `bpf/switch/way.h`.
 
 use crate::ports::Destination;
 use crate::program::Switch;
@@ -27,8 +27,8 @@ impl Way {
         }
     }
 
-    /// Leads elsewhere from now on: what was learned about the port holds no longer. The generation comes round after 2^24
-    /// changes; what was learned so long ago has aged.
+    /// Leads elsewhere from now on: addresses that were learned about the port are valid no longer. The generation
+    /// wraps after 2^24 changes; addresses that were learned so long ago have aged.
     fn next(self, to: Destination) -> Self {
         let (kind, to) = match to {
             Destination::None => (NONE, 0),
@@ -40,7 +40,7 @@ impl Way {
         Way(generation << GENERATION_SHIFT | kind << KIND_SHIFT | u64::from(to))
     }
 
-    /// The owner of an address that is learned on `port` as it is connected now.
+    /// Returns the owner of an address that is learned on `port` as the port is connected now.
     pub(crate) fn owner(self, port: u32) -> u64 {
         self.0 >> GENERATION_SHIFT << OWNER_GENERATION_SHIFT | u64::from(port)
     }

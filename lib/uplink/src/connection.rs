@@ -30,9 +30,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes hold of `link`. `before` is the record of an earlier hold on the same interface, by
-    /// this daemon or the one before it: what it changed is still to be put back in the end, and
-    /// its program may be replaced.
+    /// Takes hold of `link`. `before` is the record of an earlier hold on the same interface, by this daemon or its
+    /// predecessor: its changes are still to be undone in the end, and its program may be replaced.
     ///
     /// # Errors
     /// When the interface refuses; what had been changed by then is put back.
@@ -171,7 +170,7 @@ impl Connection {
         dir.map_or(Ok(()), |dir| self.record.keep(dir))
     }
 
-    /// How it works.
+    /// Returns the present path of frames.
     pub fn path(&self) -> UplinkPath {
         UplinkPath {
             receive: self.hook.path(),

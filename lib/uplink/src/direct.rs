@@ -28,7 +28,7 @@ pub struct DirectOutlet {
     /// TX slots, counted from the port's first one, that are not on their way; the last one was
     /// used last and is still in the cache.
     free: Vec<u32>,
-    /// By TX slot: on its way.
+    /// True for TX slots whose frame is on its way.
     busy: Vec<bool>,
 }
 
@@ -38,7 +38,7 @@ impl DirectOutlet {
     /// are discarded. Needs `CAP_NET_RAW`. If another socket has the queue, the function waits for it, up to 10 s.
     ///
     /// # Errors
-    /// [`NetdevError::NoInterface`], or what the kernel refused.
+    /// [`NetdevError::NoInterface`], or the kernel's refusal.
     pub fn open(interface: &str, mut port: Port) -> Result<Self, UplinkError> {
         let link = Netlink::open()?.link(interface)?;
         let link = link.ok_or_else(|| NetdevError::NoInterface {
@@ -74,9 +74,9 @@ impl DirectOutlet {
         self.free.len()
     }
 
-    /// Writes a frame by `fill`, which returns its length, into a free slot and queues it. A slot
-    /// keeps what was written into it before. `false`: no slot is free, or the interface takes no
-    /// frame of this length; it would never confirm one.
+    /// Writes a frame by `fill`, which returns its length, into a free slot and queues the frame. A slot keeps its
+    /// former content. Returns false if no slot is free, or the interface takes no frame of this length: it would
+    /// never confirm such a frame.
     pub fn send(&mut self, fill: impl FnOnce(&mut [u8]) -> usize) -> bool {
         let Some(&slot) = self.free.last() else {
             return false;
@@ -93,7 +93,7 @@ impl DirectOutlet {
         is_frame
     }
 
-    /// Sends what is queued, in the calling thread's own context; returns the number of system calls.
+    /// Sends the queued frames, in the calling thread's own context; returns the number of system calls.
     ///
     /// # Errors
     /// The interface takes no frames at the moment; they stay queued, for the next call.

@@ -1,11 +1,11 @@
-//! Why an uplink could not be made.
+//! Errors of uplinks.
 
 use nfluid_netdev::NetdevError;
 use nfluid_switch::SwitchError;
 use std::io;
 use std::path::PathBuf;
 
-/// Why an uplink could not be made, or its leftovers not be removed.
+/// Reason for which an uplink could not be made, or its leftovers not be removed.
 #[derive(Debug, thiserror::Error)]
 pub enum UplinkError {
     /// Not root.
@@ -18,7 +18,7 @@ pub enum UplinkError {
     NoTap {
         /// The interface.
         interface: String,
-        /// Where.
+        /// The namespace of the interface.
         namespace: String,
         /// The kind of the interface.
         kind: String,

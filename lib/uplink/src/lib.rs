@@ -64,9 +64,9 @@ pub fn close_dead(switch: &Switch, spec: &UplinkSpec) -> Result<(), UplinkError>
     Ok(switch.remove_ids(&[spec.pool], &[spec.port])?)
 }
 
-/// Undoes what a daemon that crashed has left on interfaces, by the records in `dir`, except for
-/// uplinks that `keep` names: those will be opened again, and taken over. Returns the names of the
-/// uplinks that were cleaned; what fails is logged and tried again next time.
+/// Undoes the changes that a crashed daemon has left on interfaces, by the records in `dir`, except for uplinks that
+/// `keep` names: those will be opened again, and taken over. Returns the names of the uplinks that were cleaned;
+/// failures are logged and tried again next time.
 pub fn clean_leftovers(dir: &Path, keep: impl Fn(&str) -> bool) -> Vec<String> {
     let mut cleaned = Vec::new();
     for record in state::all(dir) {

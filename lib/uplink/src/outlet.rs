@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames between two looks at what has been completed.
+/// Frames between two looks at the completions.
 const BATCH: usize = 64;
 /// A completion that has not come after this time never will.
 const COMPLETION_MAX: Duration = Duration::from_secs(2);
-/// How long an uplink that is left waits for the last confirmations.
+/// Longest time for which an uplink that is left waits for the last confirmations.
 const SETTLING: Duration = Duration::from_millis(100);
 /// Between two looks for them.
 const CONFIRMATION: Duration = Duration::from_millis(1);
@@ -59,9 +59,9 @@ pub struct Outlet {
     slots: Slots,
     mtu: u32,
     why: String,
-    /// By ring index: on its way.
+    /// True for ring indices whose frame is on its way.
     busy: Vec<bool>,
-    /// How many are.
+    /// Number of frames on their way.
     in_flight: u32,
     /// Positions before this one have been released.
     released: u32,
@@ -104,7 +104,7 @@ impl Outlet {
         }
     }
 
-    /// Why not a faster one.
+    /// Returns the reason for which no faster outlet is used.
     pub fn why(&self) -> &str {
         &self.why
     }
@@ -124,8 +124,8 @@ impl Outlet {
         self.in_flight > 0 && self.last_progress.elapsed() > COMPLETION_MAX
     }
 
-    /// Sends what waits in `port`, and releases what has been sent. Returns the number of frames
-    /// taken or confirmed: 0 means that there is nothing to do now.
+    /// Sends frames that wait in `port`, and releases frames that have been sent. Returns the number of frames taken
+    /// or confirmed: 0 means that there is nothing to do now.
     pub fn pump(&mut self, port: &mut Port, shared: &Shared) -> usize {
         let moved = match self.socket {
             Socket::Xsk(_) => self.pump_xsk(port, shared),
@@ -189,7 +189,7 @@ impl Outlet {
         confirmed as usize
     }
 
-    /// Waits, but not for long, until what is on its way has been confirmed.
+    /// Waits, for a short time, until the frames on their way have been confirmed.
     pub fn settle(&mut self, shared: &Shared) {
         let start = Instant::now();
         while self.is_waiting() && start.elapsed() < SETTLING {
@@ -302,8 +302,8 @@ fn is_tagged(frame: &[u8]) -> bool {
     matches!(frame.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
 
-/// Empties `port` while there is no way out: its senders must not see a full ring for ever, and
-/// what is lost is counted.
+/// Empties `port` while there is no outlet: its senders must not see a full ring for ever, and lost frames are
+/// counted.
 pub fn discard(port: &mut Port, shared: &Shared) -> usize {
     let mut lost = 0;
     while port.take_slot().is_some() {

@@ -89,7 +89,7 @@ impl Receiver {
     }
 }
 
-/// Detaches program `id` from `link`, if it is there and one of ours. Returns whether it was.
+/// Detaches program `id` from `link`, if the program is there and one of ours. Returns true if it was.
 ///
 /// # Errors
 /// When the kernel refuses.

@@ -101,16 +101,16 @@ impl Shared {
         let mut now = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         if *now != path {
             *now = path;
-            self.tell();
+            self.notify();
         }
     }
 
-    /// Notes what the NIC classifies now.
+    /// Notes the rules that the NIC classifies now.
     pub fn set_steering(&self, steering: Option<Steered>) {
         let mut now = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         if *now != steering {
             *now = steering;
-            self.tell();
+            self.notify();
         }
     }
 
@@ -135,10 +135,10 @@ impl Shared {
     /// Notes that the interface is back.
     pub fn has_returned(&self) {
         self.returned.fetch_add(1, Relaxed);
-        self.tell();
+        self.notify();
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         // The write can only fail when the descriptor is readable already.
         let _readable = rustix::io::write(&self.changed, &1u64.to_ne_bytes());
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 
-/// By which kind of socket frames go out.
+/// The kind of socket by which frames go out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transmit {
@@ -83,7 +83,7 @@ impl UplinkSpec {
         }
     }
 
-    /// Where its interface is.
+    /// Returns the place of the interface.
     pub fn place(&self) -> Place {
         Place {
             interface: self.interface.clone(),
@@ -92,7 +92,7 @@ impl UplinkSpec {
     }
 }
 
-/// How frames go out.
+/// The path by which frames go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransmitPath {
@@ -117,16 +117,16 @@ impl fmt::Display for TransmitPath {
     }
 }
 
-/// How an uplink works at the moment.
+/// The present paths of an uplink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkPath {
-    /// How frames come in.
+    /// The path by which frames come in.
     pub receive: ReceivePath,
-    /// Why not natively; empty if so.
+    /// The reason for which frames do not come in natively; empty if they do.
     pub receive_why: String,
-    /// How frames go out.
+    /// The path by which frames go out.
     pub transmit: TransmitPath,
-    /// Why not the faster ways; empty for the fastest.
+    /// The reason against the faster paths; empty for the fastest.
     pub transmit_why: String,
     /// Index of the interface.
     pub index: u32,
@@ -139,7 +139,7 @@ pub struct UplinkPath {
 /// State and counters of an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkStatus {
-    /// How it works; `None`: the interface is gone.
+    /// The present paths; `None`: the interface is gone.
     pub path: Option<UplinkPath>,
     /// Frames that the interface has taken.
     pub sent_frames: u64,

@@ -1,5 +1,5 @@
-//! The record of what an uplink has changed on the host: written before the change takes effect,
-//! removed when it is undone, read by the daemon that comes after a crash.
+//! The record of an uplink's changes on the host: written before a change takes effect, removed when the change is
+//! undone, read by the daemon that comes after a crash.
 
 use crate::error::UplinkError;
 use crate::receive::detach_leftover;
@@ -40,7 +40,7 @@ pub struct Record {
     pub steering: Option<Taken>,
 }
 
-/// Where the record of `name` is.
+/// Returns the path of the record of `name`.
 fn path_of(dir: &Path, name: &str) -> PathBuf {
     // Names come from the deployment: a slash would lead elsewhere.
     dir.join(name.replace(['/', '\0'], "_"))
@@ -106,7 +106,7 @@ impl Record {
         }
     }
 
-    /// Undoes what the record says, as far as the interface is still there.
+    /// Undoes the changes of the record, as far as the interface is still there.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -151,7 +151,7 @@ impl Record {
     }
 }
 
-/// Undoes at an interface of the calling thread's namespace what has it steer.
+/// Undoes the changes by which an interface of the calling thread's namespace steers.
 ///
 /// # Errors
 /// When the driver refuses.

@@ -1,6 +1,6 @@
-//! The thread of a tap uplink: what a kernel stack sends to the tap is put into TX slots of the
-//! uplink's port and switched in this thread's context; what arrives in the port is written to the
-//! tap. The port is an ordinary one, so it can be on a link or a switch, but not have rules.
+//! The thread of a tap uplink: frames that a kernel stack sends to the tap are put into TX slots of the uplink's port
+//! and switched in this thread's context; frames that arrive in the port are written to the tap. The port is an
+//! ordinary port, so it can be on a link or a switch, but not have rules.
 
 use crate::error::UplinkError;
 use crate::shared::Shared;
@@ -69,11 +69,11 @@ impl TapWorker {
             events,
             gone: false,
         };
-        worker.tell_path()?;
+        worker.report_path()?;
         Ok(worker)
     }
 
-    fn tell_path(&self) -> Result<(), UplinkError> {
+    fn report_path(&self) -> Result<(), UplinkError> {
         let link = Netlink::open()?.link(&self.spec.interface)?;
         let link = link.unwrap_or_default();
         self.shared.set_path(Some(UplinkPath {
@@ -130,7 +130,7 @@ impl TapWorker {
             self.shared.count(DropReason::BadLength, too_long as u64);
             self.shared.entered(too_long as u64);
         }
-        // Drops are counted by the switch; a port that is down loses what it sends.
+        // The switch counts drops; a port that is down loses the frames that it sends.
         if frames > 0 && port.flush(WhenFull::Drop).is_err() {
             self.shared.entered(frames as u64);
             self.shared.count(DropReason::PortDown, frames as u64);
@@ -188,7 +188,7 @@ impl TapWorker {
                 self.record = record;
                 self.gone = false;
                 self.shared.has_returned();
-                if let Err(error) = self.tell_path() {
+                if let Err(error) = self.report_path() {
                     tracing::warn!(uplink = self.spec.name, %error);
                 }
             }

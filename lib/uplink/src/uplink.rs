@@ -27,7 +27,7 @@ use std::time::Duration;
 /// The work of an uplink's thread until an order stops it.
 type Work = Box<dyn FnOnce()>;
 
-/// How long a NIC may take to take a table of flow rules.
+/// Longest time in which a NIC takes a table of flow rules.
 const STEERING: Duration = Duration::from_secs(10);
 
 /// Receive buffers for the driver of real hardware, in case it reads the slots without a copy.

@@ -238,7 +238,7 @@ impl Xsk {
         Ok(())
     }
 
-    /// How frames are copied.
+    /// Returns the way in which frames are copied.
     pub fn copying(&self) -> Copying {
         self.copying
     }
@@ -267,7 +267,7 @@ impl Xsk {
     /// a few dozen frames; the call is repeated as long as it sends any.
     ///
     /// # Errors
-    /// The error of a call that got nowhere; what is queued stays queued, for the next kick.
+    /// The error of a call that sent nothing; queued frames stay queued, for the next kick.
     pub fn kick(&mut self) -> io::Result<u64> {
         self.tx.producer().store(self.queued, Ordering::Release);
         let mut calls = 0;

@@ -1,4 +1,5 @@
-//! Instances that frames are led past: they are paused, and what comes by one of their two ports goes on by the other.
+//! Instances that frames bypass: such an instance is paused, and frames that come by one of its two ports go on by
+//! the other.
 
 use crate::operation::Operation;
 use crate::ports::Ports;
@@ -9,7 +10,7 @@ use nfluid_control::wiring::Destination;
 /// Instances in a row that frames are led past: no chain is longer.
 const BYPASSED_MAX: usize = 64;
 
-/// Why frames cannot be led past an instance.
+/// Reason for which frames cannot bypass an instance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BypassError {
     /// There is no such instance.
@@ -23,7 +24,7 @@ pub enum BypassError {
     Ports {
         /// The instance.
         instance: String,
-        /// How many ports it has.
+        /// The number of its ports.
         ports: usize,
     },
     /// A port is on a switch.

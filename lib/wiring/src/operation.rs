@@ -9,7 +9,7 @@ use std::ops::Range;
 /// A change of a port.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// The NIC of an uplink classifies what it can of these entries.
+    /// The NIC of an uplink classifies the entries that it can.
     Steer {
         /// The uplink.
         uplink: String,
@@ -50,9 +50,9 @@ pub struct Join {
     pub port: u32,
     /// The number of the switch.
     pub switch: u32,
-    /// The switch learns source addresses (true), or drops what is not from the port's own address (false).
+    /// The switch learns source addresses (true), or drops frames that are not from the port's own address (false).
     pub learn: bool,
-    /// How many addresses the switch learns, and for how long.
+    /// The number of addresses that the switch learns, and their ageing.
     pub limits: Switch,
     /// The address that leads to the port without being learned.
     pub address: Option<Mac>,

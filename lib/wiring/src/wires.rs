@@ -7,7 +7,7 @@ use nfluid_control::model::PortRef;
 use nfluid_control::wiring::{Classified, Destination, SwitchPort};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a port cannot be connected.
+/// Reason for which a port cannot be connected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WiringError {
     /// The port, or the port at the other end, is not there.
@@ -27,17 +27,17 @@ pub enum WiringError {
 pub struct Change {
     /// Operations for the data plane.
     pub operations: Vec<Operation>,
-    /// Where the frames of changed ports went before, in the order of the changes.
+    /// The former destinations of changed ports, in the order of the changes.
     before: Vec<(PortRef, Option<Destination>)>,
     /// The instance that frames are led past from this change on.
     pub(crate) bypass: Option<String>,
 }
 
-/// Where the frames of each port go.
+/// The destinations of all ports.
 #[derive(Debug)]
 pub struct Wires {
     pub(crate) destinations: BTreeMap<PortRef, Destination>,
-    /// By receiver: the ports whose frames go there and nowhere else.
+    /// By receiver: the ports whose frames go to that receiver and to no other.
     pub(crate) senders: BTreeMap<PortRef, BTreeSet<PortRef>>,
     /// The instances that frames are led past.
     pub(crate) bypassed: BTreeSet<String>,
@@ -61,7 +61,7 @@ impl Wires {
         }
     }
 
-    /// Where a port's frames go.
+    /// Returns the destination of a port's frames.
     pub fn get(&self, port: &PortRef) -> Option<&Destination> {
         self.destinations.get(port)
     }

@@ -419,7 +419,7 @@ fn an_instance_that_goes_on_is_never_bypassed() {
 
 /// Catches: a NIC that is asked for the same rules again when it has refused them.
 #[test]
-fn a_nic_that_refuses_has_what_it_was_told_before() {
+fn a_nic_that_refuses_keeps_its_former_rules() {
     let (mut plane, mut wires) = chain();
     let clients = classifier("x", ClientBy::Address);
     let change = wires.connect(&plane, &port("lan"), Some(&clients));

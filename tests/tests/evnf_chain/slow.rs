@@ -67,8 +67,8 @@ fn load_stage(path: &SlowPath, stage: Stage) -> Firewall {
         exits: None,
     };
     let firewall = Firewall::load_with(&[stage], &[], sharing).expect("the kernel takes it");
-    let door = firewall.door().expect("it has a slow path");
-    door.lead_to(SOMEWHERE).expect("it is there");
+    let entrance = firewall.entrance().expect("it has a slow path");
+    entrance.lead_to(SOMEWHERE).expect("it is there");
     firewall
 }
 
@@ -219,7 +219,7 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
     let mut stage = from_hosts(&[(&[HOSTS[0]], Verdict::Ask)]);
     stage.rules.push(everything_v6);
     let mut firewall = load_stage(&path, stage);
-    let door = firewall.door().expect("it has one");
+    let entrance = firewall.entrance().expect("it has one");
     // To the host itself: who is asked for a neighbour answers so.
     let mut advertised = datagram("[fe80::2]:1", "[fe80::1]:1", 0);
     (advertised[20], advertised[21], advertised[54]) = (58, 255, 136);
@@ -242,9 +242,9 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
     ];
     for is_there in [true, false, true] {
         if is_there {
-            door.lead_to(SOMEWHERE).expect("it is there");
+            entrance.lead_to(SOMEWHERE).expect("it is there");
         } else {
-            door.close().expect("it is ours");
+            entrance.close().expect("it is ours");
         }
         for (what, packet, with, without) in &cases {
             let run = firewall.fast().test_run(packet, 1).expect("it runs");
@@ -252,9 +252,9 @@ fn without_its_slow_path_a_fast_path_drops_what_it_cannot_decide_and_nothing_els
             assert_eq!(run.action, *expected, "{what}, slow path: {is_there}");
         }
     }
-    door.close().expect("it is ours");
-    door.close().expect("closed is closed");
-    assert!(door.lead_to(u32::MAX).is_err(), "no such interface");
+    entrance.close().expect("it is ours");
+    entrance.close().expect("closed is closed");
+    assert!(entrance.lead_to(u32::MAX).is_err(), "no such interface");
     let exits = path.exits().expect("the kernel tells");
     let absent = exits.iter().find(|(exit, _)| *exit == SlowExit::Absent);
     assert_eq!(absent.expect("it is counted").1.packets, 3);
@@ -269,7 +269,7 @@ fn in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read() {
     let fixture = Fixture::new("slowrow");
     let path = SlowPath::load(None).expect("the kernel takes it");
     let firewall = load(&path, &[]);
-    let door = firewall.door().expect("it has one");
+    let entrance = firewall.entrance().expect("it has one");
     let mut row = fixture.chain(&firewall);
     let whole = datagram("10.0.0.2:1000", SERVICE, 0);
     let mut fragment = whole.clone();
@@ -281,7 +281,7 @@ fn in_a_row_the_firewalls_slow_path_gets_what_nobody_in_it_can_read() {
     };
     for (is_there, sent) in [(true, 1), (false, 2)] {
         if !is_there {
-            door.close().expect("it is ours");
+            entrance.close().expect("it is ours");
         }
         let run = row.test_run(&fragment, 1).expect("it runs");
         let expected = if is_there { Action::Send } else { Action::Drop };

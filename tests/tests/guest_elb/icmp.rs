@@ -19,7 +19,7 @@ fn ip(text: &str) -> IpAddr {
 
 /// An ICMP error with so many bytes of what it quotes behind its IP header, and all of that if there are fewer.
 #[derive(Clone, Copy)]
-struct Told<'a> {
+struct IcmpError<'a> {
     from: IpAddr,
     to: IpAddr,
     kind: (u8, u8),
@@ -27,7 +27,7 @@ struct Told<'a> {
     bytes: usize,
 }
 
-impl Told<'_> {
+impl IcmpError<'_> {
     fn frame(&self, macs: [MacAddr; 2], hops: u8) -> Vec<u8> {
         let quoted = bytes(self.quoted);
         let l3 = if self.to.is_ipv4() { 20 } else { 40 };
@@ -52,8 +52,8 @@ fn written(frame: Frame<'_>, payload: &[u8]) -> Vec<u8> {
 }
 
 /// An error of a router on the way to the client, about a packet of the service, or of the server itself.
-fn about_answer(of: &str) -> Told<'static> {
-    Told {
+fn about_answer(of: &str) -> IcmpError<'static> {
+    IcmpError {
         from: ip(ROUTERS[0]),
         to: at(of).ip(),
         kind: (3, 4),
@@ -86,7 +86,7 @@ fn goes_with_its_connection(fixture: &mut Fixture, hook: Hook) {
     // checksum, whole.
     for kind in [(3, 4), (3, 3), (11, 0), (12, 0)] {
         for bytes in [8, 16, 18, 20, 100] {
-            let of = |of| Told {
+            let of = |of| IcmpError {
                 kind,
                 bytes,
                 ..about_answer(of)
@@ -95,7 +95,7 @@ fn goes_with_its_connection(fixture: &mut Fixture, hook: Hook) {
             assert_eq!(action, Action::Send, "{hook:?} {kind:?} {bytes}");
             assert_eq!(packet, of(server).leaving(1), "{hook:?} {kind:?} {bytes}");
             // The other direction: the reporting router is as hidden as the server is.
-            let back = |from, to| Told {
+            let back = |from, to| IcmpError {
                 from: ip(from),
                 to: at(CLIENT).ip(),
                 quoted: segment(CLIENT, to),
@@ -162,9 +162,9 @@ fn icmp_errors_over_ipv6_go_with_their_connection() {
         for kind in [(2, 0), (1, 4), (3, 0), (4, 0)] {
             for bytes in [8, 100] {
                 let router = ip("2001:db8::7");
-                let about = |from: &str, to: &str, told: (IpAddr, IpAddr)| Told {
-                    from: told.0,
-                    to: told.1,
+                let about = |from: &str, to: &str, quoted: (IpAddr, IpAddr)| IcmpError {
+                    from: quoted.0,
+                    to: quoted.1,
                     kind,
                     quoted: datagram(from, to),
                     bytes,
@@ -201,7 +201,7 @@ fn is_about_no_connection(fixture: &mut Fixture) {
     said_short[17] -= 1;
     for (packet, exit) in [
         (
-            Told {
+            IcmpError {
                 quoted: ping,
                 ..good
             }
@@ -209,7 +209,7 @@ fn is_about_no_connection(fixture: &mut Fixture) {
             Exit::Other,
         ),
         (
-            Told {
+            IcmpError {
                 quoted: sctp,
                 ..good
             }
@@ -217,7 +217,7 @@ fn is_about_no_connection(fixture: &mut Fixture) {
             Exit::Other,
         ),
         (
-            Told {
+            IcmpError {
                 kind: (5, 1),
                 ..good
             }
@@ -225,7 +225,7 @@ fn is_about_no_connection(fixture: &mut Fixture) {
             Exit::Other,
         ),
         (
-            Told {
+            IcmpError {
                 to: ip("203.0.113.9"),
                 ..good
             }
@@ -269,7 +269,7 @@ fn is_damaged(fixture: &mut Fixture, hook: Hook) {
         let kind = random.pick(&[(3, 4), (3, 1), (11, 0), (12, 0), (8, 0), (4, 0)]);
         let bytes = random.below(40) as usize;
         let good = about_answer(SERVICE);
-        let mut packet = Told {
+        let mut packet = IcmpError {
             kind,
             bytes,
             ..good

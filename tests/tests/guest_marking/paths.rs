@@ -37,7 +37,7 @@ fn assert_keeps_its_slots(group: &Group, instance: &ScratchInstance, count: usiz
 
 // promise: 1.30
 #[test]
-fn members_of_a_group_and_who_sends_to_them_are_told_alike() {
+fn members_of_a_group_and_their_senders_are_signalled_alike() {
     in_time("group", |scratch| {
         let group: Arc<Group> = scratch.group(256).expect("a group");
         let mut outside = scratch.instance(1, 64, 64).expect("instance");
@@ -209,7 +209,7 @@ fn each_queue_of_a_port_has_its_own_word() {
 
 // promise: 1.30
 #[test]
-fn what_comes_in_on_an_uplink_is_told_as_what_comes_from_an_instance() {
+fn frames_from_an_uplink_are_signalled_as_those_from_an_instance() {
     let Some(mut fixture) = Fixture::new("marking", &["up", "out"]) else {
         return;
     };

@@ -5,7 +5,7 @@ use super::tuples::{TUPLE_BYTES, TUPLES_MAX, Tables, compile};
 use crate::chain::Member;
 use crate::hook::{Hook, Objects};
 use crate::load::{Counts, Fast, LoadError, address_key, because};
-use crate::slow::{self, Door, SlowTables};
+use crate::slow::{self, Entrance, SlowTables};
 use libbpf_rs::OpenMapMut;
 use std::net::IpAddr;
 use std::path::Path;
@@ -154,8 +154,8 @@ impl Firewall {
     ///
     /// # Errors
     /// When the process has no descriptor left.
-    pub fn door(&self) -> Result<Door, LoadError> {
-        slow::door(&self.fast)
+    pub fn entrance(&self) -> Result<Entrance, LoadError> {
+        slow::entrance(&self.fast)
     }
 
     /// Numbers of rules that the tables have no room for: they and what is behind them in their chain are left to the kernel.

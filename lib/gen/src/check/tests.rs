@@ -99,7 +99,7 @@ fn streams_beyond_the_limit_are_only_counted() {
 }
 
 #[test]
-fn streams_are_reported_apart() {
+fn each_stream_has_a_report_of_its_own() {
     let mut checker = Checker::default();
     arrive(&mut checker, 1, [0, 2]);
     arrive(&mut checker, 70_000, [0, 1, 1]);

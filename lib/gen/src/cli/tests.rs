@@ -114,7 +114,7 @@ fn a_port_is_opened_by_the_program() {
 }
 
 #[test]
-fn a_clean_path_is_told_from_one_that_is_not() {
+fn a_clean_path_is_distinguished_from_one_that_is_not() {
     for (loss, clean) in [(0.0, true), (0.2, false)] {
         let mut ports = Loopback::new(Faults {
             loss,

@@ -171,7 +171,7 @@ fn a_frame_from_the_future_has_no_latency() {
 }
 
 #[test]
-fn foreign_frames_are_counted_apart() {
+fn foreign_frames_have_a_counter_of_their_own() {
     let (mut sender, receiver) = queue(10, Faults::default(), 1);
     sender
         .send(3, |_, slot| {

@@ -111,7 +111,7 @@ fn a_trial_counts_for_every_goal() {
 }
 
 #[test]
-fn the_ends_of_the_range_are_told_apart() {
+fn the_ends_of_the_range_are_distinguished() {
     let above = search(&spec(&[Goal::ndr()]), device(20e6)).unwrap();
     assert_eq!(above.goals[0].outcome, Outcome::AboveRange);
     assert_eq!(above.goals[0].rate, 10e6);

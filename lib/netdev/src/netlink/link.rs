@@ -85,8 +85,9 @@ fn netns(fd: RawFd) -> NsidMessage {
     message
 }
 
-/// Reads the body of an RTM_NEWLINK message. Never fails: what is missing, or what the library does not understand, stays at its
-/// default. Nested attributes are read one by one, so that one of another kernel's hides no other.
+/// Reads the body of an RTM_NEWLINK message. Reading never fails: an attribute that is missing, or that the library
+/// does not understand, stays at its default. Nested attributes are read one by one, so that an attribute of another
+/// kernel hides no other.
 fn parse_link(body: &[u8]) -> Link {
     let header = LinkHeader::parse(body).unwrap_or_default();
     let mut link = Link {
@@ -316,7 +317,7 @@ mod tests {
             bytes
         };
         let mut info = attribute(IFLA_INFO_KIND, b"veth\0");
-        // The kind and the data of what the interface is a port of.
+        // The kind and the data of the master of the interface.
         info.extend(attribute(4, b"bridge\0"));
         info.extend(attribute(5, &attribute(1, &[9])));
         let mut body = vec![0; 16];

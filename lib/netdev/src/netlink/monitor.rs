@@ -15,7 +15,7 @@ const GROUP_RULES: u32 = 1 << (libc::NFNLGRP_NFTABLES - 1);
 pub struct Monitor(Socket);
 
 impl Monitor {
-    /// Of the interfaces in the calling thread's namespace.
+    /// Watches the interfaces in the calling thread's namespace.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -24,7 +24,7 @@ impl Monitor {
         Self::open(NETLINK_ROUTE, GROUP_LINK, what)
     }
 
-    /// Of its interfaces and their addresses.
+    /// Watches the namespace's interfaces and their addresses.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -33,7 +33,7 @@ impl Monitor {
         Self::open(NETLINK_ROUTE, GROUP_LINK | GROUPS_ADDRESS, what)
     }
 
-    /// Of its rule set (nftables, and what iptables-nft makes of it).
+    /// Watches the namespace's rule set (nftables, and the rules of iptables-nft).
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -70,7 +70,7 @@ struct Direction {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct Document {
     #[serde(default)]
     forward: Option<Direction>,
     #[serde(default)]
@@ -89,7 +89,7 @@ pub(super) struct Config {
 impl Config {
     /// Reads and checks a configuration.
     pub(super) fn parse(value: &Value, ports: &[PortInfo]) -> Result<Config, ConfigError> {
-        let written: Written = config::parse(value)?;
+        let document: Document = config::parse(value)?;
         let mtus = ports.iter().map(|port| u64::from(port.mtu));
         let burst_min = mtus.fold(BURST_MIN, u64::max);
         let check = |name: &str, direction: Option<Direction>| match direction {
@@ -100,10 +100,10 @@ impl Config {
         };
         Ok(Config {
             directions: [
-                check("forward", written.forward)?,
-                check("reverse", written.reverse)?,
+                check("forward", document.forward)?,
+                check("reverse", document.reverse)?,
             ],
-            seed: written.seed,
+            seed: document.seed,
         })
     }
 

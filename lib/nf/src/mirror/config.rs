@@ -49,7 +49,7 @@ struct Match {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Written {
+struct Document {
     #[serde(rename = "match")]
     matching: Match,
     snaplen: usize,
@@ -57,9 +57,9 @@ struct Written {
     memory_bytes: usize,
 }
 
-impl Default for Written {
+impl Default for Document {
     fn default() -> Self {
-        Written {
+        Document {
             matching: Match::default(),
             snaplen: FRAME_MAX,
             rate: 10_000,
@@ -83,7 +83,7 @@ pub(super) struct Config {
 impl Config {
     /// Reads and checks a configuration.
     pub(super) fn parse(value: &Value) -> Result<Config, ConfigError> {
-        let written: Written = config::parse(value)?;
+        let document: Document = config::parse(value)?;
         let within = |key: &str, value: usize, least: usize, most: usize| {
             if (least..=most).contains(&value) {
                 return Ok(value);
@@ -93,17 +93,17 @@ impl Config {
         };
         within(
             "match.prefixes",
-            written.matching.prefixes.len(),
+            document.matching.prefixes.len(),
             0,
             LIST_MAX,
         )?;
-        within("match.ports", written.matching.ports.len(), 0, LIST_MAX)?;
-        within("rate", written.rate as usize, 1, RATE_MAX as usize)?;
+        within("match.ports", document.matching.ports.len(), 0, LIST_MAX)?;
+        within("rate", document.rate as usize, 1, RATE_MAX as usize)?;
         Ok(Config {
-            snaplen: within("snaplen", written.snaplen, FRAME_MIN, FRAME_MAX)?,
-            rate: written.rate,
-            memory_bytes: within("memory_bytes", written.memory_bytes, 0, MEMORY_MAX)?,
-            selection: written.matching.selection()?,
+            snaplen: within("snaplen", document.snaplen, FRAME_MIN, FRAME_MAX)?,
+            rate: document.rate,
+            memory_bytes: within("memory_bytes", document.memory_bytes, 0, MEMORY_MAX)?,
+            selection: document.matching.selection()?,
         })
     }
 }

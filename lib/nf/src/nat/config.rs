@@ -100,7 +100,7 @@ impl Default for Timeouts {
 /// The configuration as written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct Document {
     pool: Vec<String>,
     ports: Option<String>,
     #[serde(default)]
@@ -201,11 +201,11 @@ pub(super) struct Config {
 impl Config {
     /// Reads and checks a configuration.
     pub(super) fn parse(value: &Value) -> Result<Config, ConfigError> {
-        let written: Written = config::parse(value)?;
-        written.check_limits()?;
-        let mut pool = parse_pool(&written.pool)?;
+        let document: Document = config::parse(value)?;
+        document.check_limits()?;
+        let mut pool = parse_pool(&document.pool)?;
         let dynamic = pool.len();
-        let forwards = parse_forwards(&written.forward)?;
+        let forwards = parse_forwards(&document.forward)?;
         for (index, forward) in forwards.iter().enumerate() {
             if !pool.contains(&forward.external.addr()) {
                 pool.push(forward.external.addr());
@@ -219,33 +219,33 @@ impl Config {
         Ok(Config {
             pool,
             dynamic,
-            ports: parse_ports(written.ports.as_deref())?,
-            inside: parse_inside(&written.inside)?,
+            ports: parse_ports(document.ports.as_deref())?,
+            inside: parse_inside(&document.inside)?,
             forwards,
-            filtering: written.filtering,
-            pooling: written.pooling,
-            port_preservation: written.port_preservation,
-            port_parity: written.port_parity,
-            sessions_max: written.sessions_max,
-            host_sessions_max: written.host_sessions_max.unwrap_or(u32::MAX),
-            fragments_max: written.fragments_max,
-            fragments_waiting: written.fragments_waiting,
-            timeouts: written.timeouts,
-            inbound_refresh: written.inbound_refresh,
-            tcp_pickup: written.tcp_pickup,
-            tcp_liberal: written.tcp_liberal,
-            hairpin: written.hairpin,
-            proxy_arp: written.proxy_arp,
-            answer_pings: written.answer_pings,
-            icmp_errors: written.icmp_errors,
-            non_ipv4: written.non_ipv4,
-            untranslated: written.untranslated,
-            seed: written.seed,
+            filtering: document.filtering,
+            pooling: document.pooling,
+            port_preservation: document.port_preservation,
+            port_parity: document.port_parity,
+            sessions_max: document.sessions_max,
+            host_sessions_max: document.host_sessions_max.unwrap_or(u32::MAX),
+            fragments_max: document.fragments_max,
+            fragments_waiting: document.fragments_waiting,
+            timeouts: document.timeouts,
+            inbound_refresh: document.inbound_refresh,
+            tcp_pickup: document.tcp_pickup,
+            tcp_liberal: document.tcp_liberal,
+            hairpin: document.hairpin,
+            proxy_arp: document.proxy_arp,
+            answer_pings: document.answer_pings,
+            icmp_errors: document.icmp_errors,
+            non_ipv4: document.non_ipv4,
+            untranslated: document.untranslated,
+            seed: document.seed,
         })
     }
 }
 
-impl Written {
+impl Document {
     fn check_limits(&self) -> Result<(), ConfigError> {
         within("pool", self.pool.len(), 1, POOL_MAX)?;
         within("inside", self.inside.len(), 0, INSIDE_MAX)?;
@@ -306,9 +306,9 @@ fn within(key: &str, value: usize, least: usize, most: usize) -> Result<(), Conf
 }
 
 /// Addresses and ranges `A-B`, in order.
-fn parse_pool(written: &[String]) -> Result<Vec<Ipv4Addr>, ConfigError> {
+fn parse_pool(document: &[String]) -> Result<Vec<Ipv4Addr>, ConfigError> {
     let mut pool = vec![];
-    for (index, text) in written.iter().enumerate() {
+    for (index, text) in document.iter().enumerate() {
         let bad = |message: String| ConfigError::at(format!("pool[{index}]"), message);
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let parse = |text: &str| {
@@ -367,8 +367,8 @@ fn parse_ports(text: Option<&str>) -> Result<Ports, ConfigError> {
     })
 }
 
-fn parse_inside(written: &[String]) -> Result<Vec<Prefix>, ConfigError> {
-    let numbered = written.iter().enumerate();
+fn parse_inside(document: &[String]) -> Result<Vec<Prefix>, ConfigError> {
+    let numbered = document.iter().enumerate();
     numbered
         .map(|(index, text)| {
             let bad = |why: String| ConfigError::at(format!("inside[{index}]"), why);
@@ -382,9 +382,9 @@ fn parse_inside(written: &[String]) -> Result<Vec<Prefix>, ConfigError> {
         .collect()
 }
 
-fn parse_forwards(written: &[String]) -> Result<Vec<Forward>, ConfigError> {
+fn parse_forwards(document: &[String]) -> Result<Vec<Forward>, ConfigError> {
     let mut forwards: Vec<Forward> = vec![];
-    for (index, text) in written.iter().enumerate() {
+    for (index, text) in document.iter().enumerate() {
         let bad = |why: String| ConfigError::at(format!("forward[{index}]"), why);
         let forward = Forward::parse(text).map_err(bad)?;
         let same = |other: &Forward| forward.protocol == other.protocol;

@@ -24,12 +24,12 @@ const MTU_MIN: (u16, u16) = (68, 1280);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Written {
+struct Document {
     addresses: BTreeMap<String, Vec<String>>,
     routes: Vec<RouteEntry>,
     routes_text: String,
-    neighbours: Vec<WrittenNeighbour>,
-    neighbour_table: WrittenTable,
+    neighbours: Vec<NeighbourDocument>,
+    neighbour_table: TableDocument,
     icmp_errors: Rate,
     source_routed: SourceRouted,
     redirects: bool,
@@ -37,7 +37,7 @@ struct Written {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenNeighbour {
+struct NeighbourDocument {
     port: String,
     address: IpAddr,
     mac: String,
@@ -45,7 +45,7 @@ struct WrittenNeighbour {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct WrittenTable {
+struct TableDocument {
     entries_per_port: u32,
     waiting_per_neighbour: u32,
     waiting: u32,
@@ -64,14 +64,14 @@ pub(super) enum SourceRouted {
     Forward,
 }
 
-impl Default for Written {
+impl Default for Document {
     fn default() -> Self {
-        Written {
+        Document {
             addresses: BTreeMap::new(),
             routes: Vec::new(),
             routes_text: String::new(),
             neighbours: Vec::new(),
-            neighbour_table: WrittenTable::default(),
+            neighbour_table: TableDocument::default(),
             icmp_errors: Rate::default(),
             source_routed: SourceRouted::Drop,
             redirects: true,
@@ -79,9 +79,9 @@ impl Default for Written {
     }
 }
 
-impl Default for WrittenTable {
+impl Default for TableDocument {
     fn default() -> Self {
-        WrittenTable {
+        TableDocument {
             entries_per_port: 1024,
             waiting_per_neighbour: 3,
             waiting: 256,
@@ -165,23 +165,23 @@ pub(super) struct Config {
 impl Config {
     /// Reads and checks a configuration for these ports.
     pub(super) fn parse(value: &Value, ports: &[PortInfo]) -> Result<Config, ConfigError> {
-        let written: Written = config::parse(value)?;
+        let document: Document = config::parse(value)?;
         if ports.len() > PORTS_MAX {
             let message = format!("a router has at most {PORTS_MAX} ports");
             return Err(ConfigError::at("ports", message));
         }
-        let ports = read_ports(&written.addresses, ports)?;
-        let routes = route_list::read(&ports, &written.routes, &written.routes_text)?;
-        let neighbours = read_neighbours(&written.neighbours, &ports)?;
-        let limits = read_limits(&written.neighbour_table)?;
+        let ports = read_ports(&document.addresses, ports)?;
+        let routes = route_list::read(&ports, &document.routes, &document.routes_text)?;
+        let neighbours = read_neighbours(&document.neighbours, &ports)?;
+        let limits = read_limits(&document.neighbour_table)?;
         Ok(Config {
             ports,
             routes,
             neighbours,
             limits,
-            icmp_errors: written.icmp_errors,
-            source_routed: written.source_routed,
-            redirects: written.redirects,
+            icmp_errors: document.icmp_errors,
+            source_routed: document.source_routed,
+            redirects: document.redirects,
         })
     }
 }
@@ -213,12 +213,12 @@ fn read_ports(
             v6: Vec::new(),
             link_local: (info.mtu >= MTU_MIN.1).then(|| eui64_link_local(info.mac)),
         };
-        let written = addresses.get(&info.name).map_or(&[][..], Vec::as_slice);
-        if written.len() > ADDRESSES_MAX {
+        let document = addresses.get(&info.name).map_or(&[][..], Vec::as_slice);
+        if document.len() > ADDRESSES_MAX {
             let message = format!("a port has at most {ADDRESSES_MAX} addresses");
             return Err(ConfigError::at(path(ADDRESSES_MAX), message));
         }
-        for (index, text) in written.iter().enumerate() {
+        for (index, text) in document.iter().enumerate() {
             let own = Prefix::parse_interface(text)
                 .and_then(|own| check_own_address(own, info))
                 .map_err(|why| ConfigError::at(path(index), why))?;
@@ -300,11 +300,11 @@ pub(super) fn find_port(ports: &[Port], name: &str) -> Result<u8, String> {
 }
 
 fn read_neighbours(
-    written: &[WrittenNeighbour],
+    document: &[NeighbourDocument],
     ports: &[Port],
 ) -> Result<BTreeMap<(u8, IpAddr), MacAddr>, ConfigError> {
     let mut read = BTreeMap::new();
-    for (index, neighbour) in written.iter().enumerate() {
+    for (index, neighbour) in document.iter().enumerate() {
         let fail = |key: &str, why| ConfigError::at(format!("neighbours[{index}].{key}"), why);
         let address = neighbour.address;
         let port = find_port(ports, &neighbour.port).map_err(|why| fail("port", why))?;
@@ -333,7 +333,7 @@ fn read_neighbours(
     Ok(read)
 }
 
-fn read_limits(table: &WrittenTable) -> Result<Limits, ConfigError> {
+fn read_limits(table: &TableDocument) -> Result<Limits, ConfigError> {
     let bounds = [
         ("entries_per_port", table.entries_per_port, 4, 65_536),
         ("waiting_per_neighbour", table.waiting_per_neighbour, 1, 64),

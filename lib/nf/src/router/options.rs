@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn source_routes_and_bad_lists_are_told_apart() {
+    fn source_routes_and_bad_lists_are_distinguished() {
         let route = |is_done| Err(OptionError::SourceRoute { is_done });
         assert_eq!(check(&[131, 3, 4, 0]), route(true));
         assert_eq!(check(&[1, 137, 3, 4]), route(true));

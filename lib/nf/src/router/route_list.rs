@@ -3,7 +3,7 @@
 
 use super::config::{Port, find_port, is_link_local};
 use super::hops::Target;
-use super::routes_text::{self, Kind, Prefix, WrittenRoute};
+use super::routes_text::{self, Kind, Prefix, RouteLine};
 use crate::function::ConfigError;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -168,7 +168,7 @@ impl<'a> RouteReader<'a> {
         };
         let to = routes_text::destination(&entry.to, entry.via).map_err(|why| fail("to", why))?;
         let port = entry.port.as_deref();
-        let route = WrittenRoute {
+        let route = RouteLine {
             kind,
             to,
             via: entry.via,
@@ -185,7 +185,7 @@ impl<'a> RouteReader<'a> {
         }
     }
 
-    fn route(&mut self, route: &WrittenRoute<'_>, origin: Origin) -> Result<(), ConfigError> {
+    fn route(&mut self, route: &RouteLine<'_>, origin: Origin) -> Result<(), ConfigError> {
         let target = self.target(route).map_err(|why| origin.error(why))?;
         let address = route.to.address;
         let unroutable = address.is_multicast()
@@ -198,7 +198,7 @@ impl<'a> RouteReader<'a> {
         self.add(route.to, target, origin)
     }
 
-    fn target(&self, route: &WrittenRoute<'_>) -> Result<Target, String> {
+    fn target(&self, route: &RouteLine<'_>) -> Result<Target, String> {
         let port = route
             .port
             .map(|name| find_port(self.ports, name))

@@ -99,7 +99,7 @@ impl Kind {
 
 /// A route as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WrittenRoute<'a> {
+pub(super) struct RouteLine<'a> {
     pub kind: Kind,
     pub to: Prefix,
     pub via: Option<IpAddr>,
@@ -107,7 +107,7 @@ pub(super) struct WrittenRoute<'a> {
 }
 
 /// Reads one line. `None`: nothing on it but space or a comment.
-pub(super) fn parse_line(line: &str) -> Result<Option<WrittenRoute<'_>>, String> {
+pub(super) fn parse_line(line: &str) -> Result<Option<RouteLine<'_>>, String> {
     let line = line.split('#').next().unwrap_or_default();
     let mut words = line.split_ascii_whitespace();
     let Some(mut word) = words.next() else {
@@ -144,7 +144,7 @@ pub(super) fn parse_line(line: &str) -> Result<Option<WrittenRoute<'_>>, String>
         }
     }
     let to = destination(to, via)?;
-    Ok(Some(WrittenRoute {
+    Ok(Some(RouteLine {
         kind,
         to,
         via,
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn route(line: &str) -> WrittenRoute<'_> {
+    fn route(line: &str) -> RouteLine<'_> {
         parse_line(line).expect("valid").expect("a route")
     }
 

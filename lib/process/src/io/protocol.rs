@@ -4,7 +4,7 @@ use nfluid_control::io::{IoIdle, IoModel};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How the threads are.
+/// Settings of the threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Cores of the split workers, at least one.
@@ -35,7 +35,7 @@ pub enum Order {
 pub struct Entrusted {
     /// The name of the instance.
     pub instance: String,
-    /// By which of the threads.
+    /// The I/O model of the instance.
     pub model: IoModel,
     /// Cores on which the instance may run, at most [`CORES_MAX`]; empty: any.
     pub cores: Vec<usize>,
@@ -52,7 +52,7 @@ pub const CORES_MAX: usize = 256;
 /// The thread that makes an instance's calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadRef {
-    /// By which model.
+    /// The I/O model of the thread.
     pub model: IoModel,
     /// The thread's name.
     pub name: String,

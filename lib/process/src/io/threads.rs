@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Looks around of a thread with a core of its own, before it sleeps.
 const LOOKS_SPLIT: u32 = 2048;
-/// Of one that may be on the instance's core: what it waits for may wait for its end.
+/// Looks of a thread that may be on the instance's core: the instance may wait for the end of the looks.
 const LOOKS_MIX: u32 = 64;
 /// Longest name of a thread in bytes (the kernel's TASK_COMM_LEN without its final zero).
 const NAME_MAX: usize = 15;
@@ -49,7 +49,7 @@ struct Served {
 
 #[derive(Debug)]
 enum Seat {
-    /// With others, at the worker of this core.
+    /// The thread serves other instances too, as the worker of this core.
     Worker(u32),
     /// Alone.
     Own(Named),
@@ -114,7 +114,7 @@ impl Threads {
         Ok(IoStatus::new())
     }
 
-    /// Changes what the threads are like: each is replaced by another, one instance after the other.
+    /// Changes the settings of the threads: each thread is replaced by another, one instance after the other.
     ///
     /// # Errors
     /// A thread cannot be started. All are as before, but for instances that could not be given to

@@ -180,15 +180,15 @@ pub unsafe extern "C" fn nfl_port_by_name(
     })
 }
 
-/// A port as the log line of `tell` shows it.
+/// Returns what `read` reads of a port.
 ///
 /// # Safety
 /// `port` is null or a port of an attached instance, used by this thread alone.
-unsafe fn about(port: *const NflPort, tell: impl FnOnce(&NflPort) -> c_int) -> c_int {
+unsafe fn about(port: *const NflPort, read: impl FnOnce(&NflPort) -> c_int) -> c_int {
     status(|| {
         // SAFETY: as this function's caller promises.
         let port = unsafe { port.as_ref() }.ok_or(INVALID)?;
-        Ok(tell(port))
+        Ok(read(port))
     })
 }
 

@@ -97,8 +97,8 @@ impl Port {
         self.mask / 2
     }
 
-    /// Hands what is queued over to the I/O thread. `false`: it has left the port meanwhile, and may
-    /// not have seen these frames.
+    /// Hands the queued frames over to the I/O thread. Returns false if the thread has left the port meanwhile, and
+    /// may not have seen these frames.
     fn hand_over(&mut self, when_full: WhenFull) -> bool {
         self.was_served = true;
         let words = self.words();
@@ -142,7 +142,7 @@ impl Port {
         }
     }
 
-    /// Notes what an I/O thread has consumed since the last time; returns how many frames.
+    /// Notes the frames that an I/O thread has consumed since the last call, and returns their number.
     pub fn collect(&mut self) -> u32 {
         let tail = self.words().switch.tx_tail.load(Ordering::Acquire);
         let consumed = tail.wrapping_sub(self.tx_done);
@@ -156,7 +156,7 @@ impl Port {
         consumed
     }
 
-    /// Where the pool is shared: what lies in the next `count` TX descriptors is the instance's again.
+    /// Takes the slots in the next `count` TX descriptors back for the instance, if the pool is shared.
     #[inline]
     fn take_back(&self, count: u32) {
         let Some(lending) = self.pool.lending().filter(|_| count > 0) else {
@@ -187,7 +187,7 @@ impl Port {
         self.queued() == 0 || position.wrapping_sub(self.tx_done).cast_signed() <= 0
     }
 
-    /// Takes back what is queued: the switch has not consumed it and never will.
+    /// Takes queued frames back: the switch has not consumed them and never will.
     pub fn discard_queued(&mut self) {
         self.take_back(self.queued());
         self.tx_next = self.words().switch.tx_tail.load(Ordering::Acquire);

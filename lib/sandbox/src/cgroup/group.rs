@@ -16,13 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long freezing may take before it is reported as stuck.
+/// Longest time of freezing before the group is reported as stuck.
 const FREEZE_WAIT: Duration = Duration::from_secs(5);
 const FREEZE_POLL: Duration = Duration::from_millis(1);
 /// At first it is looked at more often: most groups stand still within this time.
 const FREEZE_SOON: Duration = Duration::from_millis(2);
 const FREEZE_POLL_SOON: Duration = Duration::from_micros(20);
-/// How often the list of processes is read again while they are moved.
+/// Number of readings of the list of processes while they are moved.
 const MOVES_MAX: u32 = 16;
 
 /// The cgroup of one instance. Not removed on drop: the instance may outlive the daemon.
@@ -32,7 +32,7 @@ pub struct Cgroup {
     directories: Directories,
 }
 
-/// How a new process gets into a cgroup without the kernel-wide lock that moving a process takes.
+/// The path by which a new process gets into a cgroup without the kernel-wide lock that moving a process takes.
 pub(crate) struct Entrance {
     /// For `CLONE_INTO_CGROUP`.
     pub v2: Option<OwnedFd>,
@@ -50,7 +50,7 @@ impl Cgroup {
         &self.name
     }
 
-    /// Where it is: one of its directories.
+    /// Returns one of the group's directories.
     pub fn directory(&self) -> &Path {
         let directories = self.directories.all();
         directories.first().copied().unwrap_or(Path::new(""))
@@ -65,7 +65,7 @@ impl Cgroup {
         self.directories.seat(controller)
     }
 
-    /// Sets the weight: what the instance gets when others want the CPU too.
+    /// Sets the weight: the instance's part when others want the CPU too.
     ///
     /// # Errors
     /// [`CgroupError::MissingController`] without the `cpu` controller.
@@ -73,7 +73,7 @@ impl Cgroup {
         self.directories.set_weight(share)
     }
 
-    /// Sets the cap: what the instance gets at most, also on an idle host. `None` lifts it.
+    /// Sets the cap: the most that the instance gets, also on an idle host. `None` lifts the cap.
     ///
     /// # Errors
     /// [`CgroupError::MissingController`] without the `cpu` controller.
@@ -85,8 +85,8 @@ impl Cgroup {
     /// more is killed, all of its processes together where the kernel can (v2).
     ///
     /// # Errors
-    /// [`CgroupError::MissingController`] without the `memory` controller; EBUSY when lowering below what is used and
-    /// cannot be reclaimed (v1).
+    /// [`CgroupError::MissingController`] without the `memory` controller; EBUSY when the new limit is below used
+    /// memory that cannot be reclaimed (v1).
     pub fn set_memory(&self, bytes: u64) -> Result<(), CgroupError> {
         self.directories.set_memory(bytes)?;
         let seat = self.directories.needed(Controller::Memory)?;
@@ -145,7 +145,7 @@ impl Cgroup {
     /// Returns the group's CPU time and memory, as the kernel counts them.
     ///
     /// # Errors
-    /// The kernel's refusal to read; what the host does not count is `None`.
+    /// The kernel's refusal to read; a quantity that the host does not count is `None`.
     pub fn stats(&self) -> Result<CgroupStats, CgroupError> {
         stats::read(&self.directories)
     }
@@ -260,7 +260,7 @@ impl Cgroup {
         v1.into_iter().try_for_each(|path| processes::kill(path))
     }
 
-    /// Kills what is inside and removes the group.
+    /// Kills the processes inside and removes the group.
     ///
     /// # Errors
     /// [`CgroupError::NotEmpty`] if processes survive being killed.
@@ -283,7 +283,7 @@ impl Cgroup {
     }
 }
 
-/// The file of v1's freezer, and what it says.
+/// The file of v1's freezer, and its values.
 const V1_STATE: &str = "freezer.state";
 
 fn v1_state(frozen: bool) -> &'static str {
@@ -306,7 +306,7 @@ struct FineSleeps {
 impl FineSleeps {
     fn begin() -> Self {
         let before = current_timer_slack().ok().and_then(NonZeroU64::new);
-        // Where it is refused, sleeps are as late as they were.
+        // On a refusal, sleeps are as late as before.
         let _late = set_current_timer_slack(Some(NonZeroU64::MIN));
         FineSleeps { before }
     }

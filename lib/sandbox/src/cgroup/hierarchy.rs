@@ -49,7 +49,7 @@ impl fmt::Display for Controller {
     }
 }
 
-/// How a host arranges its cgroups.
+/// Arrangement of a host's cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// The unified hierarchy serves every controller that there is.
@@ -131,7 +131,7 @@ impl Hierarchy {
         found
     }
 
-    /// How the host arranges its cgroups.
+    /// Returns the arrangement of the host's cgroups.
     pub fn layout(&self) -> Layout {
         match (&self.v2, self.v1.is_empty()) {
             (Some(_), true) => Layout::Unified,
@@ -140,7 +140,7 @@ impl Hierarchy {
         }
     }
 
-    /// Where v2 is mounted: network programs (cgroup/setsockopt) attach to directories below it.
+    /// Returns the mount point of v2: network programs (cgroup/setsockopt) attach to directories below it.
     pub fn v2_root(&self) -> Option<&Path> {
         self.v2.as_deref()
     }

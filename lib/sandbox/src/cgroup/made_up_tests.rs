@@ -48,7 +48,7 @@ fn cell(hierarchy: &Hierarchy) -> Cgroup {
     root.create("cell").unwrap()
 }
 
-/// Makes the file, lets `act` write it, and returns what it then holds.
+/// Makes the file, lets `act` write it, and returns its content.
 fn written(path: &Path, act: impl FnOnce() -> Result<(), CgroupError>) -> String {
     std::fs::write(path, "").unwrap();
     act().unwrap();

@@ -112,7 +112,7 @@ pub enum CgroupError {
     NotFrozen {
         /// The directory.
         path: PathBuf,
-        /// How long it was waited for.
+        /// The time of the wait.
         seconds: u64,
     },
 }

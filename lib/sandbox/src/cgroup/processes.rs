@@ -10,7 +10,7 @@ use std::time::Duration;
 /// ended processes.
 const REMOVE_TRIES: u32 = 2500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
-/// How deep a leftover tree is followed; deeper is not ours.
+/// Depth to which a leftover tree is followed; deeper directories are not ours.
 const DEPTH_MAX: u32 = 8;
 
 /// The processes in `directory`, without those of its children. A process of another pid namespace is listed as 0 and
@@ -57,7 +57,7 @@ fn kill_one_by_one(directory: &Path) -> Result<(), CgroupError> {
     Ok(())
 }
 
-/// Kills what is inside and removes the directory; it need not exist.
+/// Kills the processes inside and removes the directory, which need not exist.
 pub(super) fn remove(directory: &Path) -> Result<(), CgroupError> {
     remove_below(directory, DEPTH_MAX)
 }

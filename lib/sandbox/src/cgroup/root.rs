@@ -19,7 +19,7 @@ pub(super) struct Directories {
     pub v1: BTreeMap<Controller, PathBuf>,
 }
 
-/// Where one controller's files are.
+/// The directory of a controller's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seat {
     pub path: PathBuf,
@@ -233,7 +233,7 @@ impl CgroupRoot {
     /// Returns the CPU time and memory of all groups inside.
     ///
     /// # Errors
-    /// The kernel's refusal to read; what the host does not count is `None`.
+    /// The kernel's refusal to read; a quantity that the host does not count is `None`.
     pub fn stats(&self) -> Result<CgroupStats, CgroupError> {
         stats::read(&self.directories)
     }
@@ -299,8 +299,9 @@ impl CgroupRoot {
         Ok(Cgroup::new(name.to_owned(), directories))
     }
 
-    /// Kills what is inside the cgroup of an instance and removes it, however much of it there is: a daemon that was
-    /// killed while it made or removed the cgroup has left it in some of the hierarchies only.
+    /// Kills the processes inside the cgroup of an instance and removes its directories, however many there are: a
+    /// daemon that was killed while it made or removed the cgroup has left directories in some of the hierarchies
+    /// only.
     ///
     /// # Errors
     /// [`CgroupError::BadName`]; [`CgroupError::NotEmpty`] if processes survive being killed.
@@ -367,7 +368,7 @@ impl CgroupRoot {
         Ok(())
     }
 
-    /// Kills what is inside and removes the platform's directory with everything below.
+    /// Kills the processes inside and removes the platform's directory with everything below.
     ///
     /// # Errors
     /// [`CgroupError::NotEmpty`] if processes survive being killed.
@@ -376,8 +377,8 @@ impl CgroupRoot {
         directories.into_iter().try_for_each(processes::remove)
     }
 
-    /// Removes, with everything inside, all top-level cgroups whose name starts with `prefix`: what a crashed test or
-    /// a platform of another name has left. Returns their names.
+    /// Removes, with everything inside, all top-level cgroups whose name starts with `prefix`: leftovers of a crashed
+    /// test or of a platform of another name. Returns their names.
     ///
     /// # Errors
     /// [`CgroupError::BadName`] for a prefix of less than four characters, which could match the host's own groups.

@@ -1,4 +1,5 @@
-//! The last part: receive the program and what belongs to it, apply what is for this program alone, execute.
+//! The last part: receive the program with its descriptors, apply the settings that are for this program alone,
+//! execute.
 
 use super::{At, Failure, Scratch, push, send};
 use crate::error::Errno;

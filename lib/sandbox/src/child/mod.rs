@@ -70,7 +70,7 @@ pub(crate) fn run(mut plan: Plan<'_>, scratch: &mut Scratch) -> ! {
         errno,
     };
     // The report fails if the parent is gone.
-    let _told = send(&control, report);
+    let _sent = send(&control, report);
     sys::exit_now(127)
 }
 

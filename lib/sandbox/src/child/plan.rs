@@ -9,7 +9,7 @@ use rustix::thread::CpuSet;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
-/// How many descriptors a set-up can need: its end of the socket, a cgroup, shared namespaces, and library directories.
+/// Most descriptors that a set-up needs: its end of the socket, a cgroup, shared namespaces, and library directories.
 pub(crate) const FDS_MAX: usize = 32;
 /// The longest message: paths of cgroups and library directories.
 pub(crate) const BYTES_MAX: usize = 64 * 1024;
@@ -36,7 +36,7 @@ pub(crate) struct PlanBuilder<'a> {
 pub(crate) struct Shared<T> {
     pub net: Option<T>,
     pub ipc: Option<T>,
-    /// With a root directory in it.
+    /// The mount namespace, with a root directory in it.
     pub mounts: Option<T>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) fn numbers(descriptors: &[BorrowedFd<'_>]) -> Vec<RawFd> {
 
 /// The child's view of it.
 pub(crate) struct Plan<'a> {
-    /// Where the strings come from, in the order of their use.
+    /// The source of the strings, in the order of their use.
     pub strings: Cursor<'a>,
     pub control: RawFd,
     pub cgroup: Option<RawFd>,

@@ -10,13 +10,13 @@ use rustix::fs::{CWD, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags};
 use std::os::fd::{BorrowedFd, RawFd};
 
-/// Where the new root is put together: a directory that every host has, hidden in this mount namespace alone.
+/// The place where the new root is assembled: a directory that every host has, hidden in this mount namespace alone.
 const STAGE: &std::ffi::CStr = c"/proc";
 /// A handful of directories and links, no files.
 const TMPFS_OPTIONS: &std::ffi::CStr = c"mode=0755,size=64k,nr_inodes=64";
 const NO_EXECUTION: u64 = 0x8;
 
-/// How the root directory was changed.
+/// The way in which the root directory was changed.
 #[derive(Debug)]
 pub(crate) enum Entered {
     /// By pivot_root(2); nothing of the host's tree is left in the namespace.

@@ -8,7 +8,7 @@ use rustix::thread::UnshareFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// The mount namespace, and what is to be known about it.
+/// The mount namespace, and the facts about it.
 #[derive(Debug)]
 pub(crate) struct SealedFiles {
     root: Root,

@@ -21,7 +21,7 @@ use crate::root::Root;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How many kinds of root directories are kept; each is made again when it is wanted again.
+/// Kinds of root directories that are kept; each is made again when it is wanted again.
 const ROOTS_MAX: usize = 8;
 
 /// Sealed namespaces for the instances of a daemon. The namespaces live as long as this value or a process inside.

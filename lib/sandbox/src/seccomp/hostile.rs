@@ -6,7 +6,7 @@ macro_rules! table {
     ($($call:ident => $why:literal,)*) => { &[$((libc::$call, $why)),*] };
 }
 
-/// System call and what it would be for.
+/// System calls, each with the purpose of an attempt.
 pub(super) const HOSTILE: &[(i64, &str)] = table! {
     SYS_ptrace => "reads and changes other processes",
     SYS_process_vm_readv => "reads other processes' memory",

@@ -22,7 +22,7 @@ mod verdict_tests;
 
 use crate::elf::Linkage;
 
-/// How much of the list a program gets.
+/// The part of the list that a program gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// Statically linked: no files, no executable mappings.
@@ -121,7 +121,7 @@ impl Filter {
     /// The largest filter that the kernel takes (BPF_MAXINSNS).
     pub const INSTRUCTIONS_MAX: usize = 4096;
 
-    /// How many instructions it has.
+    /// Returns the number of instructions.
     pub fn instruction_count(&self) -> usize {
         self.instructions.len()
     }
@@ -132,7 +132,7 @@ impl Filter {
     }
 }
 
-/// Why a policy has no filter.
+/// Reason for which a policy has no filter.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The compiler's complaint.

@@ -1,10 +1,11 @@
-//! How the tables say what is allowed.
+//! Form of the tables of allowed calls.
 
 /// A system call and on which conditions it is allowed.
 pub(super) struct Allowed {
     pub number: i64,
     pub when: When,
-    /// Why a network function needs it. For the reader of the table; tests check that there is one.
+    /// The reason for which a network function needs the call. For the reader of the table; tests check that there is
+    /// a reason.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "documentation that tests enforce")

@@ -65,7 +65,7 @@ impl Report {
     }
 }
 
-/// How many of each a launch message holds.
+/// Number of each kind of part in a launch message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub descriptors: u32,

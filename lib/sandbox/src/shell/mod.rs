@@ -37,10 +37,10 @@ use std::time::Duration;
 /// The user and group number that an instance sees as its own.
 pub const INSIDE_ID: u32 = 1000;
 
-/// How long a step of the set-up may take before it counts as stuck. Each is a few system calls.
+/// Longest time of a step of the set-up before it counts as stuck. Each step is a few system calls.
 const STEP_WAIT: Duration = Duration::from_secs(20);
 
-/// Why there is no instance.
+/// Reason for which there is no instance.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// An operation on the parent's side failed.
@@ -68,7 +68,7 @@ pub enum SpawnError {
     Died {
         /// The instance.
         name: String,
-        /// How.
+        /// The way in which the set-up ended.
         how: Ended,
     },
     /// The set-up does not answer.

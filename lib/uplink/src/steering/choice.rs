@@ -15,7 +15,7 @@ pub struct Choice {
     pub rules: Vec<Rule>,
     /// Rules with a destination that are left to the classifier.
     pub left: usize,
-    /// Why the first of them is; empty: none is.
+    /// The reason for the first of them; empty: there is none.
     pub why: String,
 }
 

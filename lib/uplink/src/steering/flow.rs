@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_nic_cannot_be_told_is_refused() {
+    fn rules_that_a_nic_cannot_have_are_refused() {
         assert!(flows(&Rule::default()).is_err());
         let untagged = Rule {
             vlan: VlanMatch::Untagged,

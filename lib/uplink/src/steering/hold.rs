@@ -24,7 +24,7 @@ fn asking(what: &'static str) -> impl Fn(io::Error) -> Refusal {
 /// its table. `keep` records the changes that will have to be undone, before they are made.
 ///
 /// # Errors
-/// Why it steers nothing; what had been done by then is to be undone by [`give_back`].
+/// The reason for which the NIC steers nothing; [`give_back`] undoes the changes made by then.
 pub fn take(
     nic: &dyn FlowTable,
     rules: &[Rule],

@@ -1,6 +1,6 @@
-//! Classification by the NIC: flow rules (`ethtool -N`) send what a rule of the classifier matches to a receive queue
-//! that is the receiver's own, and the uplink's XDP program hands everything that comes in there to that receiver
-//! without looking at it.
+//! Classification by the NIC: flow rules (`ethtool -N`) send frames that match a rule of the classifier to a receive
+//! queue of the receiver's own, and the uplink's XDP program hands all frames of that queue to that receiver without
+//! looking at them.
 //!
 //! Steering is the classifier's answer, found earlier: rules that a NIC cannot have, for which it has no queue or no
 //! room are left to the classifier, which classifies every frame of all other queues. Steering is set up in an order
@@ -20,7 +20,7 @@ pub(crate) use hold::{give_back, take};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long what a queue got before its rules is given to run out of it.
+/// Time in which frames that a queue got before its rules leave the queue.
 pub(crate) const DRAIN: Duration = Duration::from_millis(20);
 
 /// Changes at a NIC by which it steers.
@@ -28,7 +28,7 @@ pub(crate) const DRAIN: Duration = Duration::from_millis(20);
 pub struct Taken {
     /// The queues that belong to a port: every rule that leads there is ours.
     pub queues: Vec<u32>,
-    /// How it spread frames before; empty: unchanged.
+    /// The former distribution of frames; empty: unchanged.
     pub spread: Vec<u32>,
     /// `rx-ntuple-filter` was off.
     pub switched_on: bool,
@@ -45,7 +45,7 @@ pub struct Steered {
     pub flows: u32,
     /// Rules that are left to the classifier.
     pub left: u32,
-    /// Why the first of them is; empty: none is.
+    /// The reason for the first of them; empty: there is none.
     pub why: String,
 }
 

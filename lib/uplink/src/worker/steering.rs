@@ -7,7 +7,7 @@ use crate::steering::{DRAIN, Steered};
 use std::time::Instant;
 
 impl Worker {
-    /// Has the NIC classify what it is to.
+    /// Has the NIC classify by the requested rules.
     pub(super) fn steer(&mut self) -> Result<Steered, UplinkError> {
         self.drained = None;
         let steered = match &mut self.connection {

@@ -71,7 +71,7 @@ fn top_talkers_say_who_fills_the_table() {
 }
 
 #[test]
-fn flush_ends_what_it_is_told_and_spares_forwards() {
+fn flush_ends_the_named_sessions_and_spares_forwards() {
     let mut nat = busy();
     nat.play("outside tcp 198.51.100.1:4000 > 203.0.113.1:80 syn");
     assert_eq!(

@@ -88,7 +88,7 @@ fn a_fragmented_datagram_crosses_both_ways() {
 }
 
 #[test]
-fn interleaved_datagrams_are_told_apart() {
+fn interleaved_datagrams_are_distinguished() {
     let mut nat = Bench::new(json!({}));
     let first = fragments("10.0.0.2:5000", "192.0.2.9:53", 1);
     let second = fragments("10.0.0.3:6000", "192.0.2.9:53", 1);

@@ -64,7 +64,7 @@ fn assert_prohibited(nat: &mut Bench, offender: &[u8]) {
 /// Catches: a host that waits for an answer that will not come.
 // promise: 10.40
 #[test]
-fn a_host_inside_is_told_that_its_flow_is_refused() {
+fn a_host_inside_is_notified_that_its_flow_is_refused() {
     let mut nat = full(json!({"hairpin": false, "inside": ["10.0.0.0/8"]}));
     for line in [
         "inside udp 10.0.0.2:5000 > 192.0.2.9:53",
@@ -150,7 +150,7 @@ fn what_must_not_be_answered_is_not() {
 /// RFC 5382 REQ-4, RFC 5508 REQ-9. Catches: a NAT that shows outside hosts what it has, or sends at their bidding.
 // promise: 10.40
 #[test]
-fn strangers_are_told_nothing() {
+fn hosts_outside_get_no_refusals() {
     let mut nat = full(json!({"host_sessions_max": 3}));
     for stranger in [
         "outside udp 192.0.2.77:53 > 203.0.113.1:7000",

@@ -43,7 +43,7 @@ fn an_error_quotes_as_much_as_every_host_can_take() {
 }
 
 #[test]
-fn where_there_is_no_way_the_source_is_told() {
+fn without_a_route_the_source_is_notified() {
     let mut config = acquainted();
     config["routes"].as_array_mut().expect("a list").drain(..2);
     let mut router = Bench::new(&config);

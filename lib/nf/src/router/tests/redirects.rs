@@ -37,7 +37,7 @@ fn sent(router: &mut Bench, frame: Vec<u8>) -> Option<Vec<u8>> {
 
 // promise: 10.43
 #[test]
-fn a_host_is_told_of_a_nearer_router_and_its_packet_goes_on() {
+fn a_host_is_notified_of_a_nearer_router_and_its_packet_goes_on() {
     let mut router = Bench::new(&one_armed());
     // By another router, and a destination on the own link.
     for (to, gateway) in [("192.0.2.7", [10, 0, 0, 254]), ("10.0.0.8", [10, 0, 0, 8])] {
