@@ -1,7 +1,7 @@
 //! Conditions that must hold, whatever the actors do and wherever they are preempted.
 
+use super::drop;
 use super::memory::{DROPS, Destination, Memory, Port};
-use super::transmit::drop;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 

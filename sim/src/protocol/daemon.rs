@@ -1,6 +1,7 @@
 //! The daemon's side: `lib/switch/src/{ports,way,fdb,quiet,registry,gaps,deposit,group}.rs`, and `reclaim`.
 
 use super::deliver::{DEST_LINK, DEST_SWITCH, WAY_GENERATION_SHIFT, WAY_KIND_SHIFT};
+use super::drop;
 use super::fdb::{OWNER_PINNED, counts};
 use super::instance::Instance;
 use super::memory::{
@@ -9,7 +10,6 @@ use super::memory::{
 };
 use super::mutation::Mutation;
 use super::schedule::step;
-use super::transmit::drop;
 use nfluid_ring::layout::{Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot, tx_desc};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

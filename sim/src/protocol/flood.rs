@@ -4,11 +4,12 @@ use super::deliver::{
     DEST_SWITCH, Reservation, count_drop, delivered, in_slot, port_way, publish, reserve, rx_room,
     same_switch, slot_buffer, target_find, target_unless, tx_descriptor, way_dest, way_kind,
 };
+use super::drop;
 use super::frame::{Header, len_of, length_ok, slot_of};
 use super::memory::{Destination, Memory};
 use super::mutation::Mutation;
 use super::schedule::step;
-use super::transmit::{copy, drop, drop_frames, entered, look_at_room, source_ok};
+use super::transmit::{copy, drop_frames, entered, look_at_room, source_ok};
 
 const CALL_COPIES: u32 = 4096;
 

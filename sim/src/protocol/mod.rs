@@ -17,6 +17,7 @@
 pub mod audit;
 pub mod daemon;
 pub mod deliver;
+mod drop;
 pub mod fdb;
 mod flood;
 mod frame;

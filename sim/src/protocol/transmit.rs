@@ -6,6 +6,7 @@ use super::deliver::{
     same_switch, slot_buffer, target_exists, target_find, target_unless, tx_descriptor, tx_return,
     way_dest, way_kind,
 };
+use super::drop;
 use super::fdb::{MAC_GROUP, fdb_find, fdb_learn};
 use super::flood::flood_frame;
 use super::frame::{
@@ -18,22 +19,6 @@ use super::mutation::Mutation;
 use super::schedule::step;
 use nfluid_ring::layout::BLOCK_SLOTS;
 use std::cell::Cell;
-
-/// Numbers of `enum nfl_drop`.
-pub(super) mod drop {
-    pub const RING_FULL: usize = 0;
-    pub const BAD_LENGTH: usize = 1;
-    pub const BAD_INDEX: usize = 2;
-    pub const FOREIGN_MAC: usize = 3;
-    pub const NO_ROUTE: usize = 4;
-    pub const PORT_DOWN: usize = 5;
-    pub const SAME_PORT: usize = 6;
-    pub const FLOOD_LIMIT: usize = 7;
-    pub const RESERVED_MAC: usize = 8;
-    pub const CONTENDED: usize = 9;
-    pub const CHANGED: usize = 10;
-    pub const RECLAIMED: usize = 12;
-}
 
 const CALL_FRAMES: u32 = 256;
 const RUN_FRAMES: u32 = 64;
