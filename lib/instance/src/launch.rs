@@ -14,8 +14,8 @@ use nfluid_lifecycle::record::Record;
 use nfluid_protocol::daemon::memory_file;
 use nfluid_protocol::environment;
 use nfluid_ring::assignment::ASSIGNMENT_ENV;
-use nfluid_ring::attach::ATTACH_ENV;
 use nfluid_ring::layout::SOL_NFLUID;
+use nfluid_ring::table::ATTACH_ENV;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{

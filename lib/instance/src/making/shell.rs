@@ -23,7 +23,7 @@ use nfluid_control::tier::Tier;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;
 use nfluid_ring::assignment;
-use nfluid_ring::attach::Table;
+use nfluid_ring::table::Table;
 use nfluid_sandbox::Root;
 use nfluid_switch::InstanceMemory;
 use nfluid_switch::instance::Doorbells;
