@@ -1,9 +1,10 @@
 //! Whatever a hostile NF does with its own ports, CPU time and memory, a pair of well-behaved neighbours loses no frame
 //! and gets the CPU time that it was promised.
 
-use nfluid_ring::attach::{ATTACH_ENV, Attached, Table};
+use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, SPURIOUS_MAX, Woken};
 use nfluid_ring::port::{Port, WhenFull};
+use nfluid_ring::table::{ATTACH_ENV, Table};
 use nfluid_sandbox::cgroup::{Cgroup, Controller, Share};
 use nfluid_switch::Destination;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};

@@ -13,7 +13,7 @@ use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 /// Most NFs of one process of traffic: as many ports as an instance has.
-pub const NFS_PER_TRAFFIC: usize = nfluid_ring::attach::PORTS_MAX;
+pub const NFS_PER_TRAFFIC: usize = nfluid_ring::table::PORTS_MAX;
 /// TX slots of a port: the longest burst.
 pub const TX_SLOTS: u32 = 64;
 

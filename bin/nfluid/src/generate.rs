@@ -6,8 +6,9 @@
 use crate::failure::Failure;
 use nfluid_gen::cli::{CliError, GenCommand, PortSource};
 use nfluid_gen::io::{IoError, Receiver, Sender};
-use nfluid_ring::attach::{AttachError, Attached};
+use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::Doorbell;
+use nfluid_ring::error::AttachError;
 use nfluid_ring::port::{Port, WhenFull};
 use std::cell::RefCell;
 use std::io;

@@ -1,5 +1,6 @@
 //! Processes that have ended. The kernel reports them (epoll on their descriptors), so the daemon looks at no process that runs.
 
+use anyhow::Context;
 use nfluid_sandbox::Instance;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -7,7 +8,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+/// How long a killed instance may take to be gone.
+const DEATH: Duration = Duration::from_secs(30);
 /// Exits that are read at a time.
 const AT_ONCE: usize = 64;
 
@@ -74,4 +78,20 @@ impl Exits {
     fn names(&self) -> MutexGuard<'_, HashMap<u32, String>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Kills a process and waits until it is gone.
+///
+/// # Errors
+/// It is not gone.
+pub fn end(process: &Instance) -> anyhow::Result<()> {
+    process.kill()?;
+    process.wait_timeout(DEATH)?.with_context(|| {
+        format!(
+            "{} was killed and is not gone after {} s",
+            process.identity(),
+            DEATH.as_secs()
+        )
+    })?;
+    Ok(())
 }

@@ -5,6 +5,8 @@
 //! | [`making`] | an instance in the making, with shells: processes that wait to be told what they are |
 //! | [`pool`] | shells that are kept ready |
 //! | [`runtime`] | what the life of instances has them made by |
+//! | [`maker`] | what instances are made with |
+//! | [`programs`] | their programs, open, and the system call filters of these |
 //! | [`launch`] | starts a program in its sandbox, with what it inherits |
 //! | [`terminator`] | what a TLS terminator inherits besides |
 //! | [`process`] | an instance that runs, for its life (`nfluid_lifecycle`); taking one over; what is left of one |
@@ -12,6 +14,7 @@
 //! | [`numbers`] | numbers of ports, pools and kernel users |
 //! | [`trust`] | instances that share buffers |
 //! | [`cgroups`], [`limits`], [`tenants`] | what instances and groups of tenants may use |
+//! | [`seed`] | the seed of the hash tables of NFs |
 //! | [`port_specs`] | its ports, for the switch |
 //! | [`doorbell`] | the pipes that wake instances |
 //! | [`exits`], [`cleaner`] | processes that have ended, and what is left of them |
@@ -30,14 +33,17 @@ pub mod launch;
 pub mod limits;
 pub mod log_room;
 pub mod logs;
+pub mod maker;
 pub mod making;
 pub mod numbers;
 pub mod paths;
 pub mod pool;
 pub mod port_specs;
 pub mod process;
+pub mod programs;
 pub mod reserve;
 pub mod runtime;
+pub mod seed;
 pub mod tenants;
 pub mod terminator;
 pub mod trust;

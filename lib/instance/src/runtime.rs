@@ -1,6 +1,7 @@
 //! The runtime of isolation `process`: instances come from a shell where one suits, and else from nothing.
 
-use crate::making::{Maker, Making};
+use crate::maker::Maker;
+use crate::making::Making;
 use crate::pool::Pool;
 use crate::port_specs::{port_specs, tx_slots};
 use crate::process;

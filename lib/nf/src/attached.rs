@@ -2,7 +2,7 @@
 
 use crate::function::PortInfo;
 use alloc::borrow::ToOwned;
-use nfluid_ring::attach::PortEntry;
+use nfluid_ring::table::PortEntry;
 use nfluid_wire::ether::MacAddr;
 
 /// Returns the description of a port for an NF.

@@ -8,7 +8,8 @@
 //! has none. The table is the table that the process was started with, except for names, addresses and sizes. The
 //! doorbells of other instances are known only now.
 
-use crate::attach::{AttachError, PORTS_MAX, TABLE_MAX, Table};
+use crate::error::AttachError;
+use crate::table::{PORTS_MAX, TABLE_MAX, Table};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{IoSlice, IoSliceMut};
 use rustix::net::{
@@ -183,7 +184,7 @@ fn assemble(bytes: &[u8], fds: Vec<OwnedFd>) -> Result<Assignment, AttachError> 
 #[cfg(test)]
 mod tests {
     use super::{CONFIG_MAX, Config, assemble, receive, send};
-    use crate::attach::{ATTACH_MAGIC, PortEntry, Table, TableHead};
+    use crate::table::{ATTACH_MAGIC, PortEntry, Table, TableHead};
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::fs::File;

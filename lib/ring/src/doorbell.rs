@@ -15,14 +15,16 @@
 //!
 //! The reasons for pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
 
-use crate::attach::AttachError;
 use crate::engine::ring_all;
+use crate::error::AttachError;
 use crate::port::Port;
 use crate::wake_sources::WakeSources;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
+
+pub use crate::wake_sources::AGEING_IDLE;
 
 /// Rings in a row without a frame, after which the pipe is not listened to for one sleep.
 pub const SPURIOUS_MAX: u32 = 16;
@@ -32,9 +34,6 @@ pub const SPURIOUS_MAX: u32 = 16;
 pub const DEAF: Duration = Duration::from_millis(1);
 /// Longest sleep: whatever goes wrong elsewhere, a frame waits no longer than this.
 pub const AGEING: Duration = Duration::from_secs(2);
-/// Longest sleep of a receiver that asks for it and found nothing after sleeps of [`AGEING`], twice that, and so on for a
-/// minute: 10,000 of them that look every 8 s cost 3.5 % of a core.
-pub const AGEING_IDLE: Duration = Duration::from_secs(64);
 const SPIN_MAX: u32 = 4096;
 const SPIN_PROBE: u32 = 128;
 const YIELDS_MAX: u32 = 16;

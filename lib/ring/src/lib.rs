@@ -4,7 +4,7 @@
 //!   `bpf/include/nfluid_abi.h`; the sizes are asserted on both sides).
 //! - [`flow`]: which flows go together when several instances share a port's.
 //! - [`batch`]: the view of a network function: frames in place, one decision per frame.
-//! - [`attach`]: the table by which an instance finds its ports, and attaching to them.
+//! - [`table`]: the table by which an instance finds its ports. [`attach`]: attaching to them.
 //! - [`assignment`]: the message that assigns a network function to a process that waits in a prepared instance.
 //! - [`port`]: receive in place, send, forward without a copy.
 //! - [`engine`]: the loop body of a network function.
@@ -27,6 +27,8 @@ pub mod clock;
 pub mod doorbell;
 #[cfg(feature = "port")]
 pub mod engine;
+#[cfg(feature = "port")]
+pub mod error;
 pub mod flow;
 pub mod layout;
 #[cfg(feature = "port")]
@@ -38,6 +40,8 @@ pub mod mpsc;
 pub mod port;
 #[cfg(feature = "port")]
 pub mod slice;
+#[cfg(feature = "port")]
+pub mod table;
 #[cfg(feature = "port")]
 mod turn;
 #[cfg(feature = "port")]

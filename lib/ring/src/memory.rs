@@ -1,10 +1,11 @@
 //! The mappings of a port's rings and of an instance's pool. Why one pool for all ports:
 //! `docs/adr/0002-one-pool-per-instance.md`.
 
-use crate::attach::{AttachError, TableHead};
+use crate::error::AttachError;
 use crate::layout::{FRAME_MAX, ReceiverLine, Ring, SLOT_SIZE, SenderLine, SwitchLine};
 use crate::lending::Lending;
 use crate::mpsc::Mpsc;
+use crate::table::TableHead;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

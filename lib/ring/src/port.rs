@@ -11,7 +11,6 @@
 
 mod calls;
 
-use crate::attach::{PortEntry, PortFds};
 use crate::batch::{Frame, Outbox};
 use crate::layout::{
     CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BY_ITSELF,
@@ -19,6 +18,7 @@ use crate::layout::{
 };
 use crate::lending::Lending;
 use crate::memory::{Pool, RingMemory};
+use crate::table::PortEntry;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -50,6 +50,19 @@ pub struct PortStats {
     pub tx_no_slot: u64,
     /// Calls that failed; their frames were discarded.
     pub tx_errors: u64,
+}
+
+/// File descriptors of one port, from which a [`Port`] is made.
+#[derive(Debug)]
+pub struct PortFds {
+    /// The capability.
+    pub socket: OwnedFd,
+    /// The rings.
+    pub ring: OwnedFd,
+    /// Write end of the link peer's doorbell.
+    pub peer_doorbell: Option<OwnedFd>,
+    /// Wakes the instance's I/O thread.
+    pub io_doorbell: Option<Arc<OwnedFd>>,
 }
 
 /// A port of this instance. Only a single thread uses a port at a time; queues of a port are ports of their own.

@@ -1,7 +1,6 @@
 //! Descriptors that a sleeping receiver listens to: its pipe, the kernel's doorbell, and a descriptor of the caller.
 
-use crate::attach::AttachError;
-use crate::doorbell::AGEING_IDLE;
+use crate::error::AttachError;
 use rustix::event::{Timespec, epoll};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
@@ -10,6 +9,10 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// Longest sleep of a receiver that asks for it and found nothing after sleeps of
+/// [`AGEING`](crate::doorbell::AGEING), twice that, and so on for a minute: 10,000 of them that look every 8 s cost
+/// 3.5 % of a core.
+pub const AGEING_IDLE: Duration = Duration::from_secs(64);
 /// Wake-ups by the pipe between two reads of it: far fewer than it holds bytes.
 const RINGS_UNREAD_MAX: u32 = 64;
 

@@ -5,8 +5,8 @@ mod exercise;
 #[path = "../../../fuzz/mutation.rs"]
 mod mutation;
 
-use nfluid_ring::attach::{ATTACH_MAGIC_SHARED, Table};
 use nfluid_ring::layout::tx_desc;
+use nfluid_ring::table::{ATTACH_MAGIC_SHARED, Table};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,8 @@
 //! A private platform for tests and benchmarks: its own cgroup, its own switch, instances without a
 //! sandbox. Everything ends with the process that made it.
 
-use nfluid_ring::attach::{ATTACH_ENV, Attached, Table};
+use nfluid_ring::attach::Attached;
+use nfluid_ring::table::{ATTACH_ENV, Table};
 use nfluid_switch::handover::Handover;
 use nfluid_switch::instance::{Doorbells, InstanceMemory, PortSpec, Wake};
 use nfluid_switch::program::{Form, Options, Switch};

@@ -1,11 +1,10 @@
 //! Instances of one port: their memory, and the real ports that attach to it.
 
 use super::memory::{Memory, Pool, RingFile, memory_file};
-use nfluid_ring::attach::{
-    ATTACH_MAGIC, ATTACH_MAGIC_SHARED, Attached, PortEntry, PortFds, TableHead,
-};
+use nfluid_ring::attach::Attached;
 use nfluid_ring::memory::Pool as MappedPool;
-use nfluid_ring::port::Port;
+use nfluid_ring::port::{Port, PortFds};
+use nfluid_ring::table::{ATTACH_MAGIC, ATTACH_MAGIC_SHARED, PortEntry, TableHead};
 use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -5,8 +5,9 @@ use anyhow::Context;
 use nfluid_fastpath::FastPaths;
 use nfluid_fastpath::processes::{PROGRAM, Processes, Running, Start};
 use nfluid_instance::doorbell;
+use nfluid_instance::exits;
 use nfluid_instance::launch::control_socket;
-use nfluid_instance::making::{self, Maker};
+use nfluid_instance::maker::Maker;
 use nfluid_protocol::daemon::{self, Asked};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::cgroup::{Cgroup, Share};
@@ -118,7 +119,7 @@ impl Processes for SlowPathProcesses {
             let ended = match Instance::adopt(identity) {
                 Err(InstanceError::Gone { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
-                Ok(process) => making::end(&process),
+                Ok(process) => exits::end(&process),
             };
             if let Err(why) = ended {
                 tracing::warn!(

@@ -221,7 +221,7 @@ impl HostPlatform {
             let running = host.instances.find(name)?;
             let seed = running.record().seed;
             let seeded =
-                |config| nfluid_instance::launch::seeded(&running.spec.program, config, seed);
+                |config| nfluid_instance::seed::seeded(&running.spec.program, config, seed);
             let control = running.workload.control().to_owned();
             (control, seeded(&running.spec.config), seeded(config))
         };

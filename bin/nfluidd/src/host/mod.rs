@@ -50,7 +50,7 @@ use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_fastpath::processes::Processes;
 use nfluid_instance::cleaner::Cleaner;
 use nfluid_instance::exits::Exits;
-use nfluid_instance::making::Maker;
+use nfluid_instance::maker::Maker;
 use nfluid_instance::making::shell::number_of;
 use nfluid_instance::numbers::Numbers;
 use nfluid_instance::pool::Pool;
@@ -210,7 +210,7 @@ impl Host {
             zygote,
             shell_zygote,
             uses_zygote: !settings.without.contains(&Mechanism::Zygote),
-            programs: nfluid_instance::launch::Programs::new(&settings.nf_program)?,
+            programs: nfluid_instance::programs::Programs::new(&settings.nf_program)?,
             logs: nfluid_instance::logs::LogCollector::start()?,
             numbers: numbers.clone(),
             groups: Groups::new(settings.paths.clone()),

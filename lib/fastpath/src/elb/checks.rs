@@ -2,7 +2,7 @@
 //! those that speak HTTP.
 
 use super::config::{BalancerConfig, Check, CheckConfig};
-use super::{Finding, Findings};
+use super::finding::{Finding, Findings};
 use nfluid_netdev::Place;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -1,12 +1,7 @@
 //! The configuration of `nf: elb`.
 
-use super::Elb;
 use super::load::LoadConfig;
-use super::services;
 use crate::config::{check_place, read, wrong};
-use crate::function::{FastFunction, FunctionConfig, Site};
-use crate::record::Numbers;
-use nfluid_control::apply::PlatformError;
 use nfluid_control::host::NfConfigError;
 use nfluid_control::quantity::Millis;
 use nfluid_evnf::balancer::program::{SERVERS_MAX, SERVICES_MAX};
@@ -141,24 +136,6 @@ fn root() -> String {
 
 fn second() -> String {
     "1s".to_owned()
-}
-
-impl FunctionConfig for BalancerConfig {
-    fn sizes(&self) -> Vec<u32> {
-        vec![self.connections]
-    }
-
-    fn number(&self, numbers: &mut Numbers) -> anyhow::Result<()> {
-        services::number(self, numbers)
-    }
-
-    fn load(
-        &self,
-        site: &Site<'_>,
-        numbers: &mut Numbers,
-    ) -> Result<Box<dyn FastFunction>, PlatformError> {
-        Ok(Box::new(Elb::load(self, site.pins, numbers)?))
-    }
 }
 
 /// Reads a configuration.

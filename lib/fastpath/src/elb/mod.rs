@@ -3,16 +3,18 @@
 mod checks;
 mod config;
 mod figures;
+mod finding;
 mod load;
 mod services;
 
 use crate::error::broken;
 use crate::figures::{Exits, named};
-use crate::function::{Changed, Context, Entry, FastFunction, Waker};
+use crate::function::{Changed, Context, Entry, FastFunction, FunctionConfig, Site, Waker};
 use crate::placement::ingress_only;
 use crate::record::{Numbers, Record};
 use checks::Checks;
 use config::BalancerConfig;
+use finding::{Finding, Findings};
 use load::{Loads, Reading};
 use nfluid_api::types::{EventKind, FastPathStatus};
 use nfluid_control::apply::PlatformError;
@@ -46,33 +48,21 @@ struct Elb {
     loads: Option<Loads>,
 }
 
-/// What a thread has found.
-enum Finding {
-    /// A server is down, and why; or it is up.
-    Server { key: String, down: Option<String> },
-    /// What a server's agent has said of its load, or why it has said nothing.
-    Load {
-        key: String,
-        said: Result<Reading, String>,
-    },
-}
-
-/// Where a thread reports what it has found. A balancer that is gone hears nothing.
-struct Findings {
-    instance: String,
-    sender: Sender<Finding>,
-    waker: Waker,
-}
-
-impl Findings {
-    fn instance(&self) -> &str {
-        &self.instance
+impl FunctionConfig for BalancerConfig {
+    fn sizes(&self) -> Vec<u32> {
+        vec![self.connections]
     }
 
-    fn report(&self, finding: Finding) {
-        if self.sender.send(finding).is_ok() {
-            self.waker.wake();
-        }
+    fn number(&self, numbers: &mut Numbers) -> anyhow::Result<()> {
+        services::number(self, numbers)
+    }
+
+    fn load(
+        &self,
+        site: &Site<'_>,
+        numbers: &mut Numbers,
+    ) -> Result<Box<dyn FastFunction>, PlatformError> {
+        Ok(Box::new(Elb::load(self, site.pins, numbers)?))
     }
 }
 

@@ -9,7 +9,7 @@
 mod program;
 mod running;
 
-use crate::making::Maker;
+use crate::maker::Maker;
 use crate::paths::Paths;
 use anyhow::Context;
 use base64::Engine;

@@ -1,10 +1,11 @@
 //! Shells for programs of users: a process in its sandbox, which executes what it is given. What belongs to its ports stays
 //! open in the daemon until then.
 
+use super::Making;
 use super::shell::Waiting;
-use super::{Maker, Making};
 use crate::descriptors;
 use crate::launch::{control_socket, io_doorbell_number};
+use crate::maker::Maker;
 use nfluid_control::stopwatch::Lap;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;

@@ -3,17 +3,15 @@
 mod empty;
 pub mod shell;
 
-use crate::cleaner::{Cleaner, Leftovers};
-use crate::exits::Exits;
-use crate::launch::{GivenDoorbells, OpenProgram, Programs, Target};
+use crate::cleaner::Leftovers;
+use crate::exits::end;
+use crate::launch::{GivenDoorbells, Target};
 use crate::limits::{cap_of, limit_new};
-use crate::logs::LogCollector;
-use crate::numbers::{InUse, Numbers};
-use crate::paths::Paths;
+use crate::maker::Maker;
+use crate::numbers::InUse;
 use crate::port_specs::{port_specs, tx_slots};
 use crate::process::{Parts, Process};
-use crate::terminator::Connectors;
-use crate::trust::Groups;
+use crate::programs::OpenProgram;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
 use nfluid_control::spec::InstanceSpec;
@@ -21,76 +19,18 @@ use nfluid_control::stopwatch::Lap;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::runtime::Site;
-use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
-use nfluid_sandbox::{EmptyNetNs, Instance, KernelIdRange, Sealed, Shell, Zygote};
-use nfluid_switch::{Handover, InstanceMemory, Switch};
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::{Instance, Shell};
+use nfluid_switch::{Handover, InstanceMemory};
 use shell::Waiting;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-/// How long a killed instance may take to be gone.
-const DEATH: Duration = Duration::from_secs(30);
 /// Instances that are made at the same time: while one waits for its process, others go on.
 const HANDS: usize = 4;
-
-/// What instances are made with. It needs no lock of the host.
-pub struct Maker {
-    /// Where files, sockets and pins are.
-    pub paths: Paths,
-    /// The switch.
-    pub switch: Arc<Switch>,
-    /// The platform's cgroup.
-    pub cgroups: CgroupRoot,
-    /// The kernel users of instances.
-    pub kernel_ids: KernelIdRange,
-    /// The network namespace without an interface.
-    pub empty_net: EmptyNetNs,
-    /// A memory file system that cannot be changed, as the root of sandboxes.
-    pub sealed: Sealed,
-    /// The process from which instances are forked.
-    pub zygote: Zygote,
-    /// Of shells: who makes an instance does not wait for one that is being made.
-    pub shell_zygote: Zygote,
-    /// Whether instances come from them.
-    pub uses_zygote: bool,
-    /// The program that hosts built-in NFs.
-    pub programs: Programs,
-    /// Follows the logs of instances.
-    pub logs: LogCollector,
-    /// Numbers of ports, pools and users.
-    pub numbers: Numbers,
-    /// Groups of instances that trust each other.
-    pub groups: Groups,
-    /// Removes what is left of ended instances.
-    pub cleaner: Cleaner,
-    /// The connectors of TLS terminators.
-    pub connectors: Connectors,
-    /// Reports the ends of processes.
-    pub exits: Exits,
-}
-
-impl Maker {
-    /// Has the log of an instance be written, from a pipe of its own.
-    ///
-    /// # Errors
-    /// The pipe cannot be made.
-    pub fn follow_log(&self, name: &str) -> anyhow::Result<()> {
-        let (pipe, log) = (self.paths.log_pipe(name), self.paths.log(name));
-        doorbell::make(&pipe).context("making the log pipe")?;
-        self.logs.follow(name, pipe, log);
-        Ok(())
-    }
-
-    /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
-    pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
-        doorbell::make(&self.paths.bell(name)).context("making the doorbell")?;
-        self.follow_log(name)
-    }
-}
 
 /// What an instance leaves that is taken down.
 pub(crate) struct Left {
@@ -541,22 +481,6 @@ impl Making {
             user: self.record.user,
         }
     }
-}
-
-/// Kills a process and waits until it is gone.
-///
-/// # Errors
-/// It is not gone.
-pub fn end(process: &Instance) -> anyhow::Result<()> {
-    process.kill()?;
-    process.wait_timeout(DEATH)?.with_context(|| {
-        format!(
-            "{} was killed and is not gone after {} s",
-            process.identity(),
-            DEATH.as_secs()
-        )
-    })?;
-    Ok(())
 }
 
 impl Drop for Making {

@@ -9,10 +9,11 @@
 use super::empty::Empty;
 use super::{Making, Site};
 use crate::doorbell;
-use crate::launch::seeded;
+use crate::launch::hosting::Hosting;
 use crate::limits::pin;
 use crate::limits::{cap_of, give_slice, set_weight};
 use crate::port_specs::{port_specs, tx_slots};
+use crate::seed::seeded;
 use anyhow::Context;
 use nfluid_control::model::{DEFAULT_MTU, Program};
 use nfluid_control::pool::{PoolSpec, Purpose};
@@ -23,12 +24,9 @@ use nfluid_control::tier::Tier;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;
 use nfluid_ring::assignment;
-use nfluid_ring::attach::Table;
 use nfluid_sandbox::Root;
-use nfluid_switch::InstanceMemory;
-use nfluid_switch::instance::Doorbells;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 /// What is done for an instance beside its start.
@@ -44,14 +42,6 @@ pub enum Waiting {
     Empty(Box<Empty>),
 }
 
-/// A program that waits to be told which NF it hosts.
-pub struct Hosting {
-    /// On which it is told what to be.
-    pub socket: OwnedFd,
-    /// The numbers under which it has its maps and sockets, its own bell, and its I/O thread's.
-    pub numbers: Numbers,
-}
-
 impl Waiting {
     /// Whether nobody listens any more.
     fn is_over(&self) -> bool {
@@ -63,28 +53,6 @@ impl Waiting {
                 !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
             }
         }
-    }
-}
-
-/// The numbers of what a process of a shell has inherited.
-pub struct Numbers {
-    /// Of its maps and sockets.
-    pub maps: Vec<RawFd>,
-    /// Of its doorbell.
-    pub bell: RawFd,
-    /// Of the bell of its I/O thread.
-    pub io_doorbell: RawFd,
-}
-
-impl Numbers {
-    /// The port table of such a process, without bells of others.
-    pub fn table(&self, memory: &InstanceMemory) -> Table {
-        let given = Doorbells {
-            own: self.bell,
-            io: self.io_doorbell,
-            peers: &[],
-        };
-        memory.table(&self.maps, &given)
     }
 }
 

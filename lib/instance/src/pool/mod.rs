@@ -2,8 +2,9 @@
 
 mod lane;
 
+use crate::maker::Maker;
+use crate::making::Making;
 use crate::making::shell::{name_of, spec_of};
-use crate::making::{Maker, Making};
 use lane::{Lane, WINDOW};
 use nfluid_api::types::PoolStatus;
 use nfluid_control::group::Groups as Tenants;

@@ -3,7 +3,7 @@
 use super::succession::settled;
 use super::{Parts, Process};
 use crate::doorbell;
-use crate::making::Maker;
+use crate::maker::Maker;
 use crate::numbers::InUse;
 use crate::port_specs::port_specs;
 use anyhow::{Context, bail};

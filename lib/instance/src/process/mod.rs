@@ -8,7 +8,7 @@ mod workload;
 pub use adoption::adopt;
 pub use remains::remove_leftovers;
 
-use crate::making::Maker;
+use crate::maker::Maker;
 use nfluid_control::quantity::Micros;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::workload::Port;

@@ -2,8 +2,9 @@
 
 use super::Process;
 use crate::cgroups;
+use crate::maker::Maker;
 use crate::making::shell::is_shell;
-use crate::making::{Left, Maker, Making};
+use crate::making::{Left, Making};
 use nfluid_control::group::{Groups, path};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::record::Record;

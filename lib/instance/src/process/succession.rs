@@ -1,9 +1,9 @@
 //! Upgrades in place: a successor is started on the ports of a running process, and takes them over with its state.
 
 use super::Process;
+use crate::exits;
 use crate::launch::{GivenDoorbells, Predecessor, Target};
 use crate::limits::pin;
-use crate::making;
 use anyhow::{Context, bail};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::cores::pinned_to;
@@ -175,7 +175,7 @@ impl Process {
         let copy = match noted {
             Ok(copy) => copy,
             Err(why) => {
-                making::end(&process)?;
+                exits::end(&process)?;
                 return Err(why);
             }
         };
@@ -215,7 +215,7 @@ impl Process {
             return Ok(());
         };
         let _absent = std::fs::remove_file(&successor.next_control);
-        let ended = making::end(&successor.process);
+        let ended = exits::end(&successor.process);
         self.restore_memory_limit();
         ended?;
         self.note_successor(None)
@@ -233,7 +233,7 @@ impl Process {
         if let Some(predecessor) = self.process.replace(successor.process) {
             self.maker.exits.forget(&predecessor);
             put_on(&predecessor, &successor.aside);
-            if let Err(why) = making::end(&predecessor) {
+            if let Err(why) = exits::end(&predecessor) {
                 tracing::warn!(
                     instance = self.name,
                     "its predecessor, which has no ports any more: {why:#}"
@@ -276,8 +276,8 @@ pub(super) fn settled(record: &mut Record) -> anyhow::Result<Instance> {
             }
             (Err(why), Err(_)) => return Err(why.into()),
             (Ok(one), Ok(other)) if Instant::now() > deadline => {
-                making::end(&one)?;
-                making::end(&other)?;
+                exits::end(&one)?;
+                exits::end(&other)?;
                 bail!("an upgrade of it has not come to an end");
             }
             _ => std::thread::sleep(SETTLED_POLL),

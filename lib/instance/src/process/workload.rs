@@ -2,10 +2,10 @@
 
 use super::Process;
 use super::remains::Leaving;
+use crate::exits;
 use crate::launch::{GivenDoorbells, Target};
 use crate::limits::pin;
 use crate::limits::{cap_of, give_slice, set_resources};
-use crate::making;
 use crate::port_specs::wake_of;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
@@ -53,7 +53,7 @@ impl Workload for Process {
 
     fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(process) = &self.process {
-            making::end(process)?;
+            exits::end(process)?;
             self.maker.exits.forget(process);
             self.process = None;
         }
@@ -101,7 +101,7 @@ impl Workload for Process {
             ..self.record.clone()
         };
         if let Err(why) = nfluid_records::save(&record, &self.maker.paths.record(&self.name)) {
-            making::end(&process)?;
+            exits::end(&process)?;
             return Err(why).context("writing down the instance");
         }
         self.maker.exits.add(&self.name, &process);

@@ -1,6 +1,6 @@
 //! Errors as C sees them: negative errno values, and a text for each that the library itself gives.
 
-use nfluid_ring::attach::AttachError;
+use nfluid_ring::error::AttachError;
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

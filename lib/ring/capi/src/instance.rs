@@ -2,8 +2,9 @@
 
 use crate::errors::{Errno, INVALID, status};
 use crate::ports::{Lane, NflPort};
-use nfluid_ring::attach::{AttachError, Attached};
+use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, Doorbell, Woken};
+use nfluid_ring::error::AttachError;
 use nfluid_ring::port::Port;
 use std::ffi::c_int;
 use std::mem::ManuallyDrop;

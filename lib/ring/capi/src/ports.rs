@@ -2,8 +2,8 @@
 
 use crate::errors::{Errno, INVALID, count, or_null, status};
 use crate::instance::NflInstance;
-use nfluid_ring::attach::PortEntry;
 use nfluid_ring::port::Port;
+use nfluid_ring::table::PortEntry;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,11 +1,12 @@
 //! The body that the property test and the fuzz target share: a port table, and rings that an adversary writes.
 
-use nfluid_ring::attach::{Attached, PortEntry, PortFds, Table};
+use nfluid_ring::attach::Attached;
 use nfluid_ring::batch::{Batch, Outbox, frame_at};
 use nfluid_ring::engine::Engine;
 use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, RING_MAX, Ring, SLOT_SIZE, tx_desc};
 use nfluid_ring::memory::Pool;
-use nfluid_ring::port::{Port, TakenSlot, WhenFull};
+use nfluid_ring::port::{Port, PortFds, TakenSlot, WhenFull};
+use nfluid_ring::table::{PortEntry, Table};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::BTreeSet;

@@ -1,9 +1,10 @@
 //! Two ports that an I/O thread on another core serves; the test plays the thread.
 
-use nfluid_ring::attach::{Attached, PortEntry, PortFds};
+use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::{Ring, SERVED_FROM_ANY_CORE, SLOT_SIZE};
 use nfluid_ring::memory::Pool;
-use nfluid_ring::port::Port;
+use nfluid_ring::port::{Port, PortFds};
+use nfluid_ring::table::PortEntry;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;

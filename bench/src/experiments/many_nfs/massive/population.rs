@@ -11,7 +11,7 @@ use crate::roles::work::Waits;
 use crate::roles::{ROLE_ENV, Role, Task};
 use anyhow::Context;
 use nfluid_io::Duty;
-use nfluid_ring::attach::PORTS_MAX;
+use nfluid_ring::table::PORTS_MAX;
 use nfluid_switch::{Destination, Switch, Wake};
 use nfluid_testbed::interrupt;
 use nfluid_testbed::io_process::duties;

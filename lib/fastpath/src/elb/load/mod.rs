@@ -13,7 +13,7 @@ pub use config::LoadConfig;
 pub use law::{Estimate, Reading};
 
 use super::config::BalancerConfig;
-use super::{Finding, Findings};
+use super::finding::{Finding, Findings};
 use nfluid_netdev::Place;
 use snmp::Agent;
 use std::net::SocketAddr;

@@ -1,0 +1,100 @@
+//! Programs that host built-in NFs, and wait to be told which NF.
+
+use super::inheritance::{FIRST_FD, environment};
+use super::{Start, control_socket};
+use crate::doorbell;
+use crate::maker::Maker;
+use anyhow::Context;
+use nfluid_lifecycle::record::Record;
+use nfluid_protocol::daemon::memory_file;
+use nfluid_protocol::environment;
+use nfluid_ring::assignment::ASSIGNMENT_ENV;
+use nfluid_ring::table::{ATTACH_ENV, Table};
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::{Instance, Limits};
+use nfluid_switch::instance::Doorbells;
+use nfluid_switch::{Handover, InstanceMemory};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::os::fd::{OwnedFd, RawFd};
+
+/// A program that waits to be told which NF it hosts.
+pub struct Hosting {
+    /// On which it is told what to be.
+    pub socket: OwnedFd,
+    /// The numbers under which it has its maps and sockets, its own bell, and its I/O thread's.
+    pub numbers: Numbers,
+}
+
+/// The numbers of what a process of a shell has inherited.
+pub struct Numbers {
+    /// Of its maps and sockets.
+    pub maps: Vec<RawFd>,
+    /// Of its doorbell.
+    pub bell: RawFd,
+    /// Of the bell of its I/O thread.
+    pub io_doorbell: RawFd,
+}
+
+impl Numbers {
+    /// The port table of such a process, without bells of others.
+    pub fn table(&self, memory: &InstanceMemory) -> Table {
+        let given = Doorbells {
+            own: self.bell,
+            io: self.io_doorbell,
+            peers: &[],
+        };
+        memory.table(&self.maps, &given)
+    }
+}
+
+impl Maker {
+    /// Starts the program that hosts built-in NFs on ports that exist, without saying which NF it is.
+    ///
+    /// # Errors
+    /// Nothing runs.
+    pub fn launch_waiting(
+        &self,
+        name: &str,
+        (memory, handover): (&InstanceMemory, &Handover),
+        cgroup: &Cgroup,
+        record: &Record,
+        io_doorbell: OwnedFd,
+    ) -> anyhow::Result<(Instance, Hosting)> {
+        let program = self.programs.built_in();
+        let flags = SocketFlags::CLOEXEC;
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .context("making the socket of a shell")?;
+        let bell = doorbell::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
+        let control = control_socket(&self.paths.control(name))?;
+        let bell_number = FIRST_FD + handover.fds().len() as RawFd;
+        let numbers = Numbers {
+            maps: (FIRST_FD..bell_number).collect(),
+            bell: bell_number,
+            io_doorbell: bell_number + 1,
+        };
+        let table = memory_file("ports", &numbers.table(memory).to_bytes())?;
+        let env = [
+            (environment::CONTROL, bell_number + 2),
+            (ASSIGNMENT_ENV, bell_number + 3),
+            (ATTACH_ENV, bell_number + 4),
+        ];
+        let start = Start {
+            name,
+            user: record.user,
+            cgroup,
+            cpus: Vec::new(),
+            zygote: self.uses_zygote.then_some(&self.shell_zygote),
+            program: (&program.0, &program.1),
+            arguments: Vec::new(),
+            limits: Limits::default(),
+        };
+        let instance = self.start(
+            &start,
+            None,
+            handover,
+            environment(env.map(|(key, number)| (key, number.to_string())))?,
+            &[bell, io_doorbell, control, theirs, table],
+        )?;
+        Ok((instance, Hosting { socket, numbers }))
+    }
+}

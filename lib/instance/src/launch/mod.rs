@@ -1,0 +1,298 @@
+//! Starting the program of an instance in its sandbox.
+
+pub mod hosting;
+mod inheritance;
+
+pub use inheritance::io_doorbell_number;
+
+use crate::descriptors;
+use crate::doorbell;
+use crate::exits::end;
+use crate::limits::give_slice;
+use crate::maker::Maker;
+use crate::programs::OpenProgram;
+use crate::terminator::{self, Connecting};
+use anyhow::Context;
+use inheritance::{FIRST_FD, Inheritance, environment};
+use nfluid_control::model::Program as ProgramModel;
+use nfluid_control::spec::InstanceSpec;
+use nfluid_lifecycle::cores::pinned_to;
+use nfluid_lifecycle::record::Record;
+use nfluid_protocol::environment;
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::seccomp::Filter;
+use nfluid_sandbox::{
+    InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec, Zygote, spawn,
+};
+use nfluid_switch::{Handover, InstanceMemory};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A program that was started.
+pub struct Launched {
+    /// Its process.
+    pub instance: Instance,
+    /// Descriptor under which it has the doorbell of its I/O thread.
+    pub io_doorbell: RawFd,
+}
+
+/// The instance whose program is started.
+pub struct Target<'a> {
+    /// The name of the instance.
+    pub name: &'a str,
+    /// What it is made from.
+    pub spec: &'a InstanceSpec,
+    /// Its cgroup.
+    pub cgroup: &'a Cgroup,
+    /// What is written down of it.
+    pub record: &'a Record,
+    /// Its program, if that is open already.
+    pub program: Option<OpenProgram>,
+}
+
+/// The bells that a program is given beside its own.
+pub struct GivenDoorbells<'a> {
+    /// The instances at the other ends of its ports' links.
+    pub peers: &'a [Option<String>],
+    /// What it wakes its I/O thread with.
+    pub io: &'a OwnedFd,
+    /// The instance whose ports it is to take over.
+    pub succession: Option<Predecessor<'a>>,
+}
+
+/// What a successor is told about its predecessor, and where it is until it has the ports.
+pub struct Predecessor<'a> {
+    /// The way to the predecessor.
+    pub way: &'a OwnedFd,
+    /// Where it listens.
+    pub control: &'a Path,
+    /// On which CPUs it starts; empty: on its own.
+    pub cpus: &'a [u32],
+}
+
+impl GivenDoorbells<'_> {
+    /// The CPUs on which it starts.
+    fn cpus(&self, spec: &InstanceSpec, record: &Record) -> Vec<u32> {
+        match &self.succession {
+            Some(succession) if !succession.cpus.is_empty() => succession.cpus.to_vec(),
+            _ => pinned_to(spec, record.core),
+        }
+    }
+}
+
+impl Maker {
+    /// Starts the instance's program on its ports, which exist: in a shell, which listens on the socket with it, if one is
+    /// given, or in a sandbox that is made now.
+    ///
+    /// # Errors
+    /// Nothing runs.
+    pub fn launch(
+        &self,
+        target: Target<'_>,
+        ports: (&InstanceMemory, &Handover),
+        bells: &GivenDoorbells<'_>,
+        shell: Option<(Shell, OwnedFd)>,
+    ) -> anyhow::Result<Launched> {
+        let Target {
+            name,
+            spec,
+            cgroup,
+            record,
+            program,
+        } = target;
+        let equipment = spec.stack.as_ref();
+        let equipment = equipment.map(|stack| terminator::equip(spec, stack));
+        let mut equipment = equipment.transpose()?;
+        let program = match (program, &spec.program) {
+            (Some(open), _) => open,
+            _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
+            (None, ProgramModel::BuiltIn { .. }) => self.programs.built_in(),
+            (None, ProgramModel::Path { program, .. }) => self.programs.open(program)?,
+        };
+        let (program, filter) = &*program;
+        let (shell, control) = shell.unzip();
+        let mut inheritance = self.inheritance(name, spec, ports, record.seed, bells, control)?;
+        if let Some(equipment) = &mut equipment {
+            let memory = spec.resources.memory.0;
+            let env = equipment.hand_over(memory, |fd| inheritance.give(fd))?;
+            inheritance.env.extend(environment(env)?);
+        }
+        let start = Start {
+            name,
+            user: record.user,
+            cgroup,
+            cpus: bells.cpus(spec, record),
+            zygote: self.uses_zygote.then_some(&self.zygote),
+            program: (program, filter),
+            arguments: arguments(&spec.program)?,
+            limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
+        };
+        // It ends by itself if there is no terminator in the end.
+        if let Some(equipment) = &mut equipment
+            && let Some(connecting) = equipment.connecting.take()
+        {
+            self.start_connector(&start, &equipment.namespace, connecting)?;
+        }
+        let Inheritance { env, fds, .. } = &mut inheritance;
+        let instance = self.start(&start, shell, ports.1, std::mem::take(env), fds)?;
+        if let Err(why) = give_slice(&instance, spec.resources.slice) {
+            end(&instance)?;
+            return Err(why.into());
+        }
+        Ok(Launched {
+            instance,
+            io_doorbell: inheritance.io_doorbell,
+        })
+    }
+
+    /// Starts a program in a sandbox: its output goes into the instance's log, and it has the descriptors of `handover` and
+    /// `fds` from [`FIRST_FD`] on.
+    fn start(
+        &self,
+        start: &Start<'_>,
+        shell: Option<Shell>,
+        handover: &Handover,
+        env: Vec<CString>,
+        fds: &[OwnedFd],
+    ) -> anyhow::Result<Instance> {
+        let (program, filter) = start.program;
+        let log = doorbell::open_both(&self.paths.log_pipe(start.name));
+        let log = log.context("opening the log pipe")?;
+        descriptors::check_room(&log)?;
+        let mut launch = Launch::new(program, filter);
+        launch.argv.extend_from_slice(&start.arguments);
+        launch.env = env;
+        launch.limits = start.limits;
+        launch.fds = vec![
+            InheritedFd {
+                fd: log.as_fd(),
+                number: 1,
+            },
+            InheritedFd {
+                fd: log.as_fd(),
+                number: 2,
+            },
+        ];
+        let all = handover
+            .fds()
+            .into_iter()
+            .chain(fds.iter().map(AsFd::as_fd));
+        launch.fds.extend(
+            (FIRST_FD..)
+                .zip(all)
+                .map(|(number, fd): (RawFd, BorrowedFd<'_>)| InheritedFd { fd, number }),
+        );
+        let shell = match shell {
+            Some(shell) => shell,
+            None => {
+                let root = Root::for_linkage(program.linkage());
+                let name = start.name.to_owned();
+                Shell::prepare(&ShellSpec {
+                    cpus: start.cpus(),
+                    zygote: start.zygote,
+                    ..self.sandbox(name, start.user, start.cgroup, root)?
+                })?
+            }
+        };
+        let spawned = shell.launch(&launch)?;
+        tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
+        // Until then nobody else has the pipe should it end at once, and its last words are in there.
+        if let Err(why) = self.logs.await_reading(start.name) {
+            end(&spawned.instance)?;
+            return Err(why);
+        }
+        Ok(spawned.instance)
+    }
+
+    /// Starts the connector of a terminator: with the same barriers in its cgroup, but in the network namespace of its
+    /// backend, and without anything else that the terminator has.
+    fn start_connector(
+        &self,
+        terminator: &Start<'_>,
+        namespace: &OwnedFd,
+        connecting: Connecting,
+    ) -> anyhow::Result<()> {
+        let found = self.programs.terminator()?;
+        let program = &found.program.0;
+        let root = Root::for_linkage(program.linkage());
+        let name = format!("{}-connector", terminator.name);
+        let shell = ShellSpec {
+            net: NetNs::Shared(namespace.as_fd()),
+            cpus: terminator.cpus(),
+            zygote: terminator.zygote,
+            ..self.sandbox(name, terminator.user, terminator.cgroup, root)?
+        };
+        let log = doorbell::open_both(&self.paths.log_pipe(terminator.name));
+        let log = log.context("opening the log pipe")?;
+        let mut launch = Launch::new(program, &found.connecting);
+        let server = connecting.server;
+        let arguments = [
+            "connector".to_owned(),
+            server.to_string(),
+            connecting.connections.to_string(),
+        ];
+        for argument in arguments {
+            launch.argv.push(CString::new(argument)?);
+        }
+        launch.limits = connecting.limits();
+        launch.connect_port = Some(server.port());
+        let inherited = [
+            (log.as_fd(), 1),
+            (log.as_fd(), 2),
+            (connecting.way.as_fd(), environment::CONNECTOR_END),
+        ];
+        launch.fds = inherited
+            .map(|(fd, number)| InheritedFd { fd, number })
+            .to_vec();
+        let spawned = spawn(&shell, &launch).context("starting its connector")?;
+        self.connectors.keep(spawned.instance);
+        Ok(())
+    }
+}
+
+/// Who is started where, and by whom.
+struct Start<'a> {
+    name: &'a str,
+    user: u32,
+    cgroup: &'a Cgroup,
+    /// Empty: all.
+    cpus: Vec<u32>,
+    /// None: the calling thread forks.
+    zygote: Option<&'a Zygote>,
+    program: (&'a Program, &'a Filter),
+    arguments: Vec<CString>,
+    limits: Limits,
+}
+
+impl Start<'_> {
+    /// As a sandbox is told.
+    fn cpus(&self) -> Option<Vec<usize>> {
+        let cpus = self.cpus.iter().map(|cpu| *cpu as usize);
+        (!self.cpus.is_empty()).then(|| cpus.collect())
+    }
+}
+
+fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
+    let args = match program {
+        ProgramModel::BuiltIn { .. } => [].as_slice(),
+        ProgramModel::Path { args, .. } => args,
+    };
+    args.iter()
+        .map(|arg| CString::new(arg.as_str()).context("a NUL in an argument"))
+        .collect()
+}
+
+/// A socket on which an instance listens for the daemon, at this path.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn control_socket(path: &Path) -> anyhow::Result<OwnedFd> {
+    // Left by a predecessor of the instance.
+    let _ = std::fs::remove_file(path);
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("binding {}", path.display()))?;
+    Ok(listener.into())
+}

@@ -1,0 +1,99 @@
+//! What instances are made with, and the sandbox that all of them have.
+
+use crate::cleaner::Cleaner;
+use crate::doorbell;
+use crate::exits::Exits;
+use crate::logs::LogCollector;
+use crate::numbers::Numbers;
+use crate::paths::Paths;
+use crate::programs::Programs;
+use crate::terminator::Connectors;
+use crate::trust::Groups;
+use anyhow::Context;
+use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
+use nfluid_sandbox::{EmptyNetNs, KernelIdRange, NetNs, Root, Sealed, ShellSpec, Zygote};
+use nfluid_switch::Switch;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// What instances are made with. It needs no lock of the host.
+pub struct Maker {
+    /// Where files, sockets and pins are.
+    pub paths: Paths,
+    /// The switch.
+    pub switch: Arc<Switch>,
+    /// The platform's cgroup.
+    pub cgroups: CgroupRoot,
+    /// The kernel users of instances.
+    pub kernel_ids: KernelIdRange,
+    /// The network namespace without an interface.
+    pub empty_net: EmptyNetNs,
+    /// A memory file system that cannot be changed, as the root of sandboxes.
+    pub sealed: Sealed,
+    /// The process from which instances are forked.
+    pub zygote: Zygote,
+    /// Of shells: who makes an instance does not wait for one that is being made.
+    pub shell_zygote: Zygote,
+    /// Whether instances come from them.
+    pub uses_zygote: bool,
+    /// The program that hosts built-in NFs.
+    pub programs: Programs,
+    /// Follows the logs of instances.
+    pub logs: LogCollector,
+    /// Numbers of ports, pools and users.
+    pub numbers: Numbers,
+    /// Groups of instances that trust each other.
+    pub groups: Groups,
+    /// Removes what is left of ended instances.
+    pub cleaner: Cleaner,
+    /// The connectors of TLS terminators.
+    pub connectors: Connectors,
+    /// Reports the ends of processes.
+    pub exits: Exits,
+}
+
+impl Maker {
+    /// Has the log of an instance be written, from a pipe of its own.
+    ///
+    /// # Errors
+    /// The pipe cannot be made.
+    pub fn follow_log(&self, name: &str) -> anyhow::Result<()> {
+        let (pipe, log) = (self.paths.log_pipe(name), self.paths.log(name));
+        doorbell::make(&pipe).context("making the log pipe")?;
+        self.logs.follow(name, pipe, log);
+        Ok(())
+    }
+
+    /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
+    pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
+        doorbell::make(&self.paths.bell(name)).context("making the doorbell")?;
+        self.follow_log(name)
+    }
+
+    /// The sandbox that all processes of the platform have, of a user of its own. On all CPUs, and forked by the calling thread,
+    /// unless its maker says otherwise.
+    ///
+    /// # Errors
+    /// There is no such user.
+    pub fn sandbox<'a>(
+        &'a self,
+        name: String,
+        user: u32,
+        cgroup: &'a Cgroup,
+        root: Root,
+    ) -> anyhow::Result<ShellSpec<'a>> {
+        Ok(ShellSpec {
+            name,
+            id: self
+                .kernel_ids
+                .get(user)
+                .context("no kernel user is left")?,
+            cgroup,
+            root,
+            net: NetNs::Shared(self.empty_net.as_fd()),
+            sealed: Some(&self.sealed),
+            cpus: None,
+            zygote: None,
+        })
+    }
+}
