@@ -20,6 +20,7 @@ use nfluid_migration::migration::Connect;
 use nfluid_migration::tls::{Files, Tls};
 use nfluid_process::io::IoService;
 use nfluid_process::uplink::UplinkService;
+use nfluid_records::Directories;
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -182,7 +183,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 
     let settings = Settings {
         name: arguments.name,
-        paths: Paths::new(arguments.run_dir, pin),
+        paths: Paths::new(Directories {
+            run: arguments.run_dir,
+            pin,
+        }),
         nf_program,
         log: arguments.log,
         without: arguments.without,

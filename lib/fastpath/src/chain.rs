@@ -472,6 +472,7 @@ pub fn recorded(paths: &Paths) -> impl Iterator<Item = (PathBuf, std::io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nfluid_records::Directories;
 
     fn attached(name: &str, order: u16) -> Attached {
         Attached {
@@ -487,7 +488,10 @@ mod tests {
             netns: None,
         };
         let folder = std::env::temp_dir().join(format!("nfluid-row-{}", std::process::id()));
-        let paths = Paths::new(folder.join("run"), folder.join("pins"));
+        let paths = Paths::new(Directories {
+            run: folder.join("run"),
+            pin: folder.join("pins"),
+        });
         std::fs::create_dir_all(paths.chain_records()).expect("the directory is ours");
         InterfaceChain::new(&place, Direction::Ingress, &paths)
     }

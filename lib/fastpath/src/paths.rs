@@ -1,18 +1,16 @@
 //! Where fast paths keep what must outlive the daemon: records in the run directory, pins in the BPF file system.
 
+use nfluid_records::Directories;
 use std::path::PathBuf;
 
 /// The directories of the fast paths of one platform.
 #[derive(Clone, Debug)]
-pub struct Paths {
-    run: PathBuf,
-    pin: PathBuf,
-}
+pub struct Paths(Directories);
 
 impl Paths {
-    /// `run`: the daemon's directory on a tmpfs (`/run/nfluid`); `pin`: the platform's directory on a BPF file system.
-    pub fn new(run: PathBuf, pin: PathBuf) -> Self {
-        Paths { run, pin }
+    /// Below these directories.
+    pub fn new(directories: Directories) -> Self {
+        Paths(directories)
     }
 
     /// Returns the directories that have to exist before fast paths are made.
@@ -32,7 +30,7 @@ impl Paths {
 
     /// Returns the folder of the records of all fast paths.
     pub fn records(&self) -> PathBuf {
-        self.run.join("fast")
+        self.0.run.join("fast")
     }
 
     /// Returns the folder of the pinned tables of a fast path.
@@ -42,7 +40,7 @@ impl Paths {
 
     /// Returns the folder of the pins of all fast paths.
     pub fn pins_of_all(&self) -> PathBuf {
-        self.pin.join("fast")
+        self.0.pin.join("fast")
     }
 
     /// Returns the record of a chain.
@@ -52,7 +50,7 @@ impl Paths {
 
     /// Returns the folder of the records of all chains.
     pub fn chain_records(&self) -> PathBuf {
-        self.run.join("rows")
+        self.0.run.join("rows")
     }
 
     /// Returns the folder of the pins of a chain: its hold on the interface, and the maps of successors.
@@ -62,6 +60,6 @@ impl Paths {
 
     /// Returns the folder of the pins of all chains.
     pub fn chain_pins_of_all(&self) -> PathBuf {
-        self.pin.join("rows")
+        self.0.pin.join("rows")
     }
 }

@@ -1,28 +1,31 @@
 //! Where a platform keeps what must outlive its daemon.
 
+use nfluid_records::Directories;
 use std::path::{Path, PathBuf};
 
 /// The directories of one platform.
 #[derive(Clone, Debug)]
-pub struct Paths {
-    run: PathBuf,
-    pin: PathBuf,
-}
+pub struct Paths(Directories);
 
 impl Paths {
-    /// `run`: a directory on a tmpfs (`/run/nfluid`); `pin`: one on a BPF file system.
-    pub fn new(run: PathBuf, pin: PathBuf) -> Self {
-        Paths { run, pin }
+    /// Below these directories.
+    pub fn new(directories: Directories) -> Self {
+        Paths(directories)
+    }
+
+    /// The directories of the platform.
+    pub fn directories(&self) -> &Directories {
+        &self.0
     }
 
     /// Pinned maps and the switch's attachment.
     pub fn pin(&self) -> &Path {
-        &self.pin
+        &self.0.pin
     }
 
     /// Pinned maps of one instance.
     pub fn instance_pins(&self, name: &str) -> PathBuf {
-        self.pin.join("instances").join(name)
+        self.0.pin.join("instances").join(name)
     }
 
     /// The record by which a running instance is found again.
@@ -32,27 +35,27 @@ impl Paths {
 
     /// All records.
     pub fn records(&self) -> PathBuf {
-        self.run.join("instances")
+        self.0.run.join("instances")
     }
 
     /// The named pipe that wakes an instance.
     pub fn bell(&self, name: &str) -> PathBuf {
-        self.run.join("bells").join(name)
+        self.0.run.join("bells").join(name)
     }
 
     /// The named pipe into which an instance writes its log.
     pub fn log_pipe(&self, name: &str) -> PathBuf {
-        self.run.join("logs").join(format!("{name}.pipe"))
+        self.0.run.join("logs").join(format!("{name}.pipe"))
     }
 
     /// The instance's log.
     pub fn log(&self, name: &str) -> PathBuf {
-        self.run.join("logs").join(format!("{name}.log"))
+        self.0.run.join("logs").join(format!("{name}.log"))
     }
 
     /// The socket on which an instance listens for the daemon.
     pub fn control(&self, name: &str) -> PathBuf {
-        self.run.join("control").join(name)
+        self.0.run.join("control").join(name)
     }
 
     /// Where its successor listens, until it has the ports.
@@ -67,12 +70,12 @@ impl Paths {
 
     /// All of them.
     pub fn scalings(&self) -> PathBuf {
-        self.run.join("scaling")
+        self.0.run.join("scaling")
     }
 
     /// Scripts of functions that run.
     pub fn functions(&self) -> PathBuf {
-        self.run.join("functions")
+        self.0.run.join("functions")
     }
 
     /// The record by which the process of the I/O threads is found again.
@@ -91,12 +94,12 @@ impl Paths {
     }
 
     fn io(&self) -> PathBuf {
-        self.run.join("io")
+        self.0.run.join("io")
     }
 
     /// Pinned pools of trust groups.
     pub fn groups(&self) -> PathBuf {
-        self.pin.join("groups")
+        self.0.pin.join("groups")
     }
 
     /// Pinned pool of one trust group.
@@ -104,14 +107,9 @@ impl Paths {
         self.groups().join(name)
     }
 
-    /// The directory of what a daemon writes down.
-    pub fn run(&self) -> &Path {
-        &self.run
-    }
-
     /// The numbers of the switches.
     pub fn switch_numbers(&self) -> PathBuf {
-        self.run.join("switches.json")
+        self.0.run.join("switches.json")
     }
 
     /// Makes the directories, and `others` besides, for root only. Removes what a daemon has left that was killed while it wrote.
@@ -122,9 +120,9 @@ impl Paths {
         use anyhow::Context;
         use std::os::unix::fs::DirBuilderExt;
         let below = ["instances", "bells", "logs", "control", "io", "scaling"];
-        let below = below.map(|name| self.run.join(name));
-        let pins = ["instances", "groups"].map(|name| self.pin.join(name));
-        let all = below.iter().chain([&self.pin]).chain(&pins);
+        let below = below.map(|name| self.0.run.join(name));
+        let pins = ["instances", "groups"].map(|name| self.0.pin.join(name));
+        let all = below.iter().chain([&self.0.pin]).chain(&pins);
         for directory in all.chain(others) {
             std::fs::DirBuilder::new()
                 .recursive(true)
@@ -132,7 +130,7 @@ impl Paths {
                 .create(directory)
                 .with_context(|| format!("creating {}", directory.display()))?;
         }
-        for directory in below.iter().chain([&self.run]).chain(others) {
+        for directory in below.iter().chain([&self.0.run]).chain(others) {
             nfluid_records::remove_unfinished(directory);
         }
         Ok(())

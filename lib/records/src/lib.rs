@@ -8,7 +8,16 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The directories of one platform, in which each room has folders of its own.
+#[derive(Clone, Debug)]
+pub struct Directories {
+    /// The daemon's directory on a tmpfs (`/run/nfluid`).
+    pub run: PathBuf,
+    /// The platform's directory on a BPF file system.
+    pub pin: PathBuf,
+}
 
 /// The extension of a record that is not whole yet.
 const UNFINISHED: &str = "new";

@@ -1,35 +1,33 @@
 //! Where uplinks keep what must outlive the daemon.
 
 use anyhow::Context;
+use nfluid_records::Directories;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The directories of the uplinks of one platform.
 #[derive(Clone, Debug)]
-pub struct Paths {
-    run: PathBuf,
-    pin: PathBuf,
-}
+pub struct Paths(Directories);
 
 impl Paths {
-    /// `run`: the daemon's directory on a tmpfs (`/run/nfluid`); `pin`: the platform's directory on a BPF file system.
-    pub fn new(run: PathBuf, pin: PathBuf) -> Self {
-        Paths { run, pin }
+    /// Below these directories.
+    pub fn new(directories: Directories) -> Self {
+        Paths(directories)
     }
 
     /// Returns the platform's directory on the BPF file system, in which a process finds the switch.
     pub fn pin(&self) -> &Path {
-        &self.pin
+        &self.0.pin
     }
 
     /// Returns the folder in which the processes note what they have changed on interfaces.
     pub fn changes(&self) -> PathBuf {
-        self.run.join("uplinks")
+        self.0.run.join("uplinks")
     }
 
     /// Returns the folder of the records of all uplinks.
     pub fn records(&self) -> PathBuf {
-        self.run.join("uplink-processes")
+        self.0.run.join("uplink-processes")
     }
 
     /// Returns the record by which an uplink's process is found again.
@@ -53,7 +51,7 @@ impl Paths {
     }
 
     fn all_pins(&self) -> PathBuf {
-        self.pin.join("uplinks")
+        self.0.pin.join("uplinks")
     }
 
     /// Makes the directories, for root only, and removes unfinished records of a daemon that was killed. The folder of

@@ -126,25 +126,18 @@ fn map(specification: &Specification, tests: &[Test]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::tags::tagged;
     use super::*;
 
     const TEXT: &str =
         "## 1. Rings\n\n| | promise |\n|---|---|\n| 1.2 | Right. |\n| 1.10 | Also right. |\n";
 
-    fn tagged(name: &str, promises: &[&str]) -> Test {
-        Test {
-            file: "lib/a.rs".to_owned(),
-            name: name.to_owned(),
-            promises: promises
-                .iter()
-                .filter_map(|text| Number::parse(text))
-                .collect(),
-        }
-    }
-
     #[test]
     fn a_map_names_the_tests_of_each_promise_in_order() {
-        let tests = [tagged("b", &["1.2"]), tagged("a", &["1.10", "1.2"])];
+        let tests = [
+            tagged("lib/a.rs", "b", &["1.2"]),
+            tagged("lib/a.rs", "a", &["1.10", "1.2"]),
+        ];
         let map = map(&Specification::parse(TEXT), &tests);
         let rows: Vec<&str> = map.lines().filter(|line| line.contains("lib/")).collect();
         assert_eq!(
@@ -162,7 +155,7 @@ mod tests {
         assert_eq!(
             compare(
                 &Specification::parse(&text),
-                &[tagged("a", &["1.2", "1.3"])]
+                &[tagged("lib/a.rs", "a", &["1.2", "1.3"])]
             ),
             [
                 "SPECIFICATION.md: 1.2 is given twice",

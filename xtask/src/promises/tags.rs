@@ -108,6 +108,17 @@ fn function<'a>(lines: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     rest.get(..end).filter(|name| !name.is_empty())
 }
 
+/// A test in `file` with these tags.
+#[cfg(test)]
+pub fn tagged(file: &str, name: &str, promises: &[&str]) -> Test {
+    let promises = promises.iter().filter_map(|text| Number::parse(text));
+    Test {
+        file: file.to_owned(),
+        name: name.to_owned(),
+        promises: promises.collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,17 +129,6 @@ mod tests {
         (tests, complaints)
     }
 
-    fn test(file: &str, name: &str, promises: &[&str]) -> Test {
-        Test {
-            file: file.to_owned(),
-            name: name.to_owned(),
-            promises: promises
-                .iter()
-                .filter_map(|text| Number::parse(text))
-                .collect(),
-        }
-    }
-
     #[test]
     fn a_tag_belongs_to_the_function_below_its_attributes() {
         let text = format!(
@@ -137,8 +137,8 @@ mod tests {
         let (tests, complaints) = parsed("a.rs", &text);
         assert!(complaints.is_empty(), "{complaints:?}");
         let expected = [
-            test("a.rs", "first", &["1.6", "1.35"]),
-            test("a.rs", "second", &["2.1"]),
+            tagged("a.rs", "first", &["1.6", "1.35"]),
+            tagged("a.rs", "second", &["2.1"]),
         ];
         assert_eq!(tests, expected);
     }
@@ -149,7 +149,7 @@ mod tests {
             "lib/a/tests/x.c",
             &format!("int main;\n{C} 11.1, 11.2 */\n"),
         );
-        assert_eq!(tests, [test("lib/a/tests/x.c", "x.c", &["11.1", "11.2"])]);
+        assert_eq!(tests, [tagged("lib/a/tests/x.c", "x.c", &["11.1", "11.2"])]);
     }
 
     #[test]

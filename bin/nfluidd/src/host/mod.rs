@@ -173,15 +173,10 @@ impl Host {
     /// # Errors
     /// Names what the host lacks.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
-        let fast_paths = nfluid_fastpath::Paths::new(
-            settings.paths.run().to_owned(),
-            settings.paths.pin().to_owned(),
-        );
+        let directories = settings.paths.directories();
+        let fast_paths = nfluid_fastpath::Paths::new(directories.clone());
         settings.paths.create(&fast_paths.directories())?;
-        let uplink_paths = nfluid_uplinks::Paths::new(
-            settings.paths.run().to_owned(),
-            settings.paths.pin().to_owned(),
-        );
+        let uplink_paths = nfluid_uplinks::Paths::new(directories.clone());
         uplink_paths.create()?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;

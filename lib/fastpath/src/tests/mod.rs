@@ -17,6 +17,7 @@ use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::tier::Tier;
 use nfluid_protocol::daemon::Asked;
+use nfluid_records::Directories as PlatformDirectories;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::Cgroup;
 use serde_json::json;
@@ -100,7 +101,10 @@ impl Directories {
     }
 
     fn paths(&self) -> Paths {
-        Paths::new(self.run.path().to_owned(), self.pin.clone())
+        Paths::new(PlatformDirectories {
+            run: self.run.path().to_owned(),
+            pin: self.pin.clone(),
+        })
     }
 
     /// As a daemon begins.
