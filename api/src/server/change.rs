@@ -1,6 +1,7 @@
 //! Handlers that change something.
 
 use super::Server;
+use super::problems::{Failed, Full, Invalid, Missing, Other, TooLarge, Unreadable};
 use super::query::{ChangeQuery, RemovalQuery};
 use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
 use super::shared::Shared;
@@ -19,12 +20,12 @@ use axum::http::StatusCode;
     request_body = ApplyRequest,
     responses(
         (status = 200, body = ApplyResponse),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 413, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 500, body = Problem, content_type = "application/problem+json"),
-        (status = 507, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Unreadable,
+        TooLarge,
+        Invalid,
+        Failed,
+        Full,
+        Other,
     )
 )]
 pub async fn apply<S: Server>(
@@ -45,10 +46,10 @@ pub async fn apply<S: Server>(
     request_body = DeleteRequest,
     responses(
         (status = 200, body = ApplyResponse),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Unreadable,
+        Missing,
+        Invalid,
+        Other,
     )
 )]
 pub async fn delete_objects<S: Server>(
@@ -66,7 +67,7 @@ pub async fn delete_objects<S: Server>(
     params(ChangeQuery),
     responses(
         (status = 200, body = ApplyResponse),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Other,
     )
 )]
 pub async fn delete_deployment<S: Server>(
@@ -98,11 +99,11 @@ async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<
     request_body = CreateRequest,
     responses(
         (status = 200, body = ApplyResponse),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = 500, body = Problem, content_type = "application/problem+json"),
-        (status = 507, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Unreadable,
+        Invalid,
+        Failed,
+        Full,
+        Other,
     )
 )]
 pub async fn create_instance<S: Server>(
@@ -124,9 +125,9 @@ pub async fn create_instance<S: Server>(
     params(("name" = String, Path, description = "Its name"), RemovalQuery),
     responses(
         (status = 200, body = ApplyResponse),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 422, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Missing,
+        Invalid,
+        Other,
     )
 )]
 pub async fn delete_instance<S: Server>(
@@ -158,9 +159,9 @@ macro_rules! delete_one {
             params(("name" = String, Path, description = "Its name"), ChangeQuery),
             responses(
                 (status = 200, body = ApplyResponse),
-                (status = 404, body = Problem, content_type = "application/problem+json"),
-                (status = 422, body = Problem, content_type = "application/problem+json"),
-                (status = "default", body = Problem, content_type = "application/problem+json"),
+                Missing,
+                Invalid,
+                Other,
             )
         )]
         pub async fn $handler<S: Server>(
@@ -217,8 +218,8 @@ delete_one!(
     params(("name" = String, Path, description = "The instance")),
     responses(
         (status = 204, description = "It runs again"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Missing,
+        Other,
     )
 )]
 pub async fn restart<S: Server>(

@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::limits::{FUNCTION_WAIT_MAX, FUNCTIONS_WAITING_MAX};
+use super::problems::{Busy, Other, TooLarge, Unreadable};
 use super::respond::{Answer, JsonResult, blocking_in};
 use super::shared::Shared;
 use crate::types::{FunctionReport, FunctionRequest, Problem};
@@ -85,10 +86,10 @@ impl Places {
     request_body = FunctionRequest,
     responses(
         (status = 200, body = FunctionReport),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = 413, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Unreadable,
+        TooLarge,
+        Busy,
+        Other,
     )
 )]
 pub async fn run_function<S: Server>(

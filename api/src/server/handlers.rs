@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::limits::{LOG_LINES_MAX, POSITION_MAX};
+use super::problems::{Missing, Other};
 use super::query::LogQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::shared::Shared;
@@ -25,7 +26,7 @@ macro_rules! view {
             tag = $tag,
             responses(
                 (status = 200, body = $answer),
-                (status = "default", body = Problem, content_type = "application/problem+json"),
+                Other,
             )
         )]
         pub async fn $handler<S: Server>(State(shared): State<Shared<S>>) -> Answer<$answer> {
@@ -45,8 +46,8 @@ macro_rules! view_one {
             params(("name" = String, Path, description = "Its name")),
             responses(
                 (status = 200, body = $answer),
-                (status = 404, body = Problem, content_type = "application/problem+json"),
-                (status = "default", body = Problem, content_type = "application/problem+json"),
+                Missing,
+                Other,
             )
         )]
         pub async fn $handler<S: Server>(
@@ -177,8 +178,8 @@ view!(
     params(("name" = String, Path, description = "The instance"), LogQuery),
     responses(
         (status = 200, body = Logs),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Missing,
+        Other,
     )
 )]
 pub async fn logs<S: Server>(

@@ -1,11 +1,12 @@
 //! Handlers of what is done to an instance: commands of its NF, and what it lives through.
 
 use super::Server;
+use super::problems::{Missing, Other, Unreadable};
 use super::respond::{Answer, JsonResult, PathResult, blocking};
 use super::shared::Shared;
 use crate::types::{
-    CommandRequest, CommandResponse, MigrateReport, MigrateRequest, PauseRequest, Problem,
-    RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
+    CommandRequest, CommandResponse, MigrateReport, MigrateRequest, PauseRequest, RestoreReport,
+    RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
 };
 use axum::Json;
 use axum::extract::State;
@@ -22,8 +23,8 @@ macro_rules! of_instance {
             params(("name" = String, Path, description = "The instance")),
             responses(
                 (status = 200, body = $answer),
-                (status = 404, body = Problem, content_type = "application/problem+json"),
-                (status = "default", body = Problem, content_type = "application/problem+json"),
+                Missing,
+                Other,
             )
         )]
         pub async fn $handler<S: Server>(
@@ -49,9 +50,9 @@ macro_rules! of_instance {
             request_body = $request,
             responses(
                 (status = 200, body = $answer),
-                $((status = $status, body = Problem, content_type = "application/problem+json"),)*
-                (status = 404, body = Problem, content_type = "application/problem+json"),
-                (status = "default", body = Problem, content_type = "application/problem+json"),
+                $($status,)*
+                Missing,
+                Other,
             )
         )]
         pub async fn $handler<S: Server>(
@@ -84,7 +85,7 @@ of_instance!(
 
 of_instance!(
     /// Runs a command of an instance's NF.
-    post, command, "/v1/instances/{name}/command", CommandRequest => CommandResponse, 400
+    post, command, "/v1/instances/{name}/command", CommandRequest => CommandResponse, Unreadable
 );
 
 of_instance!(
@@ -110,8 +111,8 @@ of_instance!(
     request_body = RestoreRequest,
     responses(
         (status = 200, body = RestoreReport),
-        (status = 400, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Unreadable,
+        Other,
     )
 )]
 pub async fn restore<S: Server>(

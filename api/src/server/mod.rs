@@ -7,6 +7,7 @@ mod life;
 mod limits;
 mod metrics;
 mod openapi;
+mod problems;
 mod query;
 mod respond;
 mod router;

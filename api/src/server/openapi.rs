@@ -1,6 +1,7 @@
 //! The OpenAPI document.
 
 use super::{change, function, handlers, life, stream};
+use crate::types::Problem;
 use utoipa::OpenApi;
 
 #[derive(OpenApi)]
@@ -13,6 +14,7 @@ use utoipa::OpenApi;
         license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
     ),
     servers((url = "http://localhost", description = "the UNIX socket")),
+    components(schemas(Problem)),
     paths(
         change::apply,
         change::delete_objects,

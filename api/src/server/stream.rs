@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX, POSITION_MAX};
+use super::problems::{Busy, Missing, Other};
 use super::query::EventQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::shared::Shared;
@@ -22,7 +23,7 @@ use std::time::Duration;
     params(EventQuery),
     responses(
         (status = 200, body = EventPage),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Other,
     )
 )]
 pub async fn events<S: Server>(
@@ -51,9 +52,9 @@ pub async fn events<S: Server>(
     params(("name" = String, Path, description = "`instance.port`, or an uplink")),
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/vnd.tcpdump.pcap"),
-        (status = 404, body = Problem, content_type = "application/problem+json"),
-        (status = 503, body = Problem, content_type = "application/problem+json"),
-        (status = "default", body = Problem, content_type = "application/problem+json"),
+        Missing,
+        Busy,
+        Other,
     )
 )]
 pub async fn capture<S: Server>(
