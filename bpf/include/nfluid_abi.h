@@ -18,7 +18,8 @@
 #define NFL_CALL_TX 1 /* run the switch over the TX ring; a full receiver drops the rest of a run */
 #define NFL_CALL_TX_KEEP 2 /* the same, but frames that a full link would drop stay in the ring */
 #define NFL_CALL_NOP 3 /* enter the switch, do nothing: the cost of the call itself */
-#define NFL_CALL_DOORBELL 4 /* ring the kernel doorbell of a link's sleeping peer: its own takes no more */
+#define NFL_CALL_DOORBELL                                                                          \
+	4 /* ring the kernel doorbell of a link's sleeping peer: its own takes no more */
 /* Errors of the call: EPERM (not a port's socket), ENETDOWN (the port is down), EBUSY (another
  * thread is in a call on this port), EINVAL (unknown call). A nonsensical tx_head empties the ring
  * and is counted. */

@@ -7,30 +7,30 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Events that are kept.
+/// Number of events that are kept.
 const EVENTS: usize = 4096;
 
-/// The last events and the last changes of instances. The lock is held for single steps only.
+/// The latest events and the latest changes of instances. Each method holds the lock for a single step only.
 pub struct HostEvents {
     log: Mutex<EventLog>,
     changes: Mutex<Changes>,
     newest: watch::Sender<u64>,
 }
 
-/// Milliseconds since 1970.
+/// The current time in milliseconds since 1970.
 fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_millis() as u64)
 }
 
-/// Locks a table. A thread that panicked while it held the lock has left a table that is whole.
+/// Locks a table. A thread that panicked while it held the lock has left a consistent table.
 fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostEvents {
-    /// No events yet.
+    /// Creates an empty log of events.
     pub fn new() -> Self {
         let log = EventLog::new(EVENTS, now_ms());
         HostEvents {
@@ -40,17 +40,17 @@ impl HostEvents {
         }
     }
 
-    /// All events after the number `since` that are still there.
+    /// Returns all events with a number above `since` that are still kept.
     pub fn since(&self, since: u64) -> EventPage {
         lock(&self.log).since(since)
     }
 
-    /// The number of the newest event, which changes with each.
+    /// Returns a watch on the number of the newest event. The number changes with each event.
     pub fn newest(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// The instances that have changed after the change number `seen`.
+    /// Returns the instances that have changed after the change number `seen`.
     pub fn changes_since(&self, seen: Option<u64>) -> Changed {
         lock(&self.changes).since(seen)
     }
@@ -63,7 +63,7 @@ impl Events for HostEvents {
             _ => self.note_change(),
         }
         tracing::info!(event = %kind, subject = subject.map(|(_, name)| name), "{message}");
-        // Announced under the lock: a later number never comes before an earlier one.
+        // Announced under the lock, so that subscribers never see a later number before an earlier one.
         let mut log = lock(&self.log);
         let newest = log.record(now_ms(), kind, subject, message);
         self.newest.send_replace(newest);

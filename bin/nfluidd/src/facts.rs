@@ -1,4 +1,4 @@
-//! What validation asks of this host and of the catalogue of NFs.
+//! The facts about this host and about the catalogue of NFs that validation asks for.
 
 use nfluid_control::fast::Attach;
 use nfluid_control::host::{Catalogue, Host, InterfaceFact, NfAttachError, NfConfigError};
@@ -13,7 +13,7 @@ use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
 use std::path::Path;
 
-/// This host.
+/// The facts of this host.
 #[derive(Clone, Copy, Debug)]
 pub struct ThisHost;
 
@@ -48,7 +48,7 @@ fn place(interface: &str, netns: Option<&str>) -> Place {
     }
 }
 
-/// How an interface is, for validation.
+/// Returns the state of an interface, for validation.
 pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
     match place(name, netns).look() {
         Ok(()) => InterfaceFact::Present,
@@ -57,7 +57,7 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
             InterfaceFact::Missing(names.split(", ").map(str::to_owned).collect())
         }
         Err(NetdevError::Elsewhere { found, .. }) => InterfaceFact::Elsewhere(found),
-        // What validation cannot see is found out, and undone, when the plan is carried out.
+        // Validation does not see what is missing here. Carrying out the plan finds the fault and undoes the plan.
         Err(_) => InterfaceFact::Present,
     }
 }
@@ -65,7 +65,7 @@ pub fn interface_fact(name: &str, netns: Option<&str>) -> InterfaceFact {
 /// Checks that an interface's NIC can classify, for validation.
 ///
 /// # Errors
-/// Why not.
+/// Returns the reason why the NIC cannot classify.
 pub fn steering_fact(name: &str, netns: Option<&str>) -> Result<(), String> {
     place(name, netns)
         .steering()
@@ -136,7 +136,7 @@ impl Catalogue for BuiltIn {
     }
 }
 
-/// What an NF is told about its ports.
+/// Returns what an NF is given as the description of its ports.
 fn port_infos(ports: &[PortSpec]) -> Vec<PortInfo> {
     let info = |port: &PortSpec| PortInfo {
         name: port.name.clone(),

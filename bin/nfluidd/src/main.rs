@@ -30,40 +30,40 @@ use std::sync::{Arc, Mutex};
 #[derive(Debug, Parser)]
 #[command(version, disable_help_subcommand = true)]
 struct Arguments {
-    /// Name of the platform: of its cgroup and of its BPF directory. Several can run side by side.
+    /// Name of the platform, used for its cgroup and its BPF directory. Several platforms can run side by side.
     #[arg(long, default_value = "nfluid")]
     name: String,
-    /// Directory of what must survive a reboot: the desired state.
+    /// Directory of the desired state, which must survive a reboot.
     #[arg(long, default_value = "/var/lib/nfluid", value_name = "DIR")]
     state_dir: PathBuf,
-    /// Directory of what must survive the daemon: records, pipes, sockets, logs.
+    /// Directory of records, pipes, sockets and logs, which must survive the daemon.
     #[arg(long, default_value = "/run/nfluid", value_name = "DIR")]
     run_dir: PathBuf,
     /// The API's socket [default: RUN_DIR/nfluidd.sock].
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Directory on a BPF file system, for what the kernel keeps [default: /sys/fs/bpf/NAME].
+    /// Directory on a BPF file system, for pinned maps and programs [default: /sys/fs/bpf/NAME].
     #[arg(long, value_name = "DIR")]
     bpf_dir: Option<PathBuf>,
     /// The program that hosts built-in NFs [default: nfluid-nf beside this program].
     #[arg(long, value_name = "FILE")]
     nf_program: Option<PathBuf>,
-    /// Where other daemons may move their instances to: an address and a port.
+    /// Address and port on which this daemon accepts instances that other daemons move here.
     #[arg(long, value_name = "ADDR:PORT", requires = "migrate_cert")]
     migrate_listen: Option<SocketAddr>,
     /// This host's certificate for other daemons, PEM; needed to move instances.
     #[arg(long, value_name = "FILE", requires_all = ["migrate_key", "migrate_ca"])]
     migrate_cert: Option<PathBuf>,
-    /// Its private key, PEM.
+    /// Private key of this host's certificate, PEM.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_key: Option<PathBuf>,
-    /// The certificates of the authorities that sign those of the other daemons, PEM.
+    /// Certificates of the authorities that sign the certificates of the other daemons, PEM.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_ca: Option<PathBuf>,
-    /// Certificates that these authorities have revoked: their lists, PEM. Who is on one moves nothing here.
+    /// Revocation lists of these authorities, PEM. A daemon whose certificate is revoked cannot move instances here.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_crl: Option<PathBuf>,
-    /// What to log: error, warn, info, debug, trace, or per module.
+    /// Log level: error, warn, info, debug, trace, or per module.
     #[arg(
         long,
         env = "NFLUID_LOG",
@@ -71,32 +71,32 @@ struct Arguments {
         value_name = "FILTER"
     )]
     log: String,
-    /// Make instances without this, to see what it is worth; for measurements.
+    /// Leave out a mechanism that speeds up the creation of instances, to measure its effect.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MECHANISM")]
     without: Vec<Mechanism>,
     #[command(subcommand)]
     role: Option<Role>,
 }
 
-/// What this program is, if not the daemon.
+/// The role of this process, other than the daemon.
 #[derive(Debug, Subcommand)]
 enum Role {
     /// The process of an uplink; the daemon starts it.
     #[command(hide = true)]
     Uplink {
-        /// For those who look at the list of processes.
+        /// The uplink's name, for the list of processes.
         name: String,
     },
     /// The process of an eDPI's slow path; the daemon starts it.
     #[command(hide = true)]
     Inspect {
-        /// For those who look at the list of processes.
+        /// The fast path's name, for the list of processes.
         name: String,
     },
     /// The process of the I/O threads; the daemon starts it.
     #[command(hide = true)]
     Io {
-        /// The platform, for those who look at the list of processes.
+        /// The platform's name, for the list of processes.
         name: String,
     },
 }
@@ -190,7 +190,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let host = Arc::new(Mutex::new(Host::new(settings)?));
     let mut store = FileStore::new(arguments.state_dir.join("state.json"));
     migration.withdraw(&mut store)?;
-    host::moving::suspect(&host, migration.departed());
+    nfluid_lifecycle::departure::suspect(&host, migration.departed());
     let controller = restore(&host, store)?;
     migration.recall(&site::HostInstances::new(&host));
     let supervised = Arc::clone(&host);
@@ -198,10 +198,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         .name("supervisor".to_owned())
         .spawn(move || host::supervise(&supervised))
         .context("starting the supervisor")?;
-    let looked_after = Arc::clone(&host);
+    let checked = Arc::clone(&host);
     std::thread::Builder::new()
         .name("health".to_owned())
-        .spawn(move || host::look_after(&looked_after))
+        .spawn(move || host::check_health(&checked))
         .context("starting the thread that looks after instances")?;
     let followed = Arc::clone(&host);
     std::thread::Builder::new()
@@ -219,7 +219,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     );
     let daemon = Arc::new(daemon.context("starting the threads of instances on demand")?);
     move_instances(&daemon, &migration, listener.zip(tls))?;
-    let end = serve::until_told_to_end(daemon, &socket)?;
+    let end = serve::until_end_signal(daemon, &socket)?;
     functions.end();
     Host::tidy(&host);
     match end {
@@ -229,7 +229,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the threads that answer other daemons, and that settle moves which an earlier daemon has not.
+/// Starts the threads that answer other daemons, and the threads that settle moves which an earlier daemon left
+/// unsettled.
 fn move_instances(
     daemon: &Arc<server::Daemon>,
     migration: &Arc<Migration>,
@@ -251,7 +252,7 @@ fn move_instances(
     Ok(())
 }
 
-/// Adopts what runs, makes what is missing, and says what could not be made.
+/// Adopts running instances, creates missing objects, and reports objects that could not be created.
 fn restore(
     host: &host::Shared,
     mut store: FileStore,

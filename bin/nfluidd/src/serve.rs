@@ -1,4 +1,4 @@
-//! The daemon's sockets, locks and end.
+//! The daemon's sockets, its lock, and its end.
 
 use crate::server::Daemon;
 use anyhow::{Context, bail};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long the lock of a platform may outlive the daemon that had it: a child that it was forking when it was killed has
-/// the lock too, until it notices.
+/// Time for which the lock of a platform may outlive the daemon that held the lock. A child that the daemon was
+/// forking when the daemon was killed holds the lock too, until the child notices.
 const LOCK_OUTLIVES: Duration = Duration::from_secs(2);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 /// File system magic of bpffs (linux/magic.h).
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
-/// Makes `directory`, below a BPF file system that is mounted if need be.
+/// Creates `directory` below a BPF file system. Mounts the file system if necessary.
 ///
 /// # Errors
-/// When it cannot be mounted or made.
+/// The file system cannot be mounted, or the directory cannot be created.
 pub fn mount_bpf_file_system(directory: &Path) -> anyhow::Result<()> {
     let parent = directory
         .parent()
@@ -38,10 +38,10 @@ pub fn mount_bpf_file_system(directory: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))
 }
 
-/// One daemon per platform.
+/// Locks the platform, so that it has at most one daemon.
 ///
 /// # Errors
-/// When another daemon has it.
+/// Another daemon holds the lock.
 pub fn lock_platform(run_dir: &Path) -> anyhow::Result<OwnedFd> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -65,20 +65,20 @@ pub fn lock_platform(run_dir: &Path) -> anyhow::Result<OwnedFd> {
     Ok(file)
 }
 
-/// How the daemon is to end.
+/// The way in which the daemon ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// SIGTERM, SIGINT: interfaces are as before.
+    /// SIGTERM, SIGINT: the daemon restores the interfaces.
     Stop,
-    /// SIGUSR2: another daemon takes over in a moment; everything goes on.
+    /// SIGUSR2: another daemon takes over in a moment; instances and uplinks go on.
     HandOver,
 }
 
-/// Serves the API until a signal tells how to end.
+/// Serves the API until a signal ends the daemon. Returns the way in which the signal ends it.
 ///
 /// # Errors
-/// When the socket cannot be made.
-pub fn until_told_to_end(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<End> {
+/// The socket cannot be created.
+pub fn until_end_signal(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<End> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -100,20 +100,20 @@ pub fn until_told_to_end(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<E
             _ = hand_over.recv() => Ok(End::HandOver),
         }
     });
-    // Not waited for: clients that follow events or captures would keep the daemon alive.
+    // The shutdown does not wait: clients that follow events or captures would keep the daemon alive.
     runtime.shutdown_background();
     let _ = fs::remove_file(socket);
     served.context("serving the API")
 }
 
 fn bind(socket: &Path) -> anyhow::Result<UnixListener> {
-    // The platform's lock is ours: a socket that lies there is of a daemon that died.
+    // This daemon holds the platform's lock, so a socket at this path belongs to a daemon that died.
     let _ = fs::remove_file(socket);
     let listener = UnixListener::bind(socket)
         .with_context(|| format!("making the socket {}", socket.display()))?;
     fs::set_permissions(socket, fs::Permissions::from_mode(0o660))
         .with_context(|| format!("restricting {}", socket.display()))?;
-    // Members of the group may use the API; without such a group, root alone.
+    // Members of the group may use the API. Without such a group only root may.
     if let Some(group) = group_id("nfluid") {
         std::os::unix::fs::chown(socket, None, Some(group))
             .with_context(|| format!("giving {} to group nfluid", socket.display()))?;

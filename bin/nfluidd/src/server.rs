@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 
-/// What is asked for is checked against this host.
+/// The host that requests are checked against.
 const ENVIRONMENT: Environment<'static> = Environment {
     host: &ThisHost,
     catalogue: &BuiltIn,
@@ -50,18 +50,18 @@ pub struct Daemon {
     migration: Arc<Migration>,
     functions: Arc<Functions>,
     controller: SharedController,
-    /// What is desired, also while the controller is at it.
+    /// The desired state, readable while the controller is busy.
     desired: Desired,
-    /// What of that was last found missing.
+    /// Objects of the desired state that were missing at the last look.
     missing: Mutex<Vec<String>>,
     demand: Demand,
 }
 
 impl Daemon {
-    /// Puts the parts together, and lets clients of templates come.
+    /// Assembles the daemon, and starts to admit clients of templates.
     ///
     /// # Errors
-    /// When the kernel has no thread left.
+    /// The kernel has no thread left.
     pub fn new(
         host: Shared,
         controller: Controller<HostPlatform, FileStore>,
@@ -92,8 +92,8 @@ impl Daemon {
         self.desired.read().clone()
     }
 
-    /// What is desired and not there. While a change is carried out, which may take seconds, what was so when this was
-    /// asked before: nobody waits for it.
+    /// Returns the desired objects that are missing. While a change is carried out, which may take seconds, the list
+    /// of the previous call is returned, so that no client waits.
     fn missing(&self) -> Vec<String> {
         let mut known = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         let controller = match self.controller.try_lock() {
@@ -123,7 +123,8 @@ impl Daemon {
         result
     }
 
-    /// The answer to a change of single instances, as soon as it would survive a power cut: meanwhile others go on.
+    /// Returns the response to a change of single instances, as soon as the change would survive a power cut. Other
+    /// requests go on meanwhile.
     fn stepped(
         &self,
         what: &str,
@@ -134,15 +135,19 @@ impl Daemon {
             durable,
             watch,
             ..
-        } = self.step_told(what, result)?;
+        } = self.report_step(what, result)?;
         response.took = Some(watch.timeline(monotonic_ns()));
         wait_for(durable)?;
         Ok(response)
     }
 
-    /// Tells of a change of single instances that could not be made; has done beside it what is due on the disk after one
-    /// that could.
-    fn step_told(&self, what: &str, result: Result<Stepped, Problem>) -> Result<Stepped, Problem> {
+    /// Reports a change of single instances that failed. After a change that succeeded, starts the pending work on
+    /// the disk in the background.
+    fn report_step(
+        &self,
+        what: &str,
+        result: Result<Stepped, Problem>,
+    ) -> Result<Stepped, Problem> {
         let mut stepped = result.inspect_err(|problem| {
             let message = format!("{what}: {problem}");
             lock(&self.host).event(EventKind::RolledBack, None, message);
@@ -153,8 +158,8 @@ impl Daemon {
         Ok(stepped)
     }
 
-    /// What has no process cannot be stopped, asked or moved.
-    fn must_be_a_process(&self, instance: &str) -> Result<(), Problem> {
+    /// Refuses an instance without a process of its own, which cannot be stopped, asked or moved.
+    fn require_process(&self, instance: &str) -> Result<(), Problem> {
         if !lock(&self.host).is_fast(instance) {
             return Ok(());
         }
@@ -316,12 +321,12 @@ impl Server for Daemon {
 
     fn templates(&self) -> Vec<TemplateStatus> {
         let model = self.model();
-        self.demand.book().statuses(&model)
+        self.demand.client_table().statuses(&model)
     }
 
     fn stats(&self) -> Stats {
         let model = self.model();
-        let templates = self.demand.book().statuses(&model);
+        let templates = self.demand.client_table().statuses(&model);
         let (mut stats, sockets) = {
             let host = lock(&self.host);
             let found = host.congestion().figures();
@@ -334,7 +339,7 @@ impl Server for Daemon {
                 .collect();
             (stats, host.control_sockets())
         };
-        // The NFs are asked without the lock: one that does not answer holds up nobody else.
+        // The NFs are asked without the lock, so that an NF that does not answer delays no other request.
         let mut metrics = host::nf_metrics(sockets);
         for instance in &mut stats.instances {
             if let Some(found) = metrics.remove(&instance.name) {
@@ -355,7 +360,7 @@ impl Server for Daemon {
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem> {
         let lines = lock(&self.host).log_lines(instance, since, tail);
         if lines.is_none() {
-            self.must_be_a_process(instance)?;
+            self.require_process(instance)?;
         }
         let (lines, next) = lines
             .ok_or_else(|| Self::no_instance(instance))?
@@ -364,7 +369,7 @@ impl Server for Daemon {
     }
 
     fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         let socket = {
             let host = lock(&self.host);
             let awake = host.instances().check_awake(instance);
@@ -387,7 +392,7 @@ impl Server for Daemon {
     }
 
     fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         let begun = Instant::now();
         let paused = pausing::pause(&mut *lock(&self.host), instance, request.traffic);
         paused.map_err(|error| problem(instance, error))?;
@@ -395,7 +400,7 @@ impl Server for Daemon {
     }
 
     fn unpause(&self, instance: &str) -> Result<Took, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         let begun = Instant::now();
         let unpaused = pausing::unpause(&mut *lock(&self.host), instance);
         unpaused.map_err(|error| problem(instance, error))?;
@@ -403,23 +408,23 @@ impl Server for Daemon {
     }
 
     fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         let upgraded = host::upgrade(&self.host, instance);
         upgraded.map_err(|error| problem(instance, error))
     }
 
     fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         let begun = Instant::now();
         {
-            // Before members are made that would be taken away again.
+            // Checked before members are created, so that none has to be removed again.
             let mut host = lock(&self.host);
             let ready = host
                 .instances()
                 .check_settled(instance)
                 .and_then(|()| host.instances().check_awake(instance));
             ready.map_err(|error| problem(instance, error))?;
-            // Of a change that nobody has asked about.
+            // Discards the report of an earlier change that no client has asked for.
             let _earlier = scaling::take_report(&mut *host, instance);
         }
         let scaled = self
@@ -434,7 +439,7 @@ impl Server for Daemon {
     }
 
     fn save(&self, instance: &str) -> Result<SavedInstance, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         let begun = Instant::now();
         let document = self.document_of(instance)?;
         let moved = host::export(&self.host, instance);
@@ -499,7 +504,7 @@ impl Server for Daemon {
                 ..
             }) => {
                 watch.absorb(made);
-                // The disk and the new instance have nothing to do with each other.
+                // The write to the disk and the creation of the instance are independent.
                 std::thread::scope(|scope| {
                     let kept = scope.spawn(|| wait_for(durable));
                     (
@@ -532,7 +537,7 @@ impl Server for Daemon {
     }
 
     fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem> {
-        self.must_be_a_process(instance)?;
+        self.require_process(instance)?;
         match (request.to, request.keep) {
             (Some(to), false) => self.migration.migrate(self, instance, &to),
             (None, true) => self.migration.keep_here(self, instance),
@@ -563,7 +568,7 @@ impl Server for Daemon {
 }
 
 impl Daemon {
-    /// A deployment with one instance, and the flavor that it has, if that is the deployment's own.
+    /// Returns a deployment with one instance, and the instance's flavor if the deployment defines the flavor.
     pub(crate) fn document_of(&self, instance: &str) -> Result<Value, Problem> {
         let all = self.deployment();
         let found = all.get("instances").and_then(|all| all.get(instance));
@@ -581,7 +586,8 @@ impl Daemon {
         Ok(document)
     }
 
-    /// Adds a saved instance to the deployment. The change may still be on its way to the disk, if there is one of its own.
+    /// Adds a saved instance to the deployment. If the change concerns this instance alone, it may still be on its
+    /// way to the disk.
     pub(crate) fn make_from(
         &self,
         name: &str,
@@ -596,7 +602,7 @@ impl Daemon {
             .with_remedy("give the restored one another name (--name)"));
         }
         if let Some(flavors) = document.get_mut("flavors").and_then(Value::as_object_mut) {
-            // This host's own meaning of a flavor is in force.
+            // This host's own definition of a flavor takes precedence.
             flavors.retain(|flavor, _| !present.flavors.contains(flavor));
         }
         drop(present);
@@ -610,12 +616,12 @@ impl Daemon {
         let added = proposal.and_then(|proposal| controller.add(proposal, ENVIRONMENT));
         drop(controller);
         match added {
-            Some(added) => self.step_told("create", added).map(Some),
+            Some(added) => self.report_step("create", added).map(Some),
             None => self.apply(request).map(|_made| None),
         }
     }
 
-    /// Takes back what [`Daemon::make_from`] has made.
+    /// Removes the instance that [`Daemon::make_from`] has added.
     fn unmake(&self, name: &str) {
         let request = DeleteRequest {
             objects: vec![ObjectName {
@@ -630,7 +636,7 @@ impl Daemon {
     }
 }
 
-/// Makes a long journal a part of the saved state while requests go on. What is not done now is done later.
+/// Merges a long journal into the saved state while requests go on. A merge that fails now is done later.
 fn tidy(work: Tidying) {
     let tidied = std::thread::Builder::new()
         .name("tidying".to_owned())
@@ -644,7 +650,7 @@ fn tidy(work: Tidying) {
     }
 }
 
-/// Waits until a change that is made would survive a power cut.
+/// Waits until a change would survive a power cut.
 pub(crate) fn wait_for(durable: Durable) -> Result<(), Problem> {
     durable.wait().map_err(|error| {
         let detail = format!("it is done, but may be forgotten after a power cut: {error}");
@@ -658,7 +664,7 @@ fn took(begun: Instant) -> Took {
     }
 }
 
-/// What an instance could not be made to do.
+/// The problem of an action that failed for an instance.
 pub(crate) fn problem(instance: &str, error: PlatformError) -> Problem {
     let problem = match error.kind {
         PlatformErrorKind::NotFound => return Daemon::no_instance(instance),

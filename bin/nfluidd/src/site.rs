@@ -1,8 +1,6 @@
-//! This host, as a move of an instance sees it.
+//! This host, as the migration of an instance sees it.
 
 use crate::events::HostEvents;
-use crate::host::landing::{self, ArrivalRings};
-use crate::host::moving::{self, Handed, Way};
 use crate::host::{self, Moved, Shared, lock};
 use crate::server::{Daemon, problem, wait_for};
 use nfluid_api::server::Server;
@@ -11,6 +9,8 @@ use nfluid_control::events::Events;
 use nfluid_control::model::Deployment;
 use nfluid_formats::message::{Address, Taken};
 use nfluid_instance::pool;
+use nfluid_lifecycle::arrival::{self, ArrivalRings};
+use nfluid_lifecycle::departure::{self, Handed, Way};
 use nfluid_lifecycle::pausing;
 use nfluid_migration::site::{Forwarded, Instances, Leaving, Rings, Site, Stopped};
 use nfluid_sandbox::ProcessIdentity;
@@ -24,7 +24,7 @@ pub struct HostInstances {
 }
 
 impl HostInstances {
-    /// The instances of `host`.
+    /// Creates the view of the instances of `host`.
     pub fn new(host: &Shared) -> Self {
         HostInstances {
             events: lock(host).events(),
@@ -47,19 +47,19 @@ impl Instances for HostInstances {
     }
 
     fn process_of(&self, name: &str) -> Option<ProcessIdentity> {
-        moving::process_of(&self.host, name)
+        departure::process_of(&self.host, name)
     }
 
     fn settle(&self, name: &str) {
-        moving::settle(&self.host, name);
+        departure::settle(&self.host, name);
     }
 
     fn unsettle(&self, name: &str) {
-        moving::unsettle(&self.host, name);
+        departure::unsettle(&self.host, name);
     }
 
     fn begin_departure(&self, name: &str) -> Result<ProcessIdentity, Problem> {
-        let begun = moving::begin_departure(&self.host, name);
+        let begun = departure::begin_departure(&self.host, name);
         begun.map_err(|error| problem(name, error))
     }
 
@@ -68,7 +68,7 @@ impl Instances for HostInstances {
     }
 
     fn stop(&self, name: &str) -> anyhow::Result<Leaving<HostStopped>> {
-        let (way, state, addresses) = moving::stop(&self.host, name)?;
+        let (way, state, addresses) = departure::stop(&self.host, name)?;
         Ok(Leaving {
             stopped: HostStopped(way),
             state,
@@ -77,12 +77,12 @@ impl Instances for HostInstances {
     }
 
     fn resume(&self, name: &str) {
-        // An instance that has ended, or that runs, is not there to listen.
-        let _ = moving::resume(&self.host, name);
+        // An instance that has ended, or that runs already, does not listen.
+        let _ = departure::resume(&self.host, name);
     }
 
     fn unpause(&self, name: &str) {
-        // An instance that is not paused stays as it is.
+        // An instance that is not paused is left as it is.
         let _ = pausing::go_on(&mut *lock(&self.host), name);
     }
 
@@ -92,15 +92,15 @@ impl Instances for HostInstances {
     }
 
     fn frames_dropped(&self, name: &str) -> u64 {
-        moving::overflowed(&self.host, name)
+        departure::overflowed(&self.host, name)
     }
 
     fn frames_left(&self, name: &str) -> u64 {
-        moving::frames_left(&self.host, name)
+        departure::frames_left(&self.host, name)
     }
 
     fn close_ports(&self, name: &str) -> anyhow::Result<ProcessIdentity> {
-        moving::shut(&self.host, name)
+        departure::shut(&self.host, name)
     }
 
     fn open_ports(
@@ -109,11 +109,11 @@ impl Instances for HostInstances {
         process: &ProcessIdentity,
         record: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        moving::open(&self.host, name, process, record)
+        departure::open(&self.host, name, process, record)
     }
 
     fn reopen_ports(&self, name: &str) {
-        moving::reopen(&self.host, name);
+        departure::reopen(&self.host, name);
     }
 
     fn rehearse(&self, name: &str, state: &[u8]) -> anyhow::Result<()> {
@@ -140,15 +140,15 @@ impl Instances for HostInstances {
     }
 
     fn addresses_of(&self, name: &str) -> Vec<Address> {
-        landing::addresses_of(&self.host, name)
+        arrival::addresses_of(&self.host, name)
     }
 
     fn announce(&self, name: &str, addresses: &[Address]) -> anyhow::Result<()> {
-        landing::announce(&self.host, name, addresses)
+        arrival::announce(&self.host, name, addresses)
     }
 }
 
-/// An instance of this host that stands still for a move.
+/// An instance of this host that is frozen for a move.
 pub struct HostStopped(Way);
 
 impl Stopped for HostStopped {
@@ -174,7 +174,7 @@ impl Stopped for HostStopped {
     }
 }
 
-/// The rings of an instance that arrives.
+/// The rings of an instance that arrives from another host.
 pub struct HostRings {
     host: Shared,
     rings: ArrivalRings,

@@ -275,7 +275,7 @@ fn first_of(member: &mut Member, link: &mut Option<Link>) -> Result<(), LoadErro
     }
 }
 
-/// Says to each who is behind it, and keeps that.
+/// Enters each member's successor, and keeps it.
 fn join(members: &mut [Member], folder: Option<&Path>) -> Result<(), LoadError> {
     if members.is_empty() || members.len() > MEMBERS_MAX {
         let why = format!("{} members; it takes 1 to {MEMBERS_MAX}", members.len());

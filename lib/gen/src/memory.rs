@@ -1,5 +1,5 @@
-//! A queue of frames in memory that can lose, repeat, reorder and corrupt them on purpose: what
-//! the checks of this crate are themselves checked with.
+//! A queue of frames in memory that can lose, repeat, reorder and corrupt them on purpose: the checks of this crate
+//! are themselves checked with it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -104,7 +104,7 @@ impl Pacer {
         self.due(now_ns).saturating_sub(self.settled)
     }
 
-    /// Gives up what is owed at `now_ns`, and counts it.
+    /// Gives up the frames that are owed at `now_ns`, and counts them.
     pub fn give_up(&mut self, now_ns: u64) {
         let owed = self.owed(now_ns);
         self.missed += owed;

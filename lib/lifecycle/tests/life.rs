@@ -103,6 +103,7 @@ fn an_instance_that_crashes_is_started_again_on_its_ports() {
     assert_eq!(daemon.world.seen("fw").starts, 2);
 }
 
+// promise: 5.5
 #[test]
 fn an_instance_that_crashes_too_often_is_given_up_and_an_operator_starts_it() {
     let mut daemon = with_one(restart(RestartPolicy::Always, Some(2)));
@@ -123,6 +124,7 @@ fn an_instance_that_crashes_too_often_is_given_up_and_an_operator_starts_it() {
     assert_eq!(state(&daemon), InstanceState::Waiting, "it was forgiven");
 }
 
+// promise: 5.5
 #[test]
 fn who_ends_well_stays_ended_if_its_policy_says_so() {
     for (policy, exit, expected) in [
@@ -145,6 +147,7 @@ fn who_ends_well_stays_ended_if_its_policy_says_so() {
     }
 }
 
+// promise: 5.5
 #[test]
 fn an_instance_that_cannot_be_started_again_is_tried_until_it_can() {
     let mut daemon = with_one(always());
@@ -170,6 +173,7 @@ fn assert_goes_on(daemon: &Daemon, what: &str) {
     assert_eq!(running.state, InstanceState::Running, "{what}");
 }
 
+// promise: 5.7
 #[test]
 fn a_pause_stops_instance_and_traffic_as_asked_and_its_end_undoes_both() {
     for traffic in ALL_TRAFFIC {
@@ -190,6 +194,7 @@ fn a_pause_stops_instance_and_traffic_as_asked_and_its_end_undoes_both() {
     }
 }
 
+// promise: 5.7
 #[test]
 fn a_pause_that_fails_at_any_step_leaves_nothing_behind() {
     for traffic in ALL_TRAFFIC {
@@ -212,6 +217,7 @@ fn a_pause_that_fails_at_any_step_leaves_nothing_behind() {
     }
 }
 
+// promise: 5.7
 #[test]
 fn an_instance_that_cannot_be_thawed_stays_paused_on_the_disk_as_well() {
     let mut daemon = with_one(always());
@@ -226,6 +232,7 @@ fn an_instance_that_cannot_be_thawed_stays_paused_on_the_disk_as_well() {
     assert_goes_on(&daemon, "at the second try");
 }
 
+// promise: 5.7
 #[test]
 fn who_dies_while_it_is_paused_is_born_going() {
     for traffic in ALL_TRAFFIC {
@@ -238,6 +245,7 @@ fn who_dies_while_it_is_paused_is_born_going() {
     }
 }
 
+// promise: 5.7
 #[test]
 fn the_next_daemon_finds_an_instance_paused_as_it_was() {
     for traffic in ALL_TRAFFIC {
@@ -254,6 +262,7 @@ fn the_next_daemon_finds_an_instance_paused_as_it_was() {
     }
 }
 
+// promise: 5.8
 #[test]
 fn a_successor_takes_over_and_one_that_fails_leaves_the_running_one() {
     let host = Mutex::new(with_one(always()));
@@ -296,6 +305,7 @@ fn a_successor_forgets_the_doorbell_of_a_peer_that_went_meanwhile() {
     assert_eq!(doorbells(host), [None, None], "a later peer has another");
 }
 
+// promise: 5.36
 #[test]
 fn nothing_is_done_to_an_instance_of_which_it_is_not_settled_who_has_it() {
     let host = Mutex::new(with_one(always()));
@@ -413,6 +423,7 @@ proptest! {
 
     /// After any history, with calls that fail at any moment: what is said of the instance is so, and when nothing fails any more
     /// it can be brought to run with open ports and no pause.
+    // promise: 5.39
     #[test]
     fn whatever_happens_an_instance_is_as_it_is_said_to_be(steps in prop::collection::vec(step(), 1..40)) {
         let mut host = Mutex::new(with_one(always()));

@@ -28,7 +28,7 @@ impl Default for Ageing {
 }
 
 impl Ageing {
-    /// Entries have come, or end at another time: what was seen does not count any more.
+    /// Forgets the findings of the hand: entries have come, or end at another time.
     #[inline]
     pub(crate) fn begin_again(&mut self) {
         *self = Ageing::default();

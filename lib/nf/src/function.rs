@@ -181,8 +181,7 @@ pub trait NetworkFunction: Send {
     /// do the work of one NF with all flows.
     ///
     /// # Errors
-    /// Why not, for the operator: as long as an NF does not say otherwise, it may have state that
-    /// frames of different flows share.
+    /// The reason for the operator: by default, an NF may have state that frames of different flows share.
     fn divides_by_flow(&self) -> Result<(), &'static str> {
         Err("it has state that flows share")
     }

@@ -1,5 +1,5 @@
-//! ICMP errors: which packets may have one, what it quotes, and how it goes back (RFC 792, RFC 1122 section 3.2.2, RFC 1812
-//! section 4.3.2, RFC 4443 section 2.4).
+//! ICMP errors: the packets that may have one, the quotation, and the path back (RFC 792, RFC 1122 section 3.2.2, RFC
+//! 1812 section 4.3.2, RFC 4443 section 2.4).
 //!
 //! The firewall and the NAT have no neighbours: their answers go back to the Ethernet address and the port where the
 //! packet came from. The router sends its errors by its own tables.

@@ -10,7 +10,7 @@ use std::vec::Vec;
 /// A frame that left the NF: the port and the frame.
 pub type Sent = (u8, Vec<u8>);
 
-/// An outbox that keeps what it is given.
+/// An outbox that keeps all frames that it is given.
 #[derive(Debug, Default)]
 pub struct Collected(pub Vec<Sent>);
 

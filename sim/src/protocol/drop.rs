@@ -1,4 +1,4 @@
-//! Numbers of `enum nfl_drop`.
+//! Drop reasons: numbers of `enum nfl_drop` (`bpf/switch/switch_types.h`).
 
 pub(super) const RING_FULL: usize = 0;
 pub(super) const BAD_LENGTH: usize = 1;

@@ -1,14 +1,15 @@
-//! Instances on demand (docs/adr/0014): who comes to an uplink and matches a template gets an instance, and who is silent for a
-//! while loses it.
+//! Instances on demand (docs/adr/0014): a client that comes to an uplink and matches a template gets an instance. A
+//! client that is silent for a while loses its instance.
 //!
-//! Frames of clients that have none wait in the switch; [`reception`] takes them from there, has instances made, and hands the
-//! frames over. From then on a client's frames pass by here. [`idle`] ends who is silent.
+//! The switch holds frames of clients without an instance. [`reception`] takes the frames from there, has instances
+//! created, and delivers the frames. From then on a client's frames do not pass through the daemon. [`idle`] ends the
+//! instances of silent clients.
 
-mod book;
+mod admission;
+mod client_table;
 mod idle;
-mod reception;
 
-pub use book::Book;
+pub use client_table::ClientTable;
 
 use crate::host::{HostPlatform, Shared};
 use nfluid_control::controller::Controller;
@@ -16,24 +17,24 @@ use nfluid_control::desired::Desired;
 use nfluid_control::state::FileStore;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Everything that makes and ends instances, one at a time.
+/// The controller, which creates and ends instances, one change at a time.
 pub type SharedController = Arc<Mutex<Controller<HostPlatform, FileStore>>>;
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Clone)]
 pub struct Demand {
     pub host: Shared,
     pub controller: SharedController,
-    /// The desired state: for who does not wait until a change is made.
+    /// The desired state, for readers that do not wait until a change is done.
     pub desired: Desired,
-    pub book: Arc<Mutex<Book>>,
+    pub client_table: Arc<Mutex<ClientTable>>,
 }
 
 impl Demand {
     /// Starts the threads.
     ///
     /// # Errors
-    /// When the kernel has none left.
+    /// The kernel has no thread left.
     pub fn start(
         host: &Shared,
         controller: &SharedController,
@@ -43,21 +44,23 @@ impl Demand {
             desired: desired.clone(),
             host: Arc::clone(host),
             controller: Arc::clone(controller),
-            book: Arc::default(),
+            client_table: Arc::default(),
         };
-        let (reception, idle) = (demand.clone(), demand.clone());
+        let (admission, idle) = (demand.clone(), demand.clone());
         std::thread::Builder::new()
-            .name("reception".to_owned())
-            .spawn(move || reception::run(&reception))?;
+            .name("admission".to_owned())
+            .spawn(move || admission::run(&admission))?;
         std::thread::Builder::new()
             .name("idle".to_owned())
             .spawn(move || idle::run(&idle))?;
         Ok(demand)
     }
 
-    /// Who is there. Whoever holds this may take the host's lock, but not the controller's.
-    pub fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the table of clients. The holder of this lock may take the host's lock, but not the controller's.
+    pub fn client_table(&self) -> MutexGuard<'_, ClientTable> {
+        self.client_table
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn controller(&self) -> MutexGuard<'_, Controller<HostPlatform, FileStore>> {

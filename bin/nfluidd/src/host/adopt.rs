@@ -8,11 +8,12 @@ use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{creation, scaling};
 
 impl Host {
-    /// Adopts every recorded instance that still runs as `desired` asks for, and removes what is
-    /// left of all others. Returns what exists.
+    /// Adopts every recorded instance that still runs as `desired` asks for, and removes what is left of all others.
+    /// Returns the objects that exist.
     pub fn adopt(&mut self, desired: &Inventory) -> Inventory {
         let mut present = Inventory::default();
-        // Instances of templates are ended below, as nobody desires them: their clients get new ones.
+        // Instances of templates are ended below, since the desired state does not contain them: their clients get
+        // new instances.
         if let Err(error) = self.switch.remove_clients() {
             tracing::warn!(%error, "removing an earlier daemon's clients");
         }
@@ -53,7 +54,7 @@ impl Host {
         self.io.adopt(&mut self.instances, &desired.io);
         self.weigh_io();
         present.io = desired.io.clone();
-        // Before uplinks are looked for: another may have had the interface.
+        // Before uplinks are adopted: another uplink may have had the interface.
         self.with_fast(|fast| fast.adopt(desired, &mut present));
         present.uplinks = self.uplinks.adopt(&desired.uplinks);
         self.recall_switches(&desired.switches);

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// Records that may wait for one reader; what it is too slow for is left out.
+/// Records that may wait for one reader. Records beyond that are left out.
 const WAITING_MAX: usize = 1024;
-/// How often the reader looks whether anybody still listens.
+/// Interval at which the thread checks whether a capture still has a reader.
 const LOOK: Duration = Duration::from_millis(200);
 /// pcap file header: microseconds, version 2.4, frames of up to 2032 bytes, Ethernet (1).
 const PCAP_HEADER: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 2032, 1];
@@ -23,7 +23,7 @@ struct Listener {
     frames: mpsc::Sender<Vec<u8>>,
 }
 
-/// Who listens to what.
+/// The running captures, and the port of each.
 #[derive(Clone, Default)]
 pub struct Listeners(Arc<Mutex<Vec<Listener>>>);
 
@@ -39,7 +39,7 @@ pub fn capture(host: &Shared, port: &PortRef) -> Result<mpsc::Receiver<Vec<u8>>,
         .iter()
         .flat_map(|word| word.to_le_bytes())
         .collect();
-    // The channel is empty: there is room.
+    // The channel is empty, so the header has room.
     let _ = sender.try_send(header);
     locked
         .listen(ids, sender)
@@ -66,7 +66,7 @@ impl Host {
                     let read = reader.run(LOOK, |captured| {
                         match captured {
                             Some(captured) => listeners.hand_out(&captured, offset_ns),
-                            None => return listeners.drop_the_gone(&switch),
+                            None => return listeners.end_unread(&switch),
                         }
                         true
                     });
@@ -90,8 +90,8 @@ impl Listeners {
         }
     }
 
-    /// Ends the captures that nobody reads any more. `false`: there is none left.
-    fn drop_the_gone(&self, switch: &nfluid_switch::Switch) -> bool {
+    /// Ends the captures without a reader. Returns false if no capture is left.
+    fn end_unread(&self, switch: &nfluid_switch::Switch) -> bool {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (gone, here): (Vec<Listener>, Vec<Listener>) = std::mem::take(&mut *list)
             .into_iter()
@@ -120,7 +120,7 @@ fn pcap_record(captured: &Captured<'_>, offset_ns: u64) -> Vec<u8> {
     record
 }
 
-/// What must be added to the monotonic clock to get the time since 1970.
+/// Returns the offset of the time since 1970 from the monotonic clock.
 fn realtime_offset_ns() -> u64 {
     let ns = |clock| {
         let time = clock_gettime(clock);

@@ -1,5 +1,5 @@
-//! Chains as they are, for the API: what has entered them, what waits in them. Where an instance has several members, all of
-//! them count, also those that have gone.
+//! Chains as they are, for the API: the frames that have entered each chain, and the frames that wait in it. If an
+//! instance has several members, all of them count, including members that are gone.
 
 use super::Host;
 use nfluid_api::types::{ChainStats, ChainStatus, PortState};
@@ -11,7 +11,7 @@ use nfluid_lifecycle::record::Came;
 use nfluid_switch::{DropReason, PortCounters};
 
 impl Host {
-    /// A chain.
+    /// Returns the state of a chain.
     pub fn chain_status(&self, name: &str, chain: &Chain) -> ChainStatus {
         let words = |rules: &[MatchRule]| rules.iter().map(ToString::to_string).collect();
         let hops = chain.via.iter();
@@ -37,7 +37,8 @@ impl Host {
         }
     }
 
-    /// What entered a chain: what its first, and backwards its last, NF received; and what waits in the rings on its way.
+    /// Returns the counters of a chain: the frames that its first NF received (backwards: its last), and the frames
+    /// that wait in the rings of the chain.
     pub fn chain_stats(&self, name: &str, chain: &Chain, found: &Figures) -> ChainStats {
         let came = |port: Option<PortRef>| port.map(|port| self.came_to(&port)).unwrap_or_default();
         let there = came(chain.via.first().map(|hop| hop.input_port()));
@@ -55,7 +56,7 @@ impl Host {
         }
     }
 
-    /// A port, and the same of the other members of its instance.
+    /// Returns a port, and the same port of the other members of its instance.
     fn members_port(&self, port: &PortRef) -> Vec<PortRef> {
         match port {
             PortRef::Instance { instance, port } => {
@@ -96,7 +97,8 @@ impl Host {
         all
     }
 
-    /// What came to the ports of a member that is about to go; nothing for who is no further member.
+    /// Returns the counts of the ports of a member that is about to be removed. Empty for an instance that is not a
+    /// further member.
     pub(super) fn came_to_member(&self, name: &str) -> Vec<(String, Came)> {
         let Some(running) = self
             .instances
@@ -113,8 +115,8 @@ impl Host {
         ports.collect()
     }
 
-    /// Leaves that to the first member: what chains have counted stays counted.
-    pub(super) fn leave_to_first(&mut self, member: &str, came: Vec<(String, Came)>) {
+    /// Adds the counts of a removed member to the first member, so that the counters of chains keep them.
+    pub(super) fn add_to_first_member(&mut self, member: &str, came: Vec<(String, Came)>) {
         let Some(first) = front_of(member).filter(|_| !came.is_empty()) else {
             return;
         };
@@ -131,7 +133,7 @@ impl Host {
     }
 }
 
-/// What has come to a port, as the switch has counted.
+/// Returns the frames that have come to a port, as the switch has counted them.
 fn came_by(counters: &PortCounters) -> Came {
     Came {
         received: counters.rx_frames,

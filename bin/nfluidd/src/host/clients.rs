@@ -1,4 +1,4 @@
-//! Clients of templates: whose frames go to which instance.
+//! Clients of templates: the instance that each client's frames go to.
 
 use super::Host;
 use super::errors::failed;
@@ -7,26 +7,26 @@ use nfluid_control::model::PortRef;
 use nfluid_control::template::ClientBy;
 use nfluid_switch::client::Client;
 
-/// The numbers of the two ports at the ends of a client's instance, or of its chain of them.
+/// The numbers of the two ports at the ends of a client's instance, or of the client's chain of instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientPorts {
-    /// For frames of the client.
+    /// Receives frames from the client.
     pub entry: u32,
-    /// For frames to it.
+    /// Receives frames for the client.
     pub back: u32,
 }
 
 impl Host {
-    /// The template of that number, and what tells its clients apart.
+    /// Returns the template with that number, and the key that distinguishes its clients.
     pub fn template_of(&self, number: u32) -> Option<(String, ClientBy)> {
         self.wires.templates().template_of(number)
     }
 
-    /// From now on a client's frames go to the instance that was made for it, or to the first of several; what is for it, to the
-    /// last. `ends` are their ports.
+    /// Leads a client's frames to the instance that was created for the client, or to the first of several. Frames
+    /// for the client go to the last instance. `ends` are the ports of the two.
     ///
     /// # Errors
-    /// One of them is not there, or the switch has no room.
+    /// A port does not exist, or the switch has no room.
     pub fn admit(
         &mut self,
         instance: &str,
@@ -53,13 +53,14 @@ impl Host {
         Ok(ports)
     }
 
-    /// Whether an instance is there, of a client.
+    /// Returns true if an instance exists and belongs to a client.
     pub fn has_client(&self, instance: &str) -> bool {
         self.clients.contains_key(instance)
     }
 
-    /// Gives an instance frames that waited for it, in their order. Returns how many it had room for.
-    pub fn give_waiting(&self, instance: &str, entry: u32, frames: &[&[u8]]) -> usize {
+    /// Puts frames that waited for an instance into its ring, in their order. Returns the number of frames that had
+    /// room.
+    pub fn put_waiting(&self, instance: &str, entry: u32, frames: &[&[u8]]) -> usize {
         let Some(running) = self.instances.get(instance) else {
             return 0;
         };
@@ -70,19 +71,22 @@ impl Host {
         match running.workload.deposit(index, frames) {
             Ok(count) => count,
             Err(error) => {
-                tracing::warn!(instance, "giving it what waited for it: {error:#}");
+                tracing::warn!(
+                    instance,
+                    "delivering the frames that waited for the instance: {error:#}"
+                );
                 0
             }
         }
     }
 
-    /// Ends that frames go to an instance of a client.
+    /// Stops leading frames to an instance of a client.
     pub(super) fn dismiss_client(&mut self, instance: &str) {
         let Some(client) = self.clients.remove(instance) else {
             return;
         };
         if let Err(error) = self.switch.remove_client(&client) {
-            tracing::warn!(instance, %error, "removing its client");
+            tracing::warn!(instance, %error, "removing the client of the instance");
         }
     }
 }

@@ -17,12 +17,12 @@ pub fn failed(error: SwitchError) -> PlatformError {
     PlatformError::new(kind, error.to_string())
 }
 
-/// Something is refused, with a remedy.
+/// A refusal, with a remedy.
 pub fn refused(message: String, remedy: &str) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
 }
 
-/// The error of what cannot be done to one of several.
+/// The error of an action that is not possible for one of several members.
 pub fn one_of_several(name: &str, what: &str) -> PlatformError {
     PlatformError::new(
         PlatformErrorKind::Refused,
@@ -31,7 +31,7 @@ pub fn one_of_several(name: &str, what: &str) -> PlatformError {
     .with_remedy("'nfluid scale INSTANCE 1' makes it one again")
 }
 
-/// There is no room for more of what the platform numbers.
+/// The platform has no number left for another object of this kind.
 pub fn exhausted(what: &str) -> PlatformError {
     PlatformError::new(
         PlatformErrorKind::Exhausted,

@@ -1,4 +1,5 @@
-//! Fast paths (tier `xdp`) under this daemon: [`nfluid_fastpath`] has them; here is what that room needs of the daemon.
+//! Fast paths (tier `xdp`) under this daemon: [`nfluid_fastpath`] owns them; this module supplies what that crate
+//! needs from the daemon.
 
 use super::{Host, Shared, lock};
 use anyhow::Context;
@@ -28,13 +29,13 @@ impl Host {
         self.fast.lock().contains(name)
     }
 
-    /// Does something to the fast paths.
+    /// Runs `act` on the fast paths.
     pub(super) fn with_fast<T>(&self, act: impl FnOnce(&mut FastPaths) -> T) -> T {
         act(&mut self.fast.lock())
     }
 }
 
-/// Follows what fast paths depend on; never returns.
+/// Follows the objects that fast paths depend on; never returns.
 pub fn follow(host: &Shared) -> ! {
     let fast_paths = lock(host).fast.clone();
     nfluid_fastpath::watch(&fast_paths)
@@ -127,7 +128,7 @@ impl Processes for SlowPathProcesses {
                     "ending the process of its slow path: {why:#}"
                 );
             }
-            // If it was this daemon's child, nobody else waits for it any more.
+            // If the process was this daemon's child, nothing else reaps the process any more.
             let pid = i32::try_from(identity.pid).ok().and_then(Pid::from_raw);
             let _another_daemons = waitpid(pid, WaitOptions::NOHANG);
         }

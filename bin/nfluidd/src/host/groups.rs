@@ -30,8 +30,8 @@ impl Host {
         self.tenants.groups().iter().map(status).collect()
     }
 
-    /// What the groups have used. `own_io` has, by instance, what the I/O thread has used that makes no other's calls: the
-    /// threads are one process, in a cgroup of its own.
+    /// Returns what the groups have used. `own_io` is, by instance, the CPU time of I/O threads that make the calls
+    /// of this instance alone: all I/O threads are one process, in a cgroup of its own.
     pub(super) fn group_stats(&self, own_io: &BTreeMap<&str, u64>) -> Vec<GroupStats> {
         let cpus = machine::cpu_count();
         let stats = |(name, spec): (&String, &Group)| {
@@ -47,7 +47,7 @@ impl Host {
         self.tenants.groups().iter().map(stats).collect()
     }
 
-    /// What I/O threads have used for the instances of a group and of those in it.
+    /// Returns the CPU time that I/O threads have used for the instances of a group and of the groups in it.
     fn io_of_group(&self, name: &str, own_io: &BTreeMap<&str, u64>) -> Option<u64> {
         let is_inside = |instance: &str| {
             let running = self.instances.get(instance);

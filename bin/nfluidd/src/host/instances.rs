@@ -1,4 +1,4 @@
-//! Instances as a plan makes them and ends them.
+//! Creation and end of instances, as a plan orders them.
 
 use super::errors::error;
 use super::platform::HostPlatform;
@@ -18,7 +18,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The instances that these actions make and end; nothing if they do more than that, and lead wires.
+/// Returns the instances that these actions create and end. `None` if the actions do more than create, end and
+/// connect instances.
 fn made_and_ended(actions: &[Action]) -> Option<BTreeSet<String>> {
     let about = |action: &Action| match action {
         Action::Instance(diff) if diff.old.is_none() || diff.new.is_none() => {
@@ -38,11 +39,11 @@ fn created(actions: &[Action]) -> impl Iterator<Item = (&str, &InstanceSpec)> {
 }
 
 impl Host {
-    /// Begins all instances that a plan will create, and makes the ports of all at once. What fails for one of them is reported
-    /// when the plan comes to it.
+    /// Begins all instances that a plan will create, and creates the ports of all at once. A failure of one instance
+    /// is reported when the plan comes to the instance.
     ///
     /// # Errors
-    /// A pipe of an instance that is to be replaced cannot be made.
+    /// A pipe of an instance that is to be replaced cannot be created.
     pub(super) fn begin(&mut self, actions: &[Action]) -> anyhow::Result<Box<dyn Batch>> {
         self.groups_change = tenants::is_about_groups(actions);
         self.plan_is_about = made_and_ended(actions);
@@ -90,7 +91,7 @@ impl Host {
         Ok(self.processes.prepare(coming))
     }
 
-    /// Ends what an instance was, for another in its place.
+    /// Ends an instance, before another instance takes its place.
     pub(super) fn take_out(
         &mut self,
         name: &str,
@@ -113,7 +114,7 @@ impl Host {
         self.create_instance(name, spec).map_err(error)
     }
 
-    /// Makes and starts an instance; takes back everything if that fails.
+    /// Creates and starts an instance. Takes everything back if a step fails.
     pub(super) fn create_instance(
         &mut self,
         name: &str,
@@ -122,7 +123,7 @@ impl Host {
         let prepared = match self.prepared.remove(name) {
             Some(prepared) => prepared?,
             None => {
-                // Its own end may be the one that is being undone.
+                // The end that is being undone may be this instance's own.
                 self.ended.retain(|ended| ended.name() != name);
                 let coming = creation::coming(self, name, spec);
                 self.runtime(spec)?.start(coming)?
@@ -134,10 +135,10 @@ impl Host {
         Ok(())
     }
 
-    /// An operator's restart.
+    /// Restarts an instance on an operator's request.
     ///
     /// # Errors
-    /// The instance goes on as it was, or its restart policy decides what becomes of it.
+    /// The instance goes on as before, or the restart policy decides about it.
     pub fn restart(&mut self, name: &str) -> Result<(), PlatformError> {
         if self.is_fast(name) {
             return self.with_fast(|fast| fast.restart(name));
@@ -145,14 +146,14 @@ impl Host {
         supervision::restart(self, name)
     }
 
-    /// Why the I/O threads do not work, if they do not.
+    /// Returns the reason why the I/O threads do not work, if they do not.
     pub fn io_problem(&self) -> Option<String> {
         self.io.problem(&self.instances)
     }
 }
 
 impl HostPlatform {
-    /// Makes and starts an instance.
+    /// Creates and starts an instance.
     pub(super) fn create_instance(
         &mut self,
         name: &str,
@@ -166,7 +167,7 @@ impl HostPlatform {
         if host.instances.is_doubtful(name)
             && let Some(running) = host.instances.get(name)
         {
-            // Before it has wires.
+            // The ports stay shut until the instance has wires.
             running.workload.set_ports_up(false);
         }
         host.event(
@@ -177,7 +178,7 @@ impl HostPlatform {
         Ok(())
     }
 
-    /// Puts an instance in the place of another one.
+    /// Replaces an instance with another one.
     pub(super) fn replace_instance(
         &mut self,
         name: &str,
@@ -188,7 +189,7 @@ impl HostPlatform {
         let mut host = lock(&self.host);
         host.take_out(name, old)?;
         let put = host.put_in(name, new).map_err(|why| {
-            // As before: the old one is started again.
+            // The replacement failed: the old instance is started again.
             match host.put_in(name, old) {
                 Ok(()) => why,
                 Err(again) => PlatformError {
@@ -210,7 +211,7 @@ impl HostPlatform {
         Ok(())
     }
 
-    /// Hands a running NF a new configuration.
+    /// Gives a running NF a new configuration.
     pub(super) fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
         if lock(&self.host).is_fast(name) {
             return lock(&self.host).with_fast(|fast| fast.reconfigure(name, config));
@@ -271,7 +272,7 @@ impl HostPlatform {
 /// Upgrades an instance to the program that is installed now.
 ///
 /// # Errors
-/// The running one goes on.
+/// The running process goes on.
 pub fn upgrade(host: &Shared, name: &str) -> Result<UpgradeReport, PlatformError> {
     let spec = {
         let host = lock(host);

@@ -25,12 +25,11 @@ pub use capture::capture;
 pub use clients::ClientPorts;
 pub use errors::one_of_several;
 pub use fast::follow as follow_fast;
-pub use health::run as look_after;
+pub use health::run as check_health;
 pub use instances::upgrade;
 pub use nfluid_instance::functions::Functions;
 pub use nfluid_instance::paths::Paths;
 pub use nfluid_lifecycle::state::{Moved, export, give, rehearse, state_now};
-pub use nfluid_lifecycle::{arrival as landing, departure as moving};
 pub use platform::HostPlatform;
 pub use statistics::{nf_command, nf_metrics};
 pub use subjects::follow_congestion;
@@ -73,27 +72,28 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What a platform is made from.
+/// The settings from which a platform is created.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its name: of its cgroup, and of its directory on the BPF file system.
+    /// The platform's name, used for its cgroup and for its directory on the BPF file system.
     pub name: String,
-    /// Where its state lies.
+    /// The directories of the platform's state.
     pub paths: Paths,
     /// The program that hosts built-in NFs.
     pub nf_program: PathBuf,
-    /// What uplinks' processes log.
+    /// The log filter of the uplinks' processes.
     pub log: String,
-    /// What to do without.
+    /// The mechanisms that are left out.
     pub without: Vec<Mechanism>,
 }
 
-/// What makes the making of an instance quick, and can be left out to see how much.
+/// A mechanism that makes the creation of instances fast. Each can be left out to measure its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mechanism {
-    /// Maps of ports are entered into the switch in batches, and nobody waits for the kernel's grace periods.
+    /// Maps of ports are entered into the switch in batches, and the creation does not wait for the kernel's grace
+    /// periods.
     Batches,
-    /// Processes are forked from a small one that has nothing of the daemon's.
+    /// Processes are forked from a small process that holds nothing of the daemon's.
     Zygote,
 }
 
@@ -103,11 +103,11 @@ pub struct Host {
     switch: Arc<Switch>,
     maker: Arc<Maker>,
     pool: Arc<Pool>,
-    /// Instances of the plan in progress that are made already, or could not be.
+    /// Instances of the plan in progress that have been created already, or whose creation failed.
     prepared: BTreeMap<String, anyhow::Result<Box<dyn Prepared>>>,
-    /// Instances that the plan in progress has ended, and what is left of them.
+    /// Leftovers of instances that the plan in progress has ended.
     ended: Vec<Box<dyn Remains>>,
-    /// The plan in progress makes, moves or removes groups.
+    /// True if the plan in progress creates, moves or removes groups.
     groups_change: bool,
     switch_ids: Ids,
     /// The cgroup in which the daemon was started.
@@ -124,16 +124,16 @@ pub struct Host {
     io: IoThreads,
     /// Groups of tenants.
     tenants: Tenants,
-    /// Numbers of switches of an earlier daemon that are to be made again.
+    /// Numbers of switches of an earlier daemon that are to be created again.
     left_switches: BTreeMap<String, u32>,
-    /// Where each port's frames go.
+    /// Destination of the frames of each port.
     wires: Wires,
-    /// The clients that have an instance of their own, by its name.
+    /// The clients that have an instance of their own, by the instance's name.
     clients: BTreeMap<String, Client>,
     listeners: capture::Listeners,
-    /// What the plan in progress has done, and when.
+    /// The steps that the plan in progress has done, with their times.
     laps: Vec<Lap>,
-    /// The instances that the plan in progress makes and ends, if it does nothing else.
+    /// The instances that the plan in progress creates and ends, if the plan does nothing else.
     plan_is_about: Option<BTreeSet<String>>,
     congestion: Arc<SharedState>,
     events: Arc<HostEvents>,
@@ -143,18 +143,18 @@ pub struct Host {
 /// The host, shared by the parts of the daemon.
 pub type Shared = Arc<Mutex<Host>>;
 
-/// Locks the host. A thread that panicked while it held the lock has left tables that are whole:
-/// they change in single steps.
+/// Locks the host. A thread that panicked while it held the lock has left consistent tables: they change in single
+/// steps.
 pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The platform's cgroup, where instances can be limited. What runs of an earlier daemon is not touched before that is
-/// sure: it could not be taken over, and would be ended.
+/// Returns the platform's cgroup, in which instances can be limited. Before that is certain, nothing of an earlier
+/// daemon is touched: an instance could not be taken over, and would be ended.
 fn platform_cgroup(name: &str) -> anyhow::Result<CgroupRoot> {
     let cgroups = CgroupRoot::new(name).context("making the platform's cgroup")?;
     if let Err(why) = cgroups.check_limits() {
-        // Something in it runs, and runs on.
+        // A cgroup with running processes stays.
         let _in_use = cgroups.remove_empty();
         return Err(why)
             .context("instances could not be limited; nothing was started, nothing ended");
@@ -163,15 +163,15 @@ fn platform_cgroup(name: &str) -> anyhow::Result<CgroupRoot> {
 }
 
 impl Host {
-    /// Makes and ends instances.
+    /// Returns the maker of instances.
     pub fn maker(&self) -> Arc<Maker> {
         Arc::clone(&self.maker)
     }
 
-    /// Loads the switch and takes the platform's place on the host.
+    /// Loads the switch and enters the platform's cgroup.
     ///
     /// # Errors
-    /// Says what is missing on the host.
+    /// Names what the host lacks.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
         let fast_paths = nfluid_fastpath::Paths::new(
             settings.paths.run().to_owned(),
@@ -185,8 +185,8 @@ impl Host {
         uplink_paths.create()?;
         let cgroups = platform_cgroup(&settings.name)?;
         let (home, origin) = enter_cgroup(&cgroups)?;
-        // Before the switch is loaded: each shell's process begins as a copy of theirs, the tables of the pages included by which
-        // this process has the switch's state, and of what the load has left.
+        // Before the switch is loaded: each shell's process begins as a copy of the zygote, including the page tables
+        // by which this process maps the switch's state, and the memory that the load has left.
         let start_zygote = || Zygote::start().context("starting the zygote");
         let (zygote, shell_zygote) = (start_zygote()?, start_zygote()?);
         let switch = Arc::new(Switch::load(&nfluid_switch::Options {
@@ -279,7 +279,7 @@ impl Host {
         })
     }
 
-    /// The data plane's forms, in words.
+    /// Describes the data plane's hooks and modes.
     pub fn data_plane(&self) -> Vec<String> {
         vec![format!("switch loops by {}", self.switch.form())]
     }
@@ -292,10 +292,10 @@ impl Host {
     /// Starts the thread that fills the pools.
     ///
     /// # Errors
-    /// When the kernel has none.
+    /// The kernel has no thread left.
     pub fn fill_pools(&self) -> anyhow::Result<()> {
         let (pool, maker) = (Arc::clone(&self.pool), Arc::clone(&self.maker));
-        // Instances that an earlier daemon has made from shells have their cgroups still.
+        // Instances that an earlier daemon has made from shells still have the shells' cgroups.
         let instances = self.instances.values();
         let used = instances.filter_map(|running| number_of(running.record().cgroup.as_deref()?));
         pool.number_from(used.max().map_or(0, |last| last + 1));
@@ -307,7 +307,7 @@ impl Host {
         Ok(())
     }
 
-    /// Takes all shells down, and waits until nothing is left of ended instances.
+    /// Takes all shells down, and waits until all leftovers of ended instances are removed.
     pub fn tidy(host: &Shared) {
         let (pool, maker) = {
             let host = lock(host);
@@ -322,31 +322,30 @@ impl Host {
         Arc::clone(&self.pool)
     }
 
-    /// The switch, which the congestion thread reads without this lock.
+    /// Returns the switch, which the congestion thread reads without this lock.
     pub fn switch(&self) -> Arc<Switch> {
         Arc::clone(&self.switch)
     }
 
-    /// The orders and findings of the congestion thread.
+    /// Returns the orders and findings of the congestion thread.
     pub fn congestion(&self) -> Arc<SharedState> {
         Arc::clone(&self.congestion)
     }
 
-    /// The events.
+    /// Returns the event log.
     pub fn events(&self) -> Arc<HostEvents> {
         Arc::clone(&self.events)
     }
 
-    /// Removes what an orderly end of the daemon removes: programs and settings on interfaces.
-    /// Instances go on.
+    /// Removes what an orderly end of the daemon removes: programs and settings on interfaces. Instances go on.
     pub fn close(&mut self) {
         self.with_fast(FastPaths::close);
         self.uplinks.close();
         self.leave_cgroup();
     }
 
-    /// Goes back to where the daemon came from and removes its own cgroup, which another process may
-    /// be in.
+    /// Returns to the cgroup in which the daemon was started, and removes the daemon's own cgroup. Another process
+    /// may be in that cgroup.
     fn leave_cgroup(&self) {
         self.maker.zygote.end();
         self.maker.shell_zygote.end();
@@ -367,7 +366,7 @@ impl Host {
     }
 }
 
-/// Where the process of the I/O threads has its files.
+/// Returns the paths of the files of the I/O threads' process.
 fn io_paths(paths: &Paths) -> IoPaths {
     IoPaths {
         pin: paths.pin().to_owned(),
@@ -377,13 +376,12 @@ fn io_paths(paths: &Paths) -> IoPaths {
     }
 }
 
-/// The daemon's cgroup in the platform's: a directory that hands controllers down may hold no process
-/// itself.
+/// The daemon's cgroup inside the platform's: a directory that delegates controllers may hold no process itself.
 const DAEMON_CGROUP: &str = "daemon";
 
-/// Puts this process into the platform's cgroup: port sockets belong to the cgroup of their maker,
-/// and the switch hangs on it. Returns the directory that the switch attaches to, and the one that
-/// the process was in before, if that was none of the platform's own.
+/// Puts this process into the platform's cgroup: port sockets belong to the cgroup of the process that created them,
+/// and the switch is attached there. Returns the directory that the switch attaches to, and the directory in which
+/// the process was before, unless that one belongs to the platform.
 fn enter_cgroup(cgroups: &CgroupRoot) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
     let top = cgroups
         .v2_directory()
@@ -398,7 +396,7 @@ fn enter_cgroup(cgroups: &CgroupRoot) -> anyhow::Result<(PathBuf, Option<PathBuf
     Ok((top, origin))
 }
 
-/// The directory of this process in the unified hierarchy, which is mounted at `mount`.
+/// Returns the directory of this process in the unified hierarchy, which is mounted at `mount`.
 fn own_cgroup(mount: &Path) -> Option<PathBuf> {
     let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;

@@ -1,4 +1,4 @@
-//! The actions of a plan, one by one.
+//! The actions of a plan, one method each.
 
 use super::errors::error;
 use super::{Shared, lock};
@@ -15,14 +15,14 @@ use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{scaling, upgrade};
 use nfluid_protocol::daemon::Budget;
 
-/// The host as the controller's platform, and how long the change that it carries out may still wait for NFs.
+/// The host as the controller's platform, with the time for which the change in progress may still wait for NFs.
 pub struct HostPlatform {
     pub(super) host: Shared,
     pub(super) budget: Budget,
 }
 
 impl HostPlatform {
-    /// Of this host.
+    /// Creates the platform of this host.
     pub fn new(host: Shared) -> Self {
         HostPlatform {
             host,
@@ -34,7 +34,7 @@ impl HostPlatform {
 impl Platform for HostPlatform {
     fn prepare(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
         let begun = lock(&self.host).begin(actions).map_err(error)?;
-        // Not under the lock: others go on meanwhile.
+        // Done without the lock, so that other requests go on.
         let made = begun.complete();
         lock(&self.host).prepared.extend(made);
         Ok(())
@@ -55,7 +55,7 @@ impl Platform for HostPlatform {
                 std::mem::take(&mut host.ended),
             )
         };
-        // Not under the lock: what was made and is not used, and what was ended, is removed here.
+        // Done without the lock: prepared instances that are not used, and ended instances, are removed here.
         drop(unused);
         drop(ended);
         let mut host = lock(&self.host);
@@ -76,8 +76,8 @@ impl Platform for HostPlatform {
                 Ok(())
             }
             (_, None) => {
-                // The cgroup goes when the plan is carried out: what is left of instances that the plan has ended is taken down
-                // then.
+                // The cgroup is removed when the plan has been carried out. Leftovers of instances that the plan has
+                // ended are taken down then.
                 host.tenants.remove(&change.name);
                 host.groups_change = true;
                 Ok(())

@@ -1,4 +1,4 @@
-//! What the life of instances is given by this daemon.
+//! The services that this daemon offers to the life of instances.
 
 use super::{Host, errors, tables};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -71,7 +71,7 @@ impl Services for Host {
 
     fn senders_to(&self, port: &PortRef) -> Option<Vec<u32>> {
         let senders = self.wires.senders_of(port)?.iter();
-        // What an interface receives is counted in the table.
+        // Frames that an interface receives are counted in the table.
         let instances = senders.filter(|sender| sender.owner().is_some());
         Some(instances.filter_map(|it| self.port_id(it)).collect())
     }
@@ -113,7 +113,7 @@ impl Services for Host {
     fn forget_wires(&mut self, name: &str) {
         let came = self.came_to_member(name);
         self.wires.forget_bypass(name);
-        self.leave_to_first(name, came);
+        self.add_to_first_member(name, came);
     }
 
     fn weigh_io(&self) {

@@ -9,8 +9,8 @@ use nfluid_lifecycle::limits;
 use nfluid_lifecycle::services::Services as _;
 
 impl Host {
-    /// Changes a setting of an instance that runs. The configuration of its NF is changed without the lock of the host, by
-    /// `HostPlatform`.
+    /// Changes a setting of a running instance. `HostPlatform` changes the configuration of an NF, without the lock
+    /// of the host.
     ///
     /// # Errors
     /// The setting is as before.
@@ -28,7 +28,7 @@ impl Host {
                     running.supervisor.set_restart(*restart);
                 }
             }),
-            // The threads that follow instances read the others in the specification.
+            // The threads that follow instances read the other settings from the specification.
             _ => self.note_setting(name, setting),
         };
         set.map_err(error)

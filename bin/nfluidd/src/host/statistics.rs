@@ -1,4 +1,4 @@
-//! What exists and how it is, for the API.
+//! The state and the counters of all objects, for the API.
 
 use super::Host;
 use nfluid_api::types::{
@@ -17,18 +17,18 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-/// Most metrics of one NF; it is hostile.
+/// Limit of the metrics of one NF; the NF is hostile.
 const METRICS_MAX: usize = 4096;
 
 impl Host {
-    /// Traffic of a port.
+    /// Returns the traffic of a port.
     pub fn counters_of(&self, port: &PortRef) -> Counters {
         self.queue_ids(port)
             .map(|ids| counters(&self.switch.counters_of(ids)))
             .unwrap_or_default()
     }
 
-    /// Whether the port takes part.
+    /// Returns the state of a port: whether frames pass.
     pub fn port_state(&self, port: &PortRef) -> PortState {
         match self.port_id(port) {
             Some(id) if self.switch.is_up(id) => PortState::Up,
@@ -42,7 +42,7 @@ impl Host {
             .map_or_else(|| "nowhere".to_owned(), ToString::to_string)
     }
 
-    /// All instances.
+    /// Returns the state of all instances.
     pub fn instance_statuses(&self) -> Vec<InstanceStatus> {
         let processes = self.instances.iter();
         let processes = processes.map(|(name, running)| instance_status(name, running));
@@ -52,7 +52,7 @@ impl Host {
         all
     }
 
-    /// All ports of instances.
+    /// Returns the state of all ports of instances.
     pub fn port_statuses(&self) -> Vec<PortStatus> {
         let all = self.instances.iter().flat_map(|(name, running)| {
             running
@@ -73,7 +73,7 @@ impl Host {
         .collect()
     }
 
-    /// All switches.
+    /// Returns the state of all switches.
     pub fn switch_statuses(&self) -> Vec<SwitchStatus> {
         let entries = self.switch.fdb_entries().unwrap_or_default();
         let status = |(name, (id, model)): (&String, &(u32, nfluid_control::model::Switch))| {
@@ -93,7 +93,7 @@ impl Host {
         self.switches.iter().map(status).collect()
     }
 
-    /// The I/O threads.
+    /// Returns the state of the I/O threads.
     pub fn io_status(&self) -> IoStatus {
         let settings = self.io.settings();
         IoStatus {
@@ -106,7 +106,7 @@ impl Host {
         }
     }
 
-    /// What the I/O threads have used; `None`: there are none.
+    /// Returns what the I/O threads have used; `None` if there are none.
     fn io_stats(&self) -> Option<IoStats> {
         let used = self.io.cgroup()?.stats().unwrap_or_default();
         let mut threads: BTreeMap<i32, IoThread> = BTreeMap::new();
@@ -132,8 +132,8 @@ impl Host {
         })
     }
 
-    /// All figures of the switch and the cgroups; the NFs' own are added by the caller, who asks
-    /// them without holding the host's lock.
+    /// Returns all counters of the switch and the cgroups. The caller adds the NFs' own metrics, which it asks for
+    /// without the host's lock.
     pub fn stats(&self, found: &Figures) -> Stats {
         let mut ports = Vec::new();
         for (name, running) in self.instances.iter() {
@@ -188,7 +188,7 @@ impl Host {
         }
     }
 
-    /// Control sockets of all running built-in NFs that answer, as far as is known.
+    /// Returns the control sockets of all running built-in NFs that are known to answer.
     pub fn control_sockets(&self) -> Vec<(String, PathBuf)> {
         let running = self.instances.iter().filter(|(_, running)| {
             running.answers()
@@ -203,12 +203,12 @@ impl Host {
             .collect()
     }
 
-    /// Where an instance listens for commands.
+    /// Returns the path of the socket on which an instance accepts commands.
     pub fn control_socket(&self, name: &str) -> Option<PathBuf> {
         self.instances.control(name)
     }
 
-    /// Lines of an instance's log; `None`: no such instance.
+    /// Returns lines of an instance's log; `None` if there is no such instance.
     pub fn log_lines(
         &self,
         name: &str,
@@ -221,7 +221,7 @@ impl Host {
     }
 }
 
-/// The metrics of NFs, by their instances; nothing of those that do not answer.
+/// Returns the metrics of NFs, by instance, without the NFs that do not answer.
 pub fn nf_metrics(instances: Vec<(String, PathBuf)>) -> HashMap<String, BTreeMap<String, f64>> {
     let (names, sockets): (Vec<String>, Vec<PathBuf>) = instances.into_iter().unzip();
     let answers = daemon::ask_each(&sockets, &Request::Metrics, |answer| figures_of(&answer));
@@ -231,7 +231,7 @@ pub fn nf_metrics(instances: Vec<(String, PathBuf)>) -> HashMap<String, BTreeMap
         .collect()
 }
 
-/// What an NF says that it has counted: no more of it than one has.
+/// Reads the metrics in an NF's answer, up to the limit of one NF.
 fn figures_of(answer: &Value) -> BTreeMap<String, f64> {
     let metrics = answer.get("nf").and_then(Value::as_object);
     let pairs = metrics.into_iter().flatten();
@@ -244,7 +244,7 @@ fn figures_of(answer: &Value) -> BTreeMap<String, f64> {
 /// Runs an operator's command in an instance.
 ///
 /// # Errors
-/// When it does not answer, or refuses.
+/// The instance does not answer, or refuses.
 pub fn nf_command(control: &std::path::Path, name: &str, args: &[String]) -> anyhow::Result<Value> {
     let request = Request::Command {
         name: name.to_owned(),
@@ -267,7 +267,7 @@ fn counters(found: &PortCounters) -> Counters {
     }
 }
 
-/// Where it is in its life, and whether it is well there.
+/// Returns the state of an instance, including its health.
 fn state_of(running: &Running) -> InstanceState {
     match running.state {
         InstanceState::Running if running.condition.unhealthy.is_some() => InstanceState::Unhealthy,
@@ -317,7 +317,7 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
     }
 }
 
-/// In percent of a core.
+/// Converts a portion to percent of a core.
 fn percent(portion: Option<Portion>) -> Option<f64> {
     portion.map(|portion| portion.percent(machine::cpu_count()))
 }

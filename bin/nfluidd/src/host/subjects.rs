@@ -57,12 +57,12 @@ pub fn follow_congestion(host: &Shared) -> std::io::Result<()> {
 }
 
 impl Host {
-    /// Notes that an instance, its process or its thread is another than before.
+    /// Notes that an instance, its process or its thread has been replaced.
     pub(super) fn note_change_of(&self, name: &str) {
         self.events.note_change_of(name);
     }
 
-    /// Notes that all of them may be.
+    /// Notes that any instance may have been replaced.
     pub(super) fn note_change(&self) {
         self.events.note_change();
     }

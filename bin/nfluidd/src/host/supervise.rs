@@ -1,5 +1,5 @@
-//! Watching instances and uplinks: what ends is reclaimed at once, and started again as its policy
-//! says.
+//! Supervision of instances and uplinks: the ports of an ended process are reclaimed at once, and the process is
+//! started again as its policy says.
 
 use super::{Host, Shared, lock};
 use nfluid_lifecycle::running::Running;
@@ -9,11 +9,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How often the list of instances is looked at anew, when nothing ends and nothing is due.
+/// Interval at which the list of instances is read again while nothing ends and nothing is due.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often some instances are looked at whose end the kernel may not have reported.
+/// Interval at which some instances are checked whose end the kernel may not have reported.
 const ROUND: Duration = Duration::from_secs(1);
-/// How often aged addresses are removed, and rings looked at that may be stuck.
+/// Interval at which aged addresses are removed, and rings that may be stuck are checked.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Supervises the host's instances; never returns.
@@ -31,7 +31,7 @@ pub fn run(host: &Shared) -> ! {
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
         let timeout = Timespec::try_from(wait).unwrap_or_default();
-        // Interrupted or not: look.
+        // Interrupted or not, the loop checks all descriptors.
         let _ = poll(&mut fds, Some(&timeout));
         let host = &mut *lock(host);
         let ended = host.maker.exits.ended();
@@ -61,7 +61,7 @@ pub fn run(host: &Shared) -> ! {
 }
 
 impl Host {
-    /// Makes holes in rings whose receivers wait for what nobody will publish any more.
+    /// Marks holes in rings whose receivers wait for a frame that no sender will publish any more.
     fn heal_rings(&self, gaps: &mut Gaps) {
         let of_instances = self.instances.values().flat_map(Running::port_numbers);
         let ports = of_instances.chain(self.uplinks.port_ids());
@@ -79,8 +79,8 @@ impl Host {
         }
     }
 
-    /// Descriptors that become readable when a process of an uplink or of the I/O threads ends, and how long to wait at
-    /// most.
+    /// Returns the descriptors that become readable when a process of an uplink or of the I/O threads ends, and the
+    /// longest time to wait.
     fn watched(&self) -> (Vec<OwnedFd>, Duration) {
         let now = self.instances.now();
         let due = supervision::due_at(self);

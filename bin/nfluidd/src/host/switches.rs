@@ -1,5 +1,5 @@
-//! The platform's switches. Their numbers are written down: a daemon that comes later gives each the same, so that the ports on
-//! it need not be touched.
+//! The platform's switches. The daemon writes their numbers down. A later daemon gives each switch the same number,
+//! so that its ports need no change.
 
 use super::Host;
 use super::errors::exhausted;
@@ -8,7 +8,7 @@ use nfluid_control::model::Switch;
 use std::collections::BTreeMap;
 
 impl Host {
-    /// Remembers the numbers that the switches of `desired` had under an earlier daemon.
+    /// Reads the numbers that the switches of `desired` had under an earlier daemon.
     pub(super) fn recall_switches(&mut self, desired: &BTreeMap<String, Switch>) {
         let path = self.settings.paths.switch_numbers();
         let mut left: BTreeMap<String, u32> = nfluid_records::load(&path).unwrap_or_default();
@@ -21,10 +21,10 @@ impl Host {
         self.left_switches = left;
     }
 
-    /// Makes a switch without ports.
+    /// Creates a switch without ports.
     ///
     /// # Errors
-    /// The platform has no room for more.
+    /// The platform has no room for another switch.
     pub(super) fn create_switch(&mut self, name: &str, spec: &Switch) -> Result<(), PlatformError> {
         let id = self
             .number_switch(name)
@@ -45,7 +45,7 @@ impl Host {
         }
     }
 
-    /// Removes a switch that no port is on.
+    /// Removes a switch without ports.
     pub(super) fn remove_switch(&mut self, name: &str) {
         if let Some((id, _)) = self.switches.remove(name) {
             self.switch_ids.free(id);
@@ -53,13 +53,13 @@ impl Host {
         }
     }
 
-    /// A number for a switch: the one it had, or a free one.
+    /// Returns a number for a switch: the number under an earlier daemon, or a free one.
     fn number_switch(&mut self, name: &str) -> Option<u32> {
         let before = self.left_switches.remove(name);
         before.or_else(|| self.switch_ids.take(1))
     }
 
-    /// Writes the numbers down. What fails costs frames at a restart, and nothing else.
+    /// Writes the numbers down. A failure costs frames at a restart of the daemon, and nothing else.
     fn record_switches(&self) {
         let mut numbers = self.left_switches.clone();
         let present = self.switches.iter();

@@ -1,4 +1,4 @@
-//! The tables of the switch by which flows are divided.
+//! The tables by which the switch divides flows.
 
 use super::errors::failed;
 use nfluid_control::apply::PlatformError;

@@ -1,12 +1,12 @@
-//! The end of a TLS terminator: its connections may go on for a while.
+//! The end of a TLS terminator, whose connections may go on for a while.
 
 use super::{Shared, lock};
 use nfluid_instance::terminator::{self, is_one};
 use nfluid_tls::config::Config;
 use std::time::Duration;
 
-/// Has a terminator accept nobody any more, and waits for its connections. The host is not locked meanwhile. An instance that is
-/// no terminator is not waited for.
+/// Makes a terminator stop accepting connections, and waits for the open connections. The host is not locked
+/// meanwhile. Returns at once for an instance that is not a terminator.
 pub fn drain(host: &Shared, name: &str) {
     let found = lock(host).terminator(name);
     if let Some((control, patience)) = found {
@@ -15,7 +15,8 @@ pub fn drain(host: &Shared, name: &str) {
 }
 
 impl super::Host {
-    /// Where a terminator that runs listens for this daemon, and how long its connections may go on when it is to end.
+    /// Returns the control socket of a running terminator, and the time for which its connections may go on after its
+    /// end was ordered.
     fn terminator(&self, name: &str) -> Option<(std::path::PathBuf, Duration)> {
         let running = self.instances.get(name)?;
         if !is_one(&running.spec.program) || !running.answers() {

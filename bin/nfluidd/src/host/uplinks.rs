@@ -1,4 +1,5 @@
-//! Uplinks and the rest of the host: where their frames go, and what the instances behind them received.
+//! The connection of uplinks with the rest of the host: the destinations of their frames, and the frames that the
+//! instances behind them received.
 
 use super::Host;
 use nfluid_api::types::UplinkStatus;
@@ -20,14 +21,14 @@ impl Host {
         Ok(())
     }
 
-    /// Starts processes of uplinks again, and has their NICs classify as before.
+    /// Starts ended processes of uplinks again, and restores the classification by their NICs.
     pub(super) fn watch_uplinks(&mut self) {
         for name in self.uplinks.watch() {
             self.steer_again(&name);
         }
     }
 
-    /// Has the NIC of an uplink classify as the wiring says. The process was just started.
+    /// Makes the NIC of an uplink classify as the wiring says. The uplink's process was just started.
     fn steer_again(&mut self, name: &str) {
         let to = self.wires.get(&PortRef::Uplink(name.to_owned()));
         if to.is_none() || !self.uplinks.steers(name) {
@@ -37,7 +38,7 @@ impl Host {
         self.uplinks.steer_again(name, &entries);
     }
 
-    /// Measures what receiving at uplinks costs. Called a few times a second.
+    /// Measures the cost of receiving at uplinks. Called a few times a second.
     pub(super) fn meter_uplinks(&mut self) {
         let delivered = self.uplinks.metered().map(|name| {
             let receivers = self.receivers_behind(&PortRef::Uplink(name.to_owned()));
@@ -68,7 +69,7 @@ impl Host {
         }
     }
 
-    /// All uplinks.
+    /// Returns the state of all uplinks.
     pub fn uplink_statuses(&self) -> Vec<UplinkStatus> {
         let mut statuses = self.uplinks.statuses();
         for status in &mut statuses {

@@ -1,4 +1,4 @@
-//! Tells the switch where ports' frames go: carries out the operations of `nfluid_wiring`.
+//! Carries out the operations of `nfluid_wiring` on the switch.
 
 use super::{Host, errors};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -74,7 +74,7 @@ impl Ports for HostPorts<'_> {
 }
 
 impl Host {
-    /// The ports and switches that are there.
+    /// Returns the ports and switches that exist.
     pub(super) fn ports(&self) -> HostPorts<'_> {
         HostPorts {
             instances: &self.instances,
@@ -83,7 +83,7 @@ impl Host {
         }
     }
 
-    /// The wiring, to be changed, beside the ports and switches that are there.
+    /// Returns the wiring, to be changed, with the ports and switches that exist.
     fn wires_and_ports(&mut self) -> (&mut Wires, HostPorts<'_>) {
         let ports = HostPorts {
             instances: &self.instances,
@@ -93,12 +93,12 @@ impl Host {
         (&mut self.wires, ports)
     }
 
-    /// The platform-wide number of a port's first queue.
+    /// Returns the platform-wide number of a port's first queue.
     pub(super) fn port_id(&self, port: &PortRef) -> Option<u32> {
         self.ports().number(port)
     }
 
-    /// The platform-wide numbers of a port's queues.
+    /// Returns the platform-wide numbers of a port's queues.
     pub(super) fn queue_ids(&self, port: &PortRef) -> Option<Range<u32>> {
         self.ports().queues(port)
     }
@@ -111,30 +111,30 @@ impl Host {
     ) -> Result<(), PlatformError> {
         let (wires, ports) = self.wires_and_ports();
         let change = wires.connect(&ports, port, to).map_err(refused)?;
-        self.bring_about(change)
+        self.carry_out(change)
     }
 
     /// Leads frames past an instance.
     pub(super) fn lead_past(&mut self, name: &str) -> Result<(), PlatformError> {
         let (wires, ports) = self.wires_and_ports();
         let change = wires.begin_bypass(&ports, name).map_err(refused)?;
-        self.bring_about(change)
+        self.carry_out(change)
     }
 
-    /// Leads frames to an instance again, as far as the switch and NICs go along.
+    /// Leads frames to an instance again, as far as the switch and NICs accept the operations.
     ///
     /// # Errors
-    /// The first operation that was refused.
+    /// Returns the error of the first operation that was refused.
     pub(super) fn lead_to(&mut self, name: &str) -> Result<(), PlatformError> {
         let (wires, ports) = self.wires_and_ports();
         let operations = wires.end_bypass(&ports, name);
         let done = operations.iter().map(|operation| self.operate(operation));
-        // All of them, also behind one that was refused.
+        // All operations are tried, also those after a refused one.
         let done: Vec<_> = done.collect();
         done.into_iter().collect()
     }
 
-    /// Has the switch, or all senders, wake instances.
+    /// Makes the switch, or all senders, wake instances.
     pub(super) fn choose(&self, doorbells: &[Operation]) {
         for operation in doorbells {
             if let Operation::Doorbell { port, by_switch } = operation {
@@ -143,14 +143,14 @@ impl Host {
         }
     }
 
-    /// How many addresses a switch learns on a port, and for how long.
+    /// Sets how many addresses a switch learns on a port, and for how long.
     pub(super) fn limit_learning(&self, port: u32, model: &SwitchModel) {
         let ageing_s = (model.ageing.0 / 1000).clamp(1, u64::from(u32::MAX)) as u32;
         self.switch.set_fdb_limits(port, ageing_s, model.addresses);
     }
 
     /// Carries out a change. If an operation is refused, frames go as before.
-    fn bring_about(&mut self, change: Change) -> Result<(), PlatformError> {
+    fn carry_out(&mut self, change: Change) -> Result<(), PlatformError> {
         let mut operations = change.operations.iter();
         let done = operations.try_for_each(|operation| self.operate(operation));
         if done.is_err() {

@@ -330,7 +330,7 @@ impl Balancer {
     }
 }
 
-/// Sizes what has to be known before loading, and says where it is kept.
+/// Sizes the maps whose size has to be known before loading, and sets where they are kept.
 fn prepare(
     map: &mut OpenMapMut<'_>,
     connections: u32,

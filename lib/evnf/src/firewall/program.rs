@@ -90,8 +90,8 @@ pub struct Firewall {
 }
 
 impl Firewall {
-    /// Loads a fast path that decides as these stages do. `local`: the host's addresses; what is for others that it does not
-    /// forward is left to it.
+    /// Loads a fast path that decides as these stages do. `local`: the host's addresses; packets for other hosts that
+    /// the host does not forward are left to it.
     ///
     /// # Errors
     /// When the kernel refuses it.
@@ -150,7 +150,8 @@ impl Firewall {
         Member::of(&self.fast, hook)
     }
 
-    /// The entrance of its slow path: until it leads somewhere, what is to be handed up is dropped.
+    /// Returns the entrance of its slow path: until the entrance leads to an interface, packets for the slow path are
+    /// dropped.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -158,7 +159,8 @@ impl Firewall {
         slow::entrance(&self.fast)
     }
 
-    /// Numbers of rules that the tables have no room for: they and what is behind them in their chain are left to the kernel.
+    /// Returns the numbers of rules that the tables have no room for: these rules and the rules behind them in their
+    /// chain are left to the kernel.
     pub fn left_out(&self) -> &[u32] {
         &self.left_out
     }
@@ -180,7 +182,7 @@ impl Firewall {
     }
 }
 
-/// Sizes and fills what has to be known before loading.
+/// Sizes and fills the maps whose content has to be known before loading.
 fn prepare(map: &mut OpenMapMut<'_>, tables: &Tables, local: usize) -> Result<(), LoadError> {
     let entries = match map.name().to_string_lossy().as_ref() {
         ".rodata.firewall" => {

@@ -185,7 +185,8 @@ impl Outstanding {
         Some(now_ns.saturating_sub(probe.sent_ns))
     }
 
-    /// Gives up what was sent before `before_ns`, and what exceeds the bound. Returns how many.
+    /// Gives up the probes that were sent before `before_ns`, and the probes that exceed the bound. Returns their
+    /// number.
     fn give_up(&mut self, before_ns: u64) -> u64 {
         let mut lost = 0;
         while let Some(&probe) = self.probes.front()

@@ -5,7 +5,7 @@
 //! The search sees the device through a single function, which offers a rate for a given time and returns the offered
 //! and the lost frames.
 //!
-//! - A **trial** counts for every goal: what was measured for one is not measured again for another.
+//! - A **trial** counts for every goal: a load that was measured for one goal is not measured again for another.
 //! - A **load** passes a goal when at most [`Goal::exceed_ratio`] of [`Goal::trials`] trials lose more
 //!   than [`Goal::loss_max`]; it is left as soon as the rest cannot change that. A disturbance of the
 //!   machine, not of the device, is outvoted.
@@ -106,8 +106,8 @@ pub enum SearchError<E> {
     Measure(E),
 }
 
-/// A generator that sends less than this share of what it was asked for has lost the rest: the device
-/// was not offered the rate.
+/// A generator that sends less than this share of the requested rate has lost the rest: the device was not offered
+/// the rate.
 const SENT_MIN: f64 = 0.99;
 
 /// Searches the highest rate for each goal; `trial(rate in packets per second, duration)` measures.

@@ -219,52 +219,11 @@ fn take_over(member: &Member, given: &Receiver<Given>, stands: OwnedFd) -> (Inst
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scaling::stand_in::{Log, done, log_of, member};
     use nfluid_ring::flow::Shares;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use serde_json::{Value, json};
-    use std::io::{BufRead, BufReader, Write};
-    use std::os::unix::net::UnixListener;
-    use std::path::Path;
-    use std::sync::{Barrier, Mutex};
-
-    /// What members were asked, in the order in which they answered.
-    type Log = Arc<Mutex<Vec<Value>>>;
-
-    fn log_of(log: &Log) -> Vec<Value> {
-        std::mem::take(&mut *log.lock().expect("whole"))
-    }
-
-    /// A member that notes what it is asked, with `before` as the last thing before it answers.
-    fn member(
-        folder: &Path,
-        number: u8,
-        log: &Log,
-        before: impl Fn(&Value) -> Value + Send + 'static,
-    ) -> Member {
-        let control = folder.join(number.to_string());
-        let listener = UnixListener::bind(&control).expect("a socket");
-        let log = Arc::clone(log);
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.expect("a connection");
-                let mut line = String::new();
-                let mut reader = BufReader::new(stream.try_clone().expect("a descriptor"));
-                if reader.read_line(&mut line).is_ok_and(|read| read > 0) {
-                    let mut asked: Value = serde_json::from_str(&line).expect("JSON");
-                    let answer = before(&asked);
-                    asked["member"] = json!(number);
-                    log.lock().expect("whole").push(asked);
-                    let _gone = stream.write_all(format!("{answer}\n").as_bytes());
-                }
-            }
-        });
-        Member {
-            number,
-            control,
-            ports: vec![u32::from(number)],
-            runs: true,
-        }
-    }
+    use std::sync::Barrier;
 
     fn note(old: u8, new: u8) -> Note {
         let before = Shares::ONE.among(old);
@@ -274,10 +233,6 @@ mod tests {
     fn stands() -> (OwnedFd, OwnedFd) {
         let kind = (AddressFamily::UNIX, SocketType::STREAM);
         socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).expect("a pair")
-    }
-
-    fn done(_asked: &Value) -> Value {
-        json!({ "ok": { "state_bytes": 7, "taken": 2, "left_out": 1 } })
     }
 
     // promise: 7.39

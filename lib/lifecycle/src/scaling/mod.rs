@@ -12,7 +12,11 @@ mod counts;
 mod division;
 mod exchange;
 mod note;
+#[cfg(test)]
+mod stand_in;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use counts::counts_of;
 pub use tables::{FlowTables, Table};

@@ -18,8 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+/// A kind of isolation, and the runtime for it.
+type Row = (Isolation, fn(&Shared) -> Arc<dyn Runtime>);
+
 /// The runtimes of this daemon, a row each.
-const RUNTIMES: &[(Isolation, fn(&Shared) -> Arc<dyn Runtime>)] = &[(null::ISOLATION, |world| {
+const RUNTIMES: &[Row] = &[(null::ISOLATION, |world| {
     Arc::new(NullRuntime(world.clone()))
 })];
 

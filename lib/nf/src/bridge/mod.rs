@@ -1,8 +1,7 @@
 //! Bridge: what arrives on one port leaves, unchanged, on the other.
 //!
-//! The smallest network function, and the one to copy when writing a new one: `config` is what an
-//! operator may say, `process` what happens to a frame; one with counters of its own has a
-//! `metrics` besides.
+//! The smallest network function, and a model for a new one: `config` is the configuration, `process` the processing
+//! of a frame; an NF with counters of its own has a `metrics` besides.
 
 mod config;
 mod process;

@@ -134,7 +134,7 @@ impl Tally {
         }
     }
 
-    /// Writes what is not zero into an image.
+    /// Writes the counters that are not zero into an image.
     pub(super) fn export(&self, writer: &mut Writer) {
         let pairs = |count: &Count| (count.packets, count.bytes);
         let ethertypes = self.ethertypes.iter();
@@ -160,7 +160,7 @@ impl Tally {
         ]);
     }
 
-    /// Adds what an image has.
+    /// Adds the counters of an image.
     pub(super) fn import(&mut self, reader: &mut Reader<'_>) -> Result<(), StateError> {
         reader.list(|(kind, pair): (u16, (u64, u64))| {
             self.ethertype(EtherType(kind)).more(pair);

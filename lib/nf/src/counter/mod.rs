@@ -1,4 +1,4 @@
-//! Counter: passes everything and says what it was: ethertypes, protocols, sizes.
+//! Counter: passes every frame and counts ethertypes, protocols, sizes.
 
 mod metrics;
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Classifier {
         while first < regions.len() {
             let block = largest_block(first, &regions[first..], max);
             let len = block.shape.rules;
-            // Neighbours are alike: do not try again what has just been too large.
+            // Neighbouring blocks are alike: a length that has just been too large is not tried again.
             max = len;
             first += len;
             blocks.push(block);

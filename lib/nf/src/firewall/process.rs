@@ -45,8 +45,8 @@ impl Firewall {
         }
     }
 
-    /// For long lists without states: what is not remembered is looked up for all packets of the
-    /// batch at once, see [`super::ruleset::Ruleset::first_matches`].
+    /// For long lists without states: results that are not remembered are looked up for all packets of the batch at
+    /// once, see [`super::ruleset::Ruleset::first_matches`].
     fn handle_together(&mut self, now: Nanos, frames: &mut [Frame<'_>], outbox: &mut dyn Outbox) {
         let mut packets: ArrayVec<Result<Packet, Verdict>, BATCH_MAX> = ArrayVec::new();
         let mut unknown: ArrayVec<usize, BATCH_MAX> = ArrayVec::new();
@@ -69,7 +69,7 @@ impl Firewall {
             self.remember(packet, *rule);
             found[*at] = *rule;
         }
-        // In order, as what is rejected is answered: see `frame_at`.
+        // The packets are handled in order, as rejected packets are answered: see `frame_at`.
         for (at, packet) in packets.into_iter().enumerate() {
             let (frame, mut outbox) = frame_at(frames, at, outbox);
             let verdict = match packet {
@@ -199,8 +199,8 @@ impl Firewall {
         }
     }
 
-    /// Counts a match, or that there is none, and does what the rule says: the verdict, or where
-    /// evaluation goes on. `segment` reads the packet's TCP segment, for a rule that keeps states.
+    /// Counts a match, or that there is none, and does the rule's action: returns the verdict, or where evaluation
+    /// goes on. `segment` reads the packet's TCP segment, for a rule that keeps states.
     #[inline]
     fn apply<'a>(
         &mut self,

@@ -1,5 +1,5 @@
-//! The rule model, and what it means: [`Rule::matches`] is the plain reference with which the
-//! compiled forms are compared.
+//! The rule model, and its meaning: [`Rule::matches`] is the plain reference with which the compiled forms are
+//! compared.
 
 use super::packet::{Addresses, Packet, Transport};
 use alloc::vec::Vec;
@@ -86,7 +86,7 @@ pub struct KeepState {
 /// A list that may be negated. An empty list that is not negated stands for "any".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OneOf<T> {
-    /// Matches what is not on the list.
+    /// Matches values that are not on the list, if true.
     pub negated: bool,
     /// The items, any of which suffices.
     pub items: Vec<T>,
@@ -281,7 +281,7 @@ impl Rule {
         self.action == RuleAction::CheckState || self.keep_state.is_some()
     }
 
-    /// Items in all its lists, the measure of what it costs to compile.
+    /// Returns the number of items in all its lists, the measure of the cost of compiling.
     pub fn items(&self) -> usize {
         self.protocol.items.len()
             + self.from.addresses.items.len()

@@ -9,10 +9,10 @@ use alloc::vec::Vec;
 /// Lists up to this length are evaluated linearly; measured by `examples/firewall_speed.rs`.
 const LINEAR_MAX: usize = 64;
 
-/// How the first matching rule is found.
+/// The method of finding the first matching rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// Rule by rule as written: what the others are compared with.
+    /// Rule by rule in the order of the list: the reference for the others.
     Reference,
     /// Rule by rule, compiled.
     Linear,

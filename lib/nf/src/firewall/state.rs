@@ -11,7 +11,7 @@ use crate::function::Nanos;
 use crate::tcp::{Connection, Effect, End, OutOfWindow, Policy, Segment, Stage};
 use serde::{Deserialize, Serialize};
 
-/// Where a flow is in its life; the names of [`config::Timeouts`].
+/// Phase in the life of a flow; the names of [`config::Timeouts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Packets came from one side only.
@@ -75,7 +75,7 @@ pub struct State {
     pub(super) timeout_s: u32,
     /// True if the other side has answered.
     pub(super) replied: bool,
-    /// Of a TCP flow.
+    /// The connection of a TCP flow.
     pub(super) tcp: Connection,
     /// Port on which the first packet arrived.
     pub in_port: u8,
@@ -93,7 +93,7 @@ impl State {
         self.flow.packet_from(self.in_port)
     }
 
-    /// Where the flow is in its life.
+    /// Returns the phase of the flow.
     pub fn phase(&self) -> Phase {
         if self.flow.protocol() != TCP {
             return if self.replied {

@@ -118,7 +118,7 @@ impl States {
         self.table.capacity()
     }
 
-    /// How many were made, ended by time, gave way to others.
+    /// Returns the numbers of states that were made, ended by time, gave way to others.
     pub(super) fn counts(&self) -> [u64; 3] {
         [self.created, self.expired, self.evicted]
     }

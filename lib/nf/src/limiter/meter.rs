@@ -54,8 +54,8 @@ struct Entry {
     dropped: u64,
 }
 
-/// Buckets per prefix, in bounded memory. Prefixes beyond the bound share one pair of buckets, as
-/// does what is not IP.
+/// Buckets per prefix, in bounded memory. Prefixes beyond the bound share a single pair of buckets, as do frames that
+/// are not IP.
 #[derive(Debug)]
 struct Table {
     key: Key,
@@ -97,7 +97,7 @@ impl Meter {
         self.limits == other.limits && key(self) == key(other)
     }
 
-    /// Writes what it limits, how, and the tokens.
+    /// Writes the limits, their keys, and the tokens.
     pub(super) fn export(&self, now: Nanos, writer: &mut Writer) {
         writer.put(&(self.limits, self.table.as_ref().map(|table| table.key)));
         writer.put(&self.shared.map(|shared| shared.level(self.limits, now)));

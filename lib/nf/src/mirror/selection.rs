@@ -5,7 +5,7 @@ use crate::prefix::Prefix;
 use alloc::vec::Vec;
 use nfluid_wire::{IpProtocol, L3, PacketMeta};
 
-/// A simple match: what is not said matches everything; what is said must all hold.
+/// A simple match: an absent condition matches everything; all given conditions must hold.
 #[derive(Debug)]
 pub(super) struct Selection {
     pub(super) direction: Direction,

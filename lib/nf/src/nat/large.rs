@@ -20,7 +20,7 @@ const MTU_MIN: u16 = 68;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mtus {
     of: [usize; 2],
-    /// The smaller one: what is not larger needs no look at where it goes.
+    /// The smaller MTU: the destination of a packet that is not larger does not matter.
     least: usize,
 }
 

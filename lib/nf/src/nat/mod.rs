@@ -4,9 +4,9 @@
 //! Port 0 is inside, port 1 outside. The NAT is a bump in the wire: it decrements no TTL and, but
 //! for what `neighbour` says, changes no hardware address; a router beside it routes.
 //!
-//! `config`, `forward`: what an operator may say. `packet`: what a frame is. `state`,
-//! `ports`, `room`, `sweep`: who is mapped to what, and how it ends. `translate`, `icmp`,
-//! `fragment`, `waiting`, `itself`, `refusal`, `large`: what a packet gets. `rewrite`, `ident`: the bytes. `process`: a batch.
+//! `config`, `forward`: the configuration. `packet`: the kinds of frames. `state`, `ports`, `room`, `sweep`:
+//! mappings, from their making to their end. `translate`, `icmp`, `fragment`, `waiting`, `itself`, `refusal`,
+//! `large`: the treatment of a packet. `rewrite`, `ident`: the bytes. `process`: a batch.
 
 mod clock;
 mod command;

@@ -103,7 +103,7 @@ impl Nat {
         Err(DropReason::InsideUnresolved)
     }
 
-    /// Asks inside, in the VLAN of `occasion`, who has `address`.
+    /// Asks inside, in the VLAN of `occasion`, which host has `address`.
     fn ask(&mut self, occasion: &[u8], address: Ipv4Addr, outbox: &mut dyn Outbox) {
         let own: MacAddr = self.macs[usize::from(INSIDE)];
         let probe = ArpRepr::request(own, Ipv4Addr::UNSPECIFIED, address);

@@ -34,7 +34,7 @@ pub(super) struct Work {
     mapping: u32,
 }
 
-/// Where a frame goes, or why it does not.
+/// The port by which a frame leaves, or the reason against it.
 pub(super) type Verdict = Result<u8, DropReason>;
 
 impl Nat {
@@ -52,7 +52,7 @@ impl Nat {
         let peers = sessions
             .iter()
             .fold(0, |sum, &session| sum ^ self.peer_address(session));
-        // Use what was read, else it need not have been.
+        // The value that was read is used, else reading it would be in vain.
         self.state.stir(u64::from(peers));
         for (at, work) in works.iter().enumerate() {
             let (frame, mut behind) = frame_at(frames, at, outbox);
@@ -252,7 +252,7 @@ impl Nat {
         let hasher = self.state.hasher;
         let datagram = datagram(frame, packet);
         let datagram = datagram.map(|datagram| datagram.sent_by(packet.src.address));
-        // A first fragment that comes twice, or late, keeps what the others have already.
+        // A first fragment that comes twice, or late, keeps the treatment of the others.
         let known = datagram.and_then(|datagram| self.fragments.recall(hasher, datagram, now));
         let ip = &mut frame.bytes_mut()[packet.l3..];
         let view = Ipv4Packet::new_unchecked(&*ip);

@@ -7,7 +7,8 @@ use super::clock::Tenths;
 use super::state::{Mapping, State};
 use crate::table::NONE;
 
-/// Half-open connections that are looked at for one that frees what is needed: bounded work for the packet that needs it.
+/// Half-open connections that are examined for one that frees the needed place: bounded work for the packet that
+/// needs it.
 const STEPS: usize = 32;
 
 impl State {

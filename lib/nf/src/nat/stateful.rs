@@ -1,4 +1,4 @@
-//! A NAT's state as records: counters, mappings, sessions, and what is remembered of inside hosts.
+//! A NAT's state as records: counters, mappings, sessions, and the record of inside hosts.
 //!
 //! Fragments under way are not among the records: they live for seconds, and a datagram is sent again. Waiting
 //! fragments are dropped for the successor, and counted there.

@@ -23,7 +23,7 @@ enum Table {
 
 const TABLES: [Table; 3] = [Table::Sessions, Table::Mappings, Table::Hosts];
 
-/// Where the sweep of a table goes on, and what was seen on the way.
+/// The place at which the sweep of a table goes on, and the findings on the way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hand {
     at: u32,
@@ -64,7 +64,7 @@ impl State {
         next.fold(Nanos(u64::MAX), Nanos::min)
     }
 
-    /// Examines `steps` entries of each table and removes what has expired.
+    /// Examines `steps` entries of each table and removes expired entries.
     pub(super) fn reclaim(&mut self, now: Tenths, steps: u32) {
         for table in TABLES {
             for _ in 0..steps.min(self.end(table)) {

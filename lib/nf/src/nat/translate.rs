@@ -25,8 +25,8 @@ impl From<Refusal> for DropReason {
 }
 
 impl State {
-    /// A packet from inside: opens what it may open, and returns its mapping. `located` is the
-    /// mapping that an earlier look found; it may be stale. `segment` is there if it is TCP.
+    /// Translates a packet from inside: opens the mapping and the session that it may open, and returns its mapping.
+    /// `located` is the mapping that an earlier look found; it may be stale. `segment` is there if the packet is TCP.
     #[inline]
     pub(super) fn outbound(
         &mut self,

@@ -77,7 +77,7 @@ impl Waiting {
         Some(self.frames.remove(at)?.bytes)
     }
 
-    /// Removes what has waited long enough; returns how many.
+    /// Removes fragments that have waited long enough; returns their number.
     pub(super) fn expire(&mut self, now: Tenths) -> u64 {
         let mut count = 0;
         while self.next_end().is_some_and(|end| end <= now) {

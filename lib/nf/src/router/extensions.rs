@@ -5,7 +5,7 @@ use super::icmp::Error;
 use nfluid_wire::IpProtocol;
 use nfluid_wire::ipv6::{self, Ipv6Packet, UpperLayer};
 
-/// Where the fixed header says what follows it.
+/// The position of the next-header field in the fixed header.
 const NEXT_HEADER: u32 = 6;
 const PAD1: u8 = 0;
 const PAD_N: u8 = 1;

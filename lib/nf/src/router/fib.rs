@@ -40,7 +40,7 @@ impl Fib {
         }
     }
 
-    /// Where packets to an address go.
+    /// Returns the target of packets to an address.
     pub(super) fn target(&self, address: IpAddr) -> Target {
         self.hops.target(self.lookup(address))
     }

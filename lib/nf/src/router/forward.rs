@@ -95,7 +95,7 @@ impl Router {
         if packet.total_len() <= mtu {
             return self.dispatch(now, frame, way, outbox);
         }
-        // All leave as copies: what leaves in place leaves behind what was made of it.
+        // All parts leave as copies: a frame that leaves in place leaves behind the frames that were made of it.
         let mut buffer = [0u8; SLOT_SIZE];
         let mut fragments = Fragments::new(packet.into_inner(), mtu);
         let mut first = None;

@@ -1,4 +1,4 @@
-//! Where routes lead: each distinct next hop once, with what the fast path needs in 16 bytes.
+//! Next hops of routes: each distinct next hop once, with the 16 bytes that the fast path needs.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
-//! ICMP errors: whether one may be sent, what it quotes, from which address (RFC 792, RFC 1122
-//! section 3.2.2, RFC 1191, RFC 1812 section 4.3.2, RFC 4443 section 2.4).
+//! ICMP errors: whether an error may be sent, its quotation, its source address (RFC 792, RFC 1122 section 3.2.2, RFC
+//! 1191, RFC 1812 section 4.3.2, RFC 4443 section 2.4).
 
 use super::Router;
 use super::config::is_link_local;

@@ -1,11 +1,11 @@
 //! Router: IPv4 and IPv6 forwarding by the standards (RFC 1812, RFC 8200, RFC 4443, RFC 4861).
 //!
 //! - `fast`: the path of plain packets, batch by batch: check, look up, rewrite, send.
-//! - `slow`: everything else, frame by frame: what is malformed, for the router itself, too large,
-//!   expired, or for a neighbour whose Ethernet address is not known.
+//! - `slow`: all other frames, one by one: malformed, for the router itself, too large, expired, or for a neighbour
+//!   whose Ethernet address is not known.
 //! - `fib`, `lpm4`, `lpm6`, `hops`: routes and where they lead.
 //! - `link`, `neighbour`, `arp`, `nd`: the way to the next hop's Ethernet address.
-//! - `icmp`, `redirect`, `local`, `options`, `extensions`, `mld`: what a router says and does besides forwarding.
+//! - `icmp`, `redirect`, `local`, `options`, `extensions`, `mld`: the router's own messages and answers.
 //!
 //! See the README of this folder for configuration keys, commands, metrics and limits.
 

@@ -125,7 +125,7 @@ impl Router {
         }
     }
 
-    /// Asks who has `target`: its solicited-node group, or the one believed to have it at `to`.
+    /// Asks which host has `target`: its solicited-node group, or the host believed to have it at `to`.
     pub(super) fn solicit_neighbour(
         &mut self,
         port: u8,

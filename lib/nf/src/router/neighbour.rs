@@ -1,4 +1,4 @@
-//! The neighbour table: who is at which Ethernet address, for ARP and neighbour discovery alike.
+//! The neighbour table: the Ethernet addresses of neighbours, for ARP and neighbour discovery alike.
 //!
 //! The states and their transitions are those of RFC 4861 section 7.3, which fit ARP as well
 //! (RFC 1122 section 2.3.2 asks for the same). Pure state: the caller sends and routes.
@@ -90,7 +90,7 @@ pub(super) struct Neighbour {
     confirmed: bool,
     /// Solicitations sent in this state.
     solicited: u8,
-    /// When it was last heard of; what is displaced goes by age.
+    /// The time of the last message; displacement goes by age.
     heard: Nanos,
     waiting: VecDeque<Vec<u8>>,
 }

@@ -5,7 +5,7 @@
 //! another version, a damaged disk. Records that do not fit the new instance's configuration or limits are left out
 //! and counted; a malformed record is an error.
 //!
-//! Times are kept as what is left or has passed of them, never as moments: the other instance has another clock.
+//! Times are kept as the rest or the past part of a time, never as moments: the other instance has another clock.
 
 mod image;
 mod reader;
@@ -42,8 +42,8 @@ pub trait Stateful {
     /// Malformed records. The records before them have been added.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError>;
 
-    /// As [`Stateful::import`], of a part of the state: what is left out is not counted. Only of NFs that divide by flow
-    /// ([`NetworkFunction::divides_by_flow`]) is a part ever imported; what others do does not matter.
+    /// Imports a part of the state, as [`Stateful::import`]: omitted records are not counted. A part is only imported
+    /// by NFs that divide by flow ([`NetworkFunction::divides_by_flow`]); the behaviour of other NFs does not matter.
     ///
     /// # Errors
     /// As for [`Stateful::import`].

@@ -10,7 +10,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes behind what is there.
+    /// Writes behind the present bytes.
     pub(super) fn behind(written: Vec<u8>) -> Self {
         Writer { written }
     }

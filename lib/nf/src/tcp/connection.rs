@@ -61,7 +61,7 @@ pub(crate) enum Effect {
     None,
 }
 
-/// Where a connection is in its life.
+/// Stage in the life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Segments came from one end only (SYN-SENT).
@@ -133,8 +133,8 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Of a connection of which only this is known: whether both ends have spoken, who has sent a FIN, whether one has sent
-    /// a RST.
+    /// Makes a connection of which only this is known: whether both ends have sent, which end has sent a FIN, whether
+    /// an end has sent a RST.
     pub(crate) fn of_old(spoke: [bool; 2], fin: [bool; 2], reset: bool) -> Summary {
         let each = |flag: u16, [near, far]: [bool; 2]| {
             let bit = |has: bool, end: End| if has { at(end, flag) } else { 0 };
@@ -173,7 +173,7 @@ impl Connection {
         }
     }
 
-    /// Where the connection is in its life.
+    /// Returns the stage of the connection.
     #[inline]
     pub(crate) fn stage(&self) -> Stage {
         let all = |flags: u16| self.flags & flags == flags;
@@ -334,7 +334,7 @@ impl Connection {
         data && ack
     }
 
-    /// Recovery: what a segment says of ends whose history is not known.
+    /// Recovery: takes over what a segment shows of ends whose history is not known.
     #[inline]
     fn learn(&mut self, from: End, segment: &Segment<'_>) {
         if self.flags & both(of_end::UNSURE) != 0 {
@@ -385,7 +385,7 @@ impl Connection {
         segment.window << scale
     }
 
-    /// Takes over what a segment in both windows says.
+    /// Takes over the values of a segment in both windows.
     #[inline]
     fn move_windows(&mut self, from: End, segment: &Segment<'_>) {
         let highest = segment.highest_ack();

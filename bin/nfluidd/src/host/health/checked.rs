@@ -1,4 +1,4 @@
-//! An instance whose health is checked, and when.
+//! An instance whose health is checked, with the time of its next check.
 
 use super::Subject;
 use nfluid_control::health::{Answer, Check, Checkup, Health, Look, RingFound, Turn};
@@ -8,7 +8,7 @@ use nfluid_sandbox::OwnTime;
 use nfluid_switch::{Switch, WatchedRing};
 use std::time::{Duration, Instant};
 
-/// One run of an instance.
+/// A run of a process whose health is checked.
 pub struct CheckedInstance {
     pid: u32,
     rings: Vec<u32>,
@@ -23,7 +23,7 @@ pub struct CheckedInstance {
 }
 
 impl CheckedInstance {
-    /// The first check comes after one interval.
+    /// Creates the record of a run. The first check is due after one interval.
     pub fn new(subject: Subject, switch: &Switch) -> Self {
         let makes = |check| subject.health.makes(check, &subject.program);
         let rings = subject.rings.iter();
@@ -48,27 +48,27 @@ impl CheckedInstance {
         }
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Nobody has looked yet.
+    /// Returns true if no check was done yet.
     pub fn is_new(&self) -> bool {
         self.looks == 0
     }
 
-    /// Whether it is the same run, looked after in the same way.
+    /// Returns true if `subject` is the same run with the same checks.
     pub fn is_of(&self, subject: &Subject) -> bool {
         self.pid == subject.pid && self.rings == subject.rings && self.health == subject.health
     }
 
-    /// When to look next.
+    /// Returns the time of the next check.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Looks, if it is time to; what is new.
+    /// Checks the instance if a check is due. Returns a change of its health.
     pub fn look_if_due(&mut self, switch: &Switch) -> Option<Turn> {
         let now = Instant::now();
         if now < self.due {

@@ -18,10 +18,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How often it is asked whom to look after, when nobody is.
+/// Interval at which the list of instances is read while no instance is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// An instance that is looked after.
+/// An instance that is to be checked.
 struct Subject {
     pid: u32,
     program: Program,
@@ -32,7 +32,7 @@ struct Subject {
     age: Millis,
 }
 
-/// Looks after the host's instances; never returns.
+/// Checks the host's instances; never returns.
 pub fn run(host: &Shared) -> ! {
     let switch = lock(host).switch();
     let mut checked: HashMap<String, CheckedInstance> = HashMap::new();
@@ -42,9 +42,9 @@ pub fn run(host: &Shared) -> ! {
             let host = lock(host);
             match host.events.changes_since(seen) {
                 Changed::Nothing => None,
-                Changed::All(newest) => Some((newest, None, host.looked_after())),
+                Changed::All(newest) => Some((newest, None, host.health_subjects())),
                 Changed::Some(newest, names) => {
-                    let subjects = names.iter().filter_map(|name| host.looked_after_one(name));
+                    let subjects = names.iter().filter_map(|name| host.health_subject(name));
                     let subjects = subjects.collect();
                     Some((newest, Some(names), subjects))
                 }
@@ -72,7 +72,7 @@ pub fn run(host: &Shared) -> ! {
     }
 }
 
-/// Those who are to be looked after now; who is the same as before goes on being followed.
+/// Returns the instances to be checked now. Runs that have not been replaced keep their history.
 fn renewed(
     mut before: HashMap<String, CheckedInstance>,
     subjects: BTreeMap<String, Subject>,
@@ -95,15 +95,13 @@ fn renewed(
 }
 
 impl Host {
-    /// Instances that run and are to be looked after; one that is paused or moved is well.
-    fn looked_after(&self) -> BTreeMap<String, Subject> {
+    /// Returns the running instances that have health checks. A paused or moving instance counts as healthy.
+    fn health_subjects(&self) -> BTreeMap<String, Subject> {
         let names = self.instances.table().keys();
-        names
-            .filter_map(|name| self.looked_after_one(name))
-            .collect()
+        names.filter_map(|name| self.health_subject(name)).collect()
     }
 
-    fn looked_after_one(&self, name: &str) -> Option<(String, Subject)> {
+    fn health_subject(&self, name: &str) -> Option<(String, Subject)> {
         let running = self.instances.get(name)?;
         let health = running.spec.health.clone()?;
         if running.is_paused() || self.instances.is_moving(name) {
@@ -121,14 +119,14 @@ impl Host {
         Some((name.to_owned(), subject))
     }
 
-    /// Another run begins, or it is not looked after any more.
+    /// Forgets the health of an instance, since another run begins or the checks end.
     fn forget_condition(&mut self, name: &str) {
         if let Some(running) = self.instances.get_mut(name) {
             running.condition.unhealthy = None;
         }
     }
 
-    /// Notes what is new with the instance that ran as `pid` when it was looked at.
+    /// Records a change of the health of the instance that ran as `pid` when it was checked.
     fn take_turn(&mut self, name: &str, pid: u32, turn: &Turn) {
         let is_moving = self.instances.is_moving(name);
         let Some(running) = self.instances.get_mut(name) else {
@@ -157,7 +155,7 @@ impl Host {
         }
     }
 
-    /// Ends an instance that hangs. It is started again as its policy says.
+    /// Ends an instance that hangs. Its restart policy decides about a new start.
     fn end_unhealthy(&mut self, name: &str) {
         let Some(running) = self.instances.get_mut(name) else {
             return;

@@ -56,7 +56,7 @@ fn an_error_from_outside_quotes_what_the_host_sent() {
     }
 }
 
-/// Catches: a checksum written into the zeros behind what is quoted (RFC 4884 section 5.1).
+/// Catches: a checksum written into the zeros behind the quotation (RFC 4884 section 5.1).
 // promise: 10.31
 #[test]
 fn the_padding_of_a_quotation_stays_zero() {

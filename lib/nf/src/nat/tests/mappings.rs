@@ -263,7 +263,7 @@ fn what_is_not_for_translation_is_dropped_or_passed() {
         let (port, bytes) = frame(line);
         assert_eq!(lenient.send(port, &bytes), [(1 - port, bytes)], "{line}");
     }
-    // Catches: only what has ports passes.
+    // Catches: only protocols with ports pass.
     for protocol in ["gre", "esp", "sctp", "ospf", "igmp"] {
         for (line, passed) in [("inside", 1), ("outside", 0)] {
             let line = format!("{line} {protocol} 10.0.0.2 > 224.0.0.5");
@@ -401,7 +401,7 @@ fn a_well_known_port_stays_one_by_default() {
     )]);
 }
 
-/// Catches: who looks for a fault gets no answer; an answer to what a host inside waits for.
+/// Catches: an operator that looks for a fault gets no answer; the NAT answers a packet that a host inside waits for.
 // promise: 10.36
 #[test]
 fn the_nat_answers_pings_of_its_own_addresses() {

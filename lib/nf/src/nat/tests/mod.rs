@@ -1,4 +1,4 @@
-//! Packet-in, packet-out: each test is a table of what happens and what comes of it, in text.
+//! Packet-in, packet-out: each test is a table of events and their results, in text.
 //!
 //! A line of a table is `inside udp 10.0.0.2:5000 > 192.0.2.9:53` (a frame arrives), or `wait 300` (seconds pass).
 //! The result of a frame is the same text for the frame that leaves, or `drop <reason>`. Frames that leave are

@@ -162,7 +162,7 @@ fn what_cannot_be_answered_is_dropped_for_its_reason() {
     );
 }
 
-/// Catches: what a route recorded left out of the answer, or the router's own address left out of it.
+/// Catches: an answer without the recorded route, or without the router's own address.
 // promise: 10.28
 #[test]
 fn recorded_routes_and_times_go_back_with_the_answer() {

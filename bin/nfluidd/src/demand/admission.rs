@@ -1,7 +1,7 @@
-//! Takes in who comes for the first time.
+//! Admits clients that come for the first time.
 
 use super::Demand;
-use super::book::{Refusal, Seat, Stay};
+use super::client_table::{ClientInstance, ClientState, Refusal};
 use crate::host::lock;
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::template::{Guest, Template, bytes_of_client};
@@ -13,34 +13,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long nothing may come before it is looked whether anybody still waits.
+/// Time without a frame after which the thread checks whether frames still wait.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same while frames wait for instances to be gone.
+/// The same time while frames wait for the end of instances.
 const PARKED_PATIENCE: Duration = Duration::from_millis(1);
 /// Frames taken at once.
 const BURST: usize = 64;
-/// Instances made at once.
+/// Instances created at once.
 const TOGETHER: usize = 8;
-/// Frames that wait for instances to be gone.
+/// Limit of frames that wait for the end of instances.
 const PARKED_MAX: usize = 256;
-/// Refusing rests so many times as long as it works: who is flooded has cores left for others.
+/// After refusing frames, the thread rests this many times as long as the refusing took: under a flood, cores are
+/// left for others.
 const REST: u32 = 4;
-/// Not longer than a frame may wait without harm, however slow that was.
+/// Longest rest: a frame may wait this long without harm, however slow the refusing was.
 const REST_MAX: Duration = Duration::from_millis(5);
-/// What the host must keep free for other things than instances on demand, in bytes.
+/// Memory in bytes that the host keeps free for uses other than instances on demand.
 const MEMORY_KEPT: u64 = 256 << 20;
 
-/// Somebody new, and what has come of it.
-struct Newcomer {
+/// A new client, and the frames that came from the client.
+struct NewClient {
     client: Client,
     guest: Guest,
-    /// The ports of its instances that get what comes from it, and what is for it.
+    /// The ports of the client's instances that get the frames from the client and the frames for the client.
     ends: (PortRef, PortRef),
     frames: Vec<Arrival>,
 }
 
 /// The thread's state.
-struct Reception<'a> {
+struct Admission<'a> {
     demand: &'a Demand,
     switch: Arc<Switch>,
     arrivals: Arrivals,
@@ -52,32 +53,32 @@ struct Reception<'a> {
 /// Runs until the daemon ends.
 pub fn run(demand: &Demand) {
     let switch = lock(&demand.host).switch();
-    match Reception::open(demand, switch) {
-        Ok(mut reception) => loop {
-            reception.once();
+    match Admission::open(demand, switch) {
+        Ok(mut admission) => loop {
+            admission.once();
         },
         Err(error) => tracing::error!(%error, "instances on demand are not made"),
     }
 }
 
-impl<'a> Reception<'a> {
+impl<'a> Admission<'a> {
     fn open(demand: &'a Demand, switch: Arc<Switch>) -> Result<Self, SwitchError> {
         let arrivals = switch.arrivals()?;
         let bell = switch.ringer()?;
-        let reception = Reception {
+        let admission = Admission {
             demand,
             switch,
             arrivals,
             bell,
             parked: Vec::new(),
         };
-        // What an earlier daemon has left has numbers of templates that mean others now.
+        // Frames that an earlier daemon left carry numbers of templates which may mean other templates now.
         loop {
-            let left = reception.arrivals.take(Duration::ZERO, BURST)?;
+            let left = admission.arrivals.take(Duration::ZERO, BURST)?;
             if left.is_empty() {
-                return Ok(reception);
+                return Ok(admission);
             }
-            reception.refuse("", Refusal::Gone, &left);
+            admission.refuse("", Refusal::Gone, &left);
         }
     }
 
@@ -104,7 +105,7 @@ impl<'a> Reception<'a> {
         let mut admitted = sorted.admitted;
         while !admitted.is_empty() {
             let rest = admitted.split_off(admitted.len().min(TOGETHER));
-            self.take_in(admitted);
+            self.admit(admitted);
             admitted = rest;
         }
         if sorted.refused {
@@ -112,10 +113,10 @@ impl<'a> Reception<'a> {
         }
     }
 
-    /// Hands over what is for somebody who is there; the others are new, or refused.
+    /// Delivers frames for clients that have an instance. The other frames belong to new clients, or are refused.
     fn sort(&mut self, frames: Vec<Arrival>) -> Sorted {
         let mut sorted = Sorted::default();
-        let mut newcomers: BTreeMap<Client, Newcomer> = BTreeMap::new();
+        let mut new_clients: BTreeMap<Client, NewClient> = BTreeMap::new();
         let mut templates: BTreeMap<String, Template> = BTreeMap::new();
         for frame in frames {
             let Some((name, by)) = lock(&self.demand.host).template_of(frame.template()) else {
@@ -126,18 +127,18 @@ impl<'a> Reception<'a> {
                 self.refuse(&name, Refusal::Gone, &[frame]);
                 continue;
             };
-            if let Some(newcomer) = newcomers.get_mut(&client) {
-                newcomer.frames.push(frame);
+            if let Some(new_client) = new_clients.get_mut(&client) {
+                new_client.frames.push(frame);
                 continue;
             }
-            let Some(frame) = self.give_to_present(&client, &name, frame) else {
+            let Some(frame) = self.deliver(&client, &name, frame) else {
                 continue;
             };
             if !templates.contains_key(&name) {
                 let found = self.demand.desired.read().templates.get(&name).cloned();
                 templates.extend(found.map(|template| (name.clone(), template)));
             }
-            let own = newcomers
+            let own = new_clients
                 .values()
                 .filter(|other| other.guest.template == name);
             let guest = Guest {
@@ -150,20 +151,20 @@ impl<'a> Reception<'a> {
                 Some((template, ends)) => {
                     let more = own.count() as u32;
                     let now = Instant::now();
-                    let mut book = self.demand.book();
-                    book.ask(&name, template, more, now).map(|()| ends)
+                    let mut clients = self.demand.client_table();
+                    clients.admit(&name, template, more, now).map(|()| ends)
                 }
                 None => Err(Refusal::Gone),
             };
             match asked {
                 Ok(ends) => {
-                    let newcomer = Newcomer {
+                    let new_client = NewClient {
                         client,
                         guest,
                         ends,
                         frames: vec![frame],
                     };
-                    newcomers.insert(client, newcomer);
+                    new_clients.insert(client, new_client);
                 }
                 Err(why) => {
                     sorted.refused = true;
@@ -171,23 +172,19 @@ impl<'a> Reception<'a> {
                 }
             }
         }
-        sorted.admitted = newcomers.into_values().collect();
+        sorted.admitted = new_clients.into_values().collect();
         sorted
     }
 
-    /// Hands a frame to its client's instance, or keeps it until that is gone; gives it back if there is none.
-    fn give_to_present(
-        &mut self,
-        client: &Client,
-        template: &str,
-        frame: Arrival,
-    ) -> Option<Arrival> {
-        let mut book = self.demand.book();
-        let Some(seat) = book.seat(client).cloned() else {
+    /// Delivers a frame to its client's instance, or keeps the frame until an instance that ends is gone. Returns the
+    /// frame if the client has no instance.
+    fn deliver(&mut self, client: &Client, template: &str, frame: Arrival) -> Option<Arrival> {
+        let mut clients = self.demand.client_table();
+        let Some(served) = clients.get(client).cloned() else {
             return Some(frame);
         };
-        if seat.stay == Stay::Ending {
-            drop(book);
+        if served.state == ClientState::Ending {
+            drop(clients);
             if self.parked.len() >= PARKED_MAX {
                 self.refuse(template, Refusal::Waiting, &[frame]);
             } else {
@@ -196,25 +193,25 @@ impl<'a> Reception<'a> {
             return None;
         }
         let host = lock(&self.demand.host);
-        if !host.has_client(&seat.instance) {
+        if !host.has_client(&served.instance) {
             drop(host);
-            book.strike(client);
+            clients.remove(client);
             return Some(frame);
         }
-        // With the book in hand: who finds out whether the client is silent sees that it is not.
-        let given = host.give_waiting(&seat.instance, seat.ports.entry, &[&frame.frame]);
+        // The table of clients is locked meanwhile, so that the idle thread sees that the client is not silent.
+        let given = host.put_waiting(&served.instance, served.ports.entry, &[&frame.frame]);
         drop(host);
-        drop(book);
+        drop(clients);
         if given == 0 {
             self.refuse(template, Refusal::RingFull, &[frame]);
         }
-        self.ring(seat.ports.entry);
+        self.ring(served.ports.entry);
         None
     }
 
-    /// Makes the instances of newcomers, and hands them what they have sent.
-    fn take_in(&mut self, newcomers: Vec<Newcomer>) {
-        let guests: Vec<Guest> = newcomers.iter().map(|new| new.guest.clone()).collect();
+    /// Creates the instances of new clients, and delivers the frames that the clients have sent.
+    fn admit(&mut self, new_clients: Vec<NewClient>) {
+        let guests: Vec<Guest> = new_clients.iter().map(|new| new.guest.clone()).collect();
         let mut results = Vec::new();
         let has_memory = {
             let mut controller = self.demand.controller();
@@ -224,8 +221,8 @@ impl<'a> Reception<'a> {
             }
             has_memory
         };
-        results.resize_with(newcomers.len(), || Ok(()));
-        for (new, made) in newcomers.into_iter().zip(results) {
+        results.resize_with(new_clients.len(), || Ok(()));
+        for (new, made) in new_clients.into_iter().zip(results) {
             let template = &new.guest.template;
             if !has_memory {
                 self.refuse(template, Refusal::Memory, &new.frames);
@@ -236,52 +233,55 @@ impl<'a> Reception<'a> {
                 self.refuse(template, Refusal::Failed, &new.frames);
                 continue;
             }
-            self.seat(&new);
+            self.record_client(&new);
         }
     }
 
-    /// Enters a client whose instance has been made.
-    fn seat(&mut self, new: &Newcomer) {
+    /// Adds a client whose instance has been created to the table.
+    fn record_client(&mut self, new: &NewClient) {
         let (instance, template) = (new.guest.name(), &new.guest.template);
         let frames: Vec<&[u8]> = new.frames.iter().map(|it| it.frame.as_slice()).collect();
-        let mut book = self.demand.book();
+        let mut clients = self.demand.client_table();
         let mut host = lock(&self.demand.host);
         let admitted = host.admit(&instance, &new.ends, &new.client);
         let ports = match admitted {
             Ok(ports) => ports,
             Err(why) => {
-                drop((host, book));
-                tracing::warn!(instance, "its client cannot be entered: {why}");
+                drop((host, clients));
+                tracing::warn!(
+                    instance,
+                    "the client of the instance cannot be admitted: {why}"
+                );
                 let left = self.demand.controller().farewell(&[instance]);
                 for (name, why) in left {
-                    tracing::warn!(instance = name, "it cannot be ended: {why}");
+                    tracing::warn!(instance = name, "the instance cannot be ended: {why}");
                 }
                 return self.refuse(template, Refusal::Failed, &new.frames);
             }
         };
-        let given = host.give_waiting(&instance, ports.entry, &frames);
+        let given = host.put_waiting(&instance, ports.entry, &frames);
         drop(host);
-        let seat = Seat {
+        let served = ClientInstance {
             instance,
             template: template.clone(),
             ports,
-            stay: Stay::Here,
-            heard: 0,
+            state: ClientState::Served,
+            received: 0,
             since: Instant::now(),
         };
-        book.enter(new.client, seat);
-        drop(book);
+        clients.insert(new.client, served);
+        drop(clients);
         self.ring(ports.entry);
         self.refuse(template, Refusal::RingFull, &new.frames[given..]);
     }
 
     fn ring(&self, port: u32) {
         if let Err(error) = self.bell.ring(port, Sleeper::Owner) {
-            tracing::debug!(port, %error, "waking who has got a frame");
+            tracing::debug!(port, %error, "waking the receiver of a frame");
         }
     }
 
-    /// Counts frames that nobody gets: with their template, and as dropped on the uplink on which they came.
+    /// Counts frames that are not delivered: with their template, and as dropped on the uplink on which they came.
     fn refuse(&self, template: &str, why: Refusal, frames: &[Arrival]) {
         if frames.is_empty() {
             return;
@@ -293,20 +293,20 @@ impl<'a> Reception<'a> {
         }
         if !template.is_empty() {
             self.demand
-                .book()
+                .client_table()
                 .refuse(template, why, frames.len() as u64);
         }
     }
 }
 
-/// What has become of frames that waited.
+/// The result of sorting the frames that waited.
 #[derive(Default)]
 struct Sorted {
-    admitted: Vec<Newcomer>,
+    admitted: Vec<NewClient>,
     refused: bool,
 }
 
-/// Whether the host has memory for these instances, and enough besides.
+/// Returns true if the host has memory for these instances, and enough memory besides.
 fn has_memory_for(deployment: &Deployment, guests: &[Guest]) -> bool {
     let needed = guests.iter().filter_map(|guest| {
         let template = deployment.templates.get(&guest.template)?;

@@ -1,4 +1,4 @@
-//! Who has an instance on demand, and what became of those who asked for one.
+//! The clients that have an instance on demand, and the counters of the clients that asked for an instance.
 
 use crate::host::ClientPorts;
 use nfluid_api::types::TemplateStatus;
@@ -8,30 +8,30 @@ use nfluid_switch::client::Client;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-/// Why a client's frame is refused.
+/// The reason why a client's frame is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// The template has as many clients as it may.
-    Most,
-    /// As many instances were made within the last second as may be.
+    /// The template has as many clients as its limit allows.
+    ClientLimit,
+    /// The template has created as many instances within the last second as its limit allows.
     PerSecond,
     /// The host's memory is short.
     Memory,
     /// The instance could not be made.
     Failed,
-    /// The instance had no room for it.
+    /// The instance's ring had no room for the frame.
     RingFull,
-    /// Too many frames wait already.
+    /// Too many frames wait already for instances.
     Waiting,
     /// The template was removed meanwhile.
     Gone,
 }
 
 impl Refusal {
-    /// The label in metrics and tables.
+    /// Returns the label in metrics and tables.
     pub fn name(self) -> &'static str {
         match self {
-            Refusal::Most => "most",
+            Refusal::ClientLimit => "most",
             Refusal::PerSecond => "per_second",
             Refusal::Memory => "memory",
             Refusal::Failed => "failed",
@@ -42,34 +42,35 @@ impl Refusal {
     }
 }
 
-/// How it stands with a client that has an instance.
+/// The state of a client that has an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stay {
-    /// Its frames go there.
-    Here,
-    /// Its frames wait, and will go there or to another: it is being found out whether it is silent.
-    Leaving,
+pub enum ClientState {
+    /// The client's frames go to the instance.
+    Served,
+    /// The client's frames wait while the daemon finds out whether the client is silent. Afterwards they go to this
+    /// instance or to another.
+    Suspended,
     /// The instance is being ended.
     Ending,
 }
 
 /// A client that has an instance.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct ClientInstance {
     /// The instance.
     pub instance: String,
     /// The template.
     pub template: String,
     /// Its two ports.
     pub ports: ClientPorts,
-    pub stay: Stay,
-    /// Frames that its ports had got when it was looked at last.
-    pub heard: u64,
-    /// When that number changed last.
+    pub state: ClientState,
+    /// Frames that the instance's ports had received at the last look.
+    pub received: u64,
+    /// Time at which that number last changed.
     pub since: Instant,
 }
 
-/// Tokens for instances to be made (a bucket with room for a second).
+/// Tokens for the creation of instances: a bucket with room for one second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     tokens: f64,
@@ -97,9 +98,9 @@ impl Bucket {
     }
 }
 
-/// What became of a template's clients.
+/// The counters of a template's clients.
 #[derive(Debug, Default)]
-struct Account {
+struct TemplateCounters {
     bucket: Option<Bucket>,
     clients: u32,
     made: u64,
@@ -107,40 +108,41 @@ struct Account {
     refused: BTreeMap<Refusal, u64>,
 }
 
-/// Who is there. It has at most as many clients as all templates together may have.
+/// The clients that have an instance. There are at most as many as all templates together may have.
 #[derive(Debug, Default)]
-pub struct Book {
-    seats: HashMap<Client, Seat>,
-    accounts: BTreeMap<String, Account>,
+pub struct ClientTable {
+    instances: HashMap<Client, ClientInstance>,
+    counters: BTreeMap<String, TemplateCounters>,
 }
 
-impl Book {
-    pub fn seat(&self, client: &Client) -> Option<&Seat> {
-        self.seats.get(client)
+impl ClientTable {
+    pub fn get(&self, client: &Client) -> Option<&ClientInstance> {
+        self.instances.get(client)
     }
 
-    pub fn seats(&mut self) -> impl Iterator<Item = (&Client, &mut Seat)> {
-        self.seats.iter_mut()
+    pub fn instances(&mut self) -> impl Iterator<Item = (&Client, &mut ClientInstance)> {
+        self.instances.iter_mut()
     }
 
-    /// Whether `more` clients beside those that are there, and one instance made now, are within the template's limits.
+    /// Checks that `more` clients beside the present ones, and the creation of one instance now, are within the
+    /// template's limits.
     ///
     /// # Errors
-    /// The limit.
-    pub fn ask(
+    /// Returns the limit that would be exceeded.
+    pub fn admit(
         &mut self,
         name: &str,
         template: &Template,
         more: u32,
         now: Instant,
     ) -> Result<(), Refusal> {
-        let account = self.accounts.entry(name.to_owned()).or_default();
-        if account.clients + more >= template.most {
-            return Err(Refusal::Most);
+        let counts = self.counters.entry(name.to_owned()).or_default();
+        if counts.clients + more >= template.most {
+            return Err(Refusal::ClientLimit);
         }
         let rate = template.per_second;
         let fresh = || Bucket::new(now, rate);
-        let bucket = account.bucket.get_or_insert_with(fresh);
+        let bucket = counts.bucket.get_or_insert_with(fresh);
         if bucket.take(now, rate) {
             Ok(())
         } else {
@@ -148,53 +150,53 @@ impl Book {
         }
     }
 
-    /// Enters a client whose instance was made.
-    pub fn enter(&mut self, client: Client, seat: Seat) {
-        let account = self.accounts.entry(seat.template.clone()).or_default();
-        account.made += 1;
-        account.clients += 1;
-        if let Some(before) = self.seats.insert(client, seat) {
+    /// Adds a client whose instance was created.
+    pub fn insert(&mut self, client: Client, served: ClientInstance) {
+        let counts = self.counters.entry(served.template.clone()).or_default();
+        counts.made += 1;
+        counts.clients += 1;
+        if let Some(before) = self.instances.insert(client, served) {
             self.count_ended(&before);
         }
     }
 
-    /// Strikes a client out whose instance is gone.
-    pub fn strike(&mut self, client: &Client) {
-        if let Some(seat) = self.seats.remove(client) {
-            self.count_ended(&seat);
+    /// Removes a client whose instance is gone.
+    pub fn remove(&mut self, client: &Client) {
+        if let Some(served) = self.instances.remove(client) {
+            self.count_ended(&served);
         }
     }
 
-    fn count_ended(&mut self, seat: &Seat) {
-        if let Some(account) = self.accounts.get_mut(&seat.template) {
-            account.ended += 1;
-            account.clients = account.clients.saturating_sub(1);
+    fn count_ended(&mut self, served: &ClientInstance) {
+        if let Some(counts) = self.counters.get_mut(&served.template) {
+            counts.ended += 1;
+            counts.clients = counts.clients.saturating_sub(1);
         }
     }
 
     /// Counts refused frames.
     pub fn refuse(&mut self, template: &str, why: Refusal, frames: u64) {
-        let account = self.accounts.entry(template.to_owned()).or_default();
-        *account.refused.entry(why).or_default() += frames;
+        let counts = self.counters.entry(template.to_owned()).or_default();
+        *counts.refused.entry(why).or_default() += frames;
     }
 
-    /// How it stands with every template of a deployment; others are forgotten when they have no clients.
+    /// Returns the state of every template of a deployment. Other templates are forgotten when they have no clients.
     pub fn statuses(&mut self, deployment: &Deployment) -> Vec<TemplateStatus> {
-        self.accounts
-            .retain(|name, account| account.clients > 0 || deployment.templates.contains(name));
-        let nothing = Account::default();
+        self.counters
+            .retain(|name, counts| counts.clients > 0 || deployment.templates.contains(name));
+        let nothing = TemplateCounters::default();
         let status = |(name, template): (&str, &Template)| {
-            let account = self.accounts.get(name).unwrap_or(&nothing);
-            let refused = account.refused.iter();
+            let counts = self.counters.get(name).unwrap_or(&nothing);
+            let refused = counts.refused.iter();
             TemplateStatus {
                 name: name.to_owned(),
                 from: template.from.to_string(),
                 to: template.to.to_string(),
-                clients: account.clients,
+                clients: counts.clients,
                 most: template.most,
                 per_second: template.per_second,
-                made: account.made,
-                ended: account.ended,
+                made: counts.made,
+                ended: counts.ended,
                 refused: refused
                     .map(|(why, frames)| (why.name().to_owned(), *frames))
                     .collect(),
