@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::screen::{Screen, Style, printable};
 use nfluid_api::client::Client;
 use nfluid_api::types::{ApplyRequest, ApplyResponse, DeleteRequest, Diagnostic, ObjectName, Verb};
-use nfluid_control::decode::attached_files;
+use nfluid_control::attachments::attached_files;
 use nfluid_control::document::ATTACHMENT_BYTES_MAX;
 use nfluid_control::yaml::{DOCUMENT_BYTES_MAX, parse};
 use std::collections::BTreeMap;

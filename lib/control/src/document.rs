@@ -1,6 +1,7 @@
 //! From a text to a checked deployment, and back.
 
-use crate::decode::{Attachments, decode};
+use crate::attachments::{Attachments, attached_files};
+use crate::decode::decode;
 use crate::model::Deployment;
 use crate::report::Report;
 use crate::validate::{Background, Environment, validate};
@@ -84,7 +85,7 @@ pub fn read_unchecked(text: &str, file: Option<&str>) -> Result<Deployment, Vec<
 
 /// Whoever only wants the names of a document's objects need not send the files along.
 fn placeholders(root: &Node) -> Attachments {
-    let files = crate::decode::attached_files(root);
+    let files = attached_files(root);
     files
         .into_iter()
         .map(|(_, file)| (file, String::new()))

@@ -11,6 +11,7 @@
 
 pub mod action;
 pub mod apply;
+pub mod attachments;
 pub mod balance;
 pub mod change;
 pub mod changes;

@@ -1,6 +1,9 @@
-//! The kernel's user numbers of instances.
+//! The user numbers of instances: the kernel's, and the number that each instance sees.
 
 use std::fmt;
+
+/// The user and group number that an instance sees as its own.
+pub const INSIDE_ID: u32 = 1000;
 
 /// The kernel's user and group number of one instance. No two instances may share one: it is what keeps them from
 /// signalling and tracing each other, and what per-user limits count by, whatever namespaces they are in.

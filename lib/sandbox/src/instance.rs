@@ -1,6 +1,7 @@
 //! A running instance, as its parent or a restarted daemon sees it.
 
 use crate::error::{Errno, OsError};
+use crate::polling::poll_readable;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, pidfd_send_signal,
 };
@@ -283,7 +284,7 @@ impl Instance {
 
     /// Returns true if the pidfd polls readable: the process has ended, whichever process is its parent.
     fn is_over(&self, timeout: Duration) -> Result<bool, InstanceError> {
-        crate::shell::poll_readable(self.pidfd.as_fd(), timeout)
+        poll_readable(self.pidfd.as_fd(), timeout)
             .map_err(|errno| OsError::new("poll", &self.identity, errno).into())
     }
 }

@@ -9,6 +9,7 @@
 //! The zygote ends when its [`Zygote`] is dropped or the daemon dies. After the death of the zygote, preparing a
 //! shell fails with [`ZygoteError::Gone`]; start another zygote.
 
+use crate::affinity::REMEDY;
 use crate::child::plan::{self, FDS_MAX, Plan};
 use crate::child::{self, Scratch};
 use crate::error::{Errno, OsError};
@@ -97,9 +98,26 @@ impl Zygote {
             Ok((pid, Some(pidfd))) => Ok((pid, pidfd)),
             Ok((_, None)) | Err(Errno::PIPE | Errno::CONNRESET) => Err(ZygoteError::Gone),
             Err(errno) => Err(OsError::new("fork into the cgroup", "", errno)
-                .remedy(crate::shell::fork_remedy(errno))
+                .remedy(fork_remedy(errno))
                 .into()),
         }
+    }
+}
+
+/// Returns the remedy for a failed fork.
+pub(crate) fn fork_remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::AGAIN => {
+            "the daemon's or the cgroup's limit of tasks is reached (pids.max, LimitNPROC)"
+        }
+        Errno::PERM => "nfluid needs root",
+        Errno::OPNOTSUPP => "the cgroup is threaded or hands controllers down: see its cgroup.type",
+        Errno::NOSPC => {
+            "the limit of pid namespaces is reached: raise sysctl user.max_pid_namespaces"
+        }
+        Errno::NOSYS => "the kernel is older than 5.7",
+        Errno::INVAL => REMEDY,
+        _ => "",
     }
 }
 

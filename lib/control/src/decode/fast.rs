@@ -1,10 +1,11 @@
 //! Instances of tier `xdp`.
 
+use super::config::config;
 use super::fields::{Fields, text};
-use super::instance::config;
+use super::instance;
 use super::network::fast_mode;
 use super::slow::{Said, slow};
-use super::{Attachments, instance};
+use crate::attachments::Attachments;
 use crate::fast::{Attach, Beside, Direction, ORDER_MAX, PRIORITY_MAX};
 use crate::model::{Instance, Program};
 use crate::report::Report;

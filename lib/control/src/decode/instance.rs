@@ -1,13 +1,16 @@
 //! Instances.
 
+use super::config::config;
+use super::cpus::cpus;
 use super::fast;
-use super::fields::{Fields, integer, join, list, mapping, name, read, text, wrong_type};
+use super::fields::{Fields, integer, list, name, read, text, wrong_type};
 use super::group::{parent, placement};
 use super::health::health;
 use super::io::model;
 use super::network::attachment;
 use super::stack::stack;
-use super::{Attachments, FILE_KEYS, table};
+use super::table::table;
+use crate::attachments::Attachments;
 use crate::members::REPLICAS_MAX;
 use crate::model::{DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy};
 use crate::portion::Portion;
@@ -21,9 +24,6 @@ use serde_json::Value;
 
 /// Bounds of a port's MTU: IPv4's minimum (RFC 791), and the longest frame without its header.
 const MTU_BOUNDS: (i64, i64) = (68, 2018);
-
-/// CPU numbers that are possible at all.
-const CPU_BOUNDS: (i64, i64) = (0, 8191);
 
 pub fn instance(
     node: &Node,
@@ -180,49 +180,6 @@ fn texts(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The NF's configuration, with the texts of the files that it names.
-pub fn config(
-    node: &Node,
-    path: &str,
-    attachments: &Attachments,
-    report: &mut Report<'_>,
-) -> Value {
-    if mapping(node, path, report).is_none() {
-        return Value::Null;
-    }
-    let mut config = node.to_json();
-    let Some(object) = config.as_object_mut() else {
-        return config;
-    };
-    for (file_key, text_key) in FILE_KEYS {
-        let Some(value) = object.remove(file_key) else {
-            continue;
-        };
-        let path = join(path, file_key);
-        let Value::String(file) = value else {
-            report.error(
-                &path,
-                "wrong type: a file's name is a text",
-                "quote the name",
-            );
-            continue;
-        };
-        if object.contains_key(text_key) {
-            let message = format!("there is a '{text_key}' as well");
-            report.error(&path, message, "remove one of them");
-        } else if let Some(text) = attachments.get(&file) {
-            object.insert(text_key.into(), Value::String(text.clone()));
-        } else {
-            report.error(
-                &path,
-                format!("the text of '{file}' was not sent along"),
-                "'nfluid apply' sends it; other clients put it into 'attachments'",
-            );
-        }
-    }
-    config
-}
-
 fn default_ports() -> Table<Port> {
     ["in", "out"]
         .into_iter()
@@ -279,29 +236,6 @@ fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
     };
     fields.finish(report);
     port
-}
-
-/// A list of at least one CPU: none would be read as all, which is what no key means.
-pub fn cpus(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<u32> {
-    let mut cpus = Vec::new();
-    if matches!(&node.kind, Kind::Sequence(items) if items.is_empty()) {
-        let remedy = "name at least one CPU, or remove the key";
-        report.error_at(node.mark, path, "the list is empty", remedy);
-    }
-    for (i, item) in list(node, path, report).iter().enumerate() {
-        let path = format!("{path}[{i}]");
-        let Some(cpu) = integer(item, &path, CPU_BOUNDS, report) else {
-            continue;
-        };
-        let cpu = u32::try_from(cpu).unwrap_or(u32::MAX);
-        if cpus.contains(&cpu) {
-            let message = format!("CPU {cpu} is in the list already");
-            report.error_at(item.mark, &path, message, "remove one of them");
-        } else {
-            cpus.push(cpu);
-        }
-    }
-    cpus
 }
 
 const POLICIES: [(&str, RestartPolicy); 3] = [

@@ -1,7 +1,7 @@
 //! I/O models.
 
+use super::cpus::cpus;
 use super::fields::{Fields, text};
-use super::instance::cpus;
 use crate::io::{Io, IoIdle, IoModel, IoSettings};
 use crate::report::{Report, did_you_mean};
 use crate::yaml::Node;

@@ -3,7 +3,9 @@
 //! What can be read is returned also when something else cannot, so that the checks that follow
 //! find the rest of the errors.
 
+mod config;
 mod congestion;
+mod cpus;
 mod fast;
 mod fields;
 mod group;
@@ -14,64 +16,17 @@ mod network;
 mod pool;
 mod slow;
 mod stack;
+mod table;
 mod template;
 
-use crate::model::{Deployment, FORMAT_VERSION, check_name};
+use crate::attachments::{Attachments, is_on_demand};
+use crate::model::{Deployment, FORMAT_VERSION};
 use crate::report::Report;
-use crate::table::Table;
 use crate::yaml::Node;
-use fields::{Fields, mapping, report_duplicates};
-use std::collections::BTreeMap;
+use fields::{Fields, report_duplicates};
+use table::{table, table_of};
 
 pub(crate) use fields::join;
-
-/// Texts of files that a document names, by that name.
-pub type Attachments = BTreeMap<String, String>;
-
-/// Keys of an NF's configuration that name a file, and the keys under which the NF gets its text.
-pub const FILE_KEYS: [(&str, &str); 2] = [("rules_file", "rules"), ("routes_file", "routes_text")];
-
-/// The files that a document names in instances' configurations, with the key path of each.
-/// Whoever sends the document sends their texts as attachments.
-pub fn attached_files(root: &Node) -> Vec<(String, String)> {
-    let mut files = Vec::new();
-    let entries = |table| match root.get(table).map(|table| &table.kind) {
-        Some(crate::yaml::Kind::Mapping(entries)) => entries.as_slice(),
-        _ => &[],
-    };
-    let instances = entries("instances").iter().map(|entry| {
-        let path = format!("instances.{}", entry.key);
-        (path, Some(&entry.value))
-    });
-    let of = |table: &'static str| {
-        let entries = entries(table).iter();
-        entries.map(move |entry| (format!("{table}.{}", entry.key), &entry.value))
-    };
-    let templates = of("templates").chain(of("chains").filter(|(_, chain)| is_on_demand(chain)));
-    let stages = templates.flat_map(|(path, template)| {
-        let several = match template.get("via").map(|via| &via.kind) {
-            Some(crate::yaml::Kind::Sequence(items)) => items.as_slice(),
-            _ => &[],
-        };
-        let several = several.iter().enumerate();
-        let several = several.map(|(at, item)| (format!("{path}.via[{at}].instance"), item));
-        let one = (format!("{path}.instance"), template);
-        let all: Vec<_> = several.chain([one]).collect();
-        all.into_iter()
-            .map(|(path, stage)| (path, stage.get("instance")))
-    });
-    for (path, instance) in instances.chain(stages) {
-        let Some(config) = instance.and_then(|instance| instance.get("config")) else {
-            continue;
-        };
-        for (key, _) in FILE_KEYS {
-            if let Some(scalar) = config.get(key).and_then(Node::as_scalar) {
-                files.push((format!("{path}.config.{key}"), scalar.text.clone()));
-            }
-        }
-    }
-    files
-}
 
 /// Reads a document.
 pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -> Deployment {
@@ -142,43 +97,4 @@ fn version(fields: &mut Fields<'_>, report: &mut Report<'_>) {
             }
         }
     }
-}
-
-/// Whether a chain is made when somebody comes: a template by another name.
-pub(crate) fn is_on_demand(chain: &Node) -> bool {
-    chain.get("activate").is_some()
-}
-
-/// Reads a mapping from names to things of one kind.
-fn table<T>(
-    field: Option<(&Node, String)>,
-    report: &mut Report<'_>,
-    read: impl FnMut(&Node, &str, &mut Report<'_>) -> T,
-) -> Table<T> {
-    table_of(field, report, |_| true, read)
-}
-
-/// The same, of those among them that are meant.
-fn table_of<T>(
-    field: Option<(&Node, String)>,
-    report: &mut Report<'_>,
-    is_meant: impl Fn(&Node) -> bool,
-    mut read: impl FnMut(&Node, &str, &mut Report<'_>) -> T,
-) -> Table<T> {
-    let mut table = Table::new();
-    let Some((node, path)) = field else {
-        return table;
-    };
-    let entries = mapping(node, &path, report).unwrap_or(&[]);
-    for entry in entries.iter().filter(|entry| is_meant(&entry.value)) {
-        let path = join(&path, &entry.key);
-        if let Err(error) = check_name(&entry.key) {
-            report.bad_value(entry.key_mark, &path, error);
-        }
-        let value = read(&entry.value, &path, report);
-        if !table.contains(&entry.key) {
-            table.insert(entry.key.clone(), value);
-        }
-    }
-    table
 }

@@ -1,10 +1,9 @@
 //! Pools of shells.
 
 use super::fields::{Fields, integer, name};
-use crate::model::DEFAULT_FLAVOR;
+use crate::model::{DEFAULT_FLAVOR, PORTS_MAX};
 use crate::pool::{MOST_DEFAULT, PORTS_DEFAULT, Pool, Purpose, SIZE_MAX, Size};
 use crate::report::Report;
-use crate::validate::PORTS_MAX;
 use crate::yaml::Node;
 
 pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {

@@ -1,7 +1,8 @@
 //! Templates, and chains on demand, which are the same.
 
 use super::fields::{Fields, list, parsed};
-use super::{Attachments, instance, network};
+use super::{instance, network};
+use crate::attachments::Attachments;
 use crate::model::PortRef;
 use crate::quantity::Millis;
 use crate::report::Report;

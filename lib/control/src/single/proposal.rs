@@ -1,6 +1,7 @@
 //! A document that may be an addition: read, and not checked. Reading needs nothing of the deployment, and so no lock.
 
-use crate::decode::{Attachments, decode};
+use crate::attachments::Attachments;
+use crate::decode::decode;
 use crate::model::Deployment;
 use crate::report::Report;
 use crate::stopwatch::Stopwatch;

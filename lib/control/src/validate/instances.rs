@@ -1,9 +1,9 @@
 //! Instances: what runs in them, its configuration, flavor and memory.
 
-use super::{Background, Environment, PORTS_MAX, health, replicas};
-use crate::decode::FILE_KEYS;
+use super::{Background, Environment, health, replicas};
+use crate::attachments::FILE_KEYS;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, Program};
+use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, PORTS_MAX, Program};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
 use crate::spec::{PortSpec, port_specs};

@@ -4,6 +4,7 @@
 //! wrong already is left out.
 
 mod congestion;
+mod environment;
 mod fast;
 mod groups;
 mod guarantees;
@@ -21,31 +22,10 @@ mod topology;
 mod trust;
 mod uplinks;
 
-use crate::host::{Catalogue, Host};
+pub use environment::{Background, Environment};
+
 use crate::model::Deployment;
 use crate::report::Report;
-use crate::yaml::Node;
-
-/// Most ports of an instance.
-pub const PORTS_MAX: usize = 64;
-
-/// What a deployment is checked against.
-#[derive(Clone, Copy)]
-pub struct Environment<'a> {
-    /// The host.
-    pub host: &'a dyn Host,
-    /// The NFs.
-    pub catalogue: &'a dyn Catalogue,
-}
-
-/// What is known about a deployment beside itself.
-#[derive(Clone, Copy, Default)]
-pub struct Background<'a> {
-    /// The document that it was read from, if it was.
-    pub root: Option<&'a Node>,
-    /// The deployment in force: configurations that it has already need no second look.
-    pub present: Option<&'a Deployment>,
-}
 
 /// Checks a deployment.
 pub fn validate(

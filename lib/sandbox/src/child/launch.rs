@@ -3,9 +3,9 @@
 
 use super::{At, Failure, Scratch, push, send};
 use crate::error::Errno;
+use crate::launch::Launch;
 use crate::shell::message::{Counts, Cursor, Report};
 use crate::shell::step::Step;
-use crate::spec::Launch;
 use crate::sys;
 use rustix::io::IoSliceMut;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};

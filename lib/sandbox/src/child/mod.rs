@@ -10,9 +10,9 @@ mod privileges;
 pub(crate) mod root;
 
 use crate::error::Errno;
+use crate::launch::Launch;
 use crate::shell::message::{Cursor, GO, LAUNCH_BYTES_MAX, Report};
 use crate::shell::step::Step;
-use crate::spec::Launch;
 use crate::sys::{self, FilterInstruction};
 use plan::Plan;
 use rustix::fs::{Mode, OFlags};

@@ -2,7 +2,7 @@
 
 use super::{At, Failure};
 use crate::error::Errno;
-use crate::shell::INSIDE_ID;
+use crate::identity::INSIDE_ID;
 use crate::shell::step::Step;
 use crate::sys;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};

@@ -12,7 +12,7 @@ use crate::sys::FilterInstruction;
 
 /// The largest launch message: strings, a filter of the largest size the kernel takes, and small change.
 pub(crate) const LAUNCH_BYTES_MAX: usize =
-    crate::spec::Launch::STRING_BYTES_MAX + 8 * crate::seccomp::Filter::INSTRUCTIONS_MAX + 8192;
+    crate::launch::Launch::STRING_BYTES_MAX + 8 * crate::seccomp::Filter::INSTRUCTIONS_MAX + 8192;
 
 /// The parent's answer when the user map is written.
 pub(crate) const GO: [u8; 1] = *b"G";

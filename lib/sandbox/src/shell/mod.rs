@@ -25,17 +25,15 @@ pub use preparing::Shell;
 pub use step::Step;
 
 use crate::error::{Errno, OsError};
-use crate::identity::KernelId;
+use crate::identity::{INSIDE_ID, KernelId};
 use crate::instance::{Ended, InstanceError};
-use crate::spec::{Launch, ShellSpec};
+use crate::launch::Launch;
+use crate::polling::poll_readable;
+use crate::spec::ShellSpec;
 use message::Report;
-use rustix::event::{PollFd, PollFlags, Timespec};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// The user and group number that an instance sees as its own.
-pub const INSIDE_ID: u32 = 1000;
 
 /// Longest time of a step of the set-up before it counts as stuck. Each step is a few system calls.
 const STEP_WAIT: Duration = Duration::from_secs(20);
@@ -150,41 +148,6 @@ fn told(remedy: &str) -> String {
 /// [`SpawnError`]. Nothing is left behind except the cgroup, which is the caller's.
 pub fn spawn(shell: &ShellSpec<'_>, launch: &Launch<'_>) -> Result<Spawned, SpawnError> {
     Shell::prepare(shell)?.launch(launch)
-}
-
-/// Returns the remedy for a failed fork.
-pub(crate) fn fork_remedy(errno: Errno) -> &'static str {
-    match errno {
-        Errno::AGAIN => {
-            "the daemon's or the cgroup's limit of tasks is reached (pids.max, LimitNPROC)"
-        }
-        Errno::PERM => "nfluid needs root",
-        Errno::OPNOTSUPP => "the cgroup is threaded or hands controllers down: see its cgroup.type",
-        Errno::NOSPC => {
-            "the limit of pid namespaces is reached: raise sysctl user.max_pid_namespaces"
-        }
-        Errno::NOSYS => "the kernel is older than 5.7",
-        Errno::INVAL => crate::affinity::REMEDY,
-        _ => "",
-    }
-}
-
-/// Waits until `fd` is readable or hung up; `false` after `timeout`.
-pub(crate) fn poll_readable(fd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, Errno> {
-    let deadline = std::time::Instant::now() + timeout;
-    loop {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        let left = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        match rustix::event::poll(&mut polled, Some(&left)) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
 }
 
 /// A report of the set-up.

@@ -1,7 +1,7 @@
 //! The parent's side of making a shell.
 
 use super::message::{GO, Report};
-use super::{Heard, STEP_WAIT, SpawnError, fork_remedy, hear, step::Step, write_maps};
+use super::{Heard, STEP_WAIT, SpawnError, hear, step::Step, write_maps};
 use crate::affinity;
 use crate::child::plan::{self, Plan, PlanBuilder, Shared};
 use crate::child::{self, Scratch};
@@ -12,6 +12,7 @@ use crate::root::{self, LibraryDirectory, Root, RootPlan};
 use crate::sealed::{Sealed, SealedFiles};
 use crate::spec::ShellSpec;
 use crate::sys::{self, Fork, Kind, SignalsBlocked};
+use crate::zygote::fork_remedy;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal};

@@ -1,0 +1,34 @@
+//! The desired state, as a user writes it. `docs/guide/deployment.md` is its manual.
+//!
+//! A [`Deployment`] serializes into the same syntax that [`decode`](crate::decode) reads: there is
+//! one format for the user's file, the state on disk and `nfluid get deployment`.
+//!
+//! Values are right in themselves here (a share is a share); whether they go together is
+//! [`validate`](crate::validate)'s question.
+
+mod chain;
+mod deployment;
+mod flavor;
+mod instance;
+mod name;
+mod port;
+mod program;
+mod restart;
+mod switch;
+mod uplink;
+
+pub use chain::{Chain, Hop, Link};
+pub use deployment::{Deployment, FORMAT_VERSION};
+pub use flavor::{BUILT_IN_FLAVORS, DEFAULT_FLAVOR, Flavor};
+pub use instance::Instance;
+pub use name::{NAME_MAX, check_name};
+pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX};
+pub use program::Program;
+pub use restart::{Backoff, Restart, RestartPolicy};
+pub use switch::{Attachment, Switch};
+pub use uplink::{Steering, Uplink, UplinkKind, XdpMode};
+
+/// Returns true if a value is the default of its type. Its key is not written down then.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

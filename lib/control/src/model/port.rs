@@ -1,0 +1,89 @@
+//! Ports of instances, and the names of ports.
+
+use super::{Attachment, check_name};
+use crate::quantity::{Mac, ValueError, serialize_as_text};
+use serde::Serialize;
+use std::fmt;
+use std::str::FromStr;
+
+/// Most ports of an instance.
+pub const PORTS_MAX: usize = 64;
+
+/// A port of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// Its address; absent: derived from the names of instance and port.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<Mac>,
+    /// Largest IP packet in bytes; absent: [`DEFAULT_MTU`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    /// Queues among which the frames for it are spread by flow, 1 ..= [`QUEUES_MAX`]; absent: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u16>,
+    /// Attaches the port to a switch.
+    #[serde(flatten)]
+    pub attachment: Option<Attachment>,
+}
+
+/// Most queues of a port.
+pub const QUEUES_MAX: u16 = 8;
+
+/// MTU of a port that names none.
+pub const DEFAULT_MTU: u16 = 1500;
+
+/// A port by its name: `wan` (an uplink) or `fw1.out` (an instance's port).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PortRef {
+    /// An uplink.
+    Uplink(String),
+    /// A port of an instance.
+    Instance {
+        /// The instance.
+        instance: String,
+        /// The port's name in it.
+        port: String,
+    },
+}
+
+impl PortRef {
+    /// The port `port` of `instance`.
+    pub fn instance(instance: impl Into<String>, port: impl Into<String>) -> Self {
+        PortRef::Instance {
+            instance: instance.into(),
+            port: port.into(),
+        }
+    }
+
+    /// The instance that owns the port, if one does.
+    pub fn owner(&self) -> Option<&str> {
+        match self {
+            PortRef::Uplink(_) => None,
+            PortRef::Instance { instance, .. } => Some(instance),
+        }
+    }
+}
+
+impl fmt::Display for PortRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortRef::Uplink(name) => f.write_str(name),
+            PortRef::Instance { instance, port } => write!(f, "{instance}.{port}"),
+        }
+    }
+}
+
+impl FromStr for PortRef {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text.split_once('.') {
+            None => Ok(PortRef::Uplink(check_name(text)?.to_owned())),
+            Some((instance, port)) => {
+                Ok(PortRef::instance(check_name(instance)?, check_name(port)?))
+            }
+        }
+    }
+}
+
+serialize_as_text!(PortRef);
