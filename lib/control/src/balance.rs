@@ -118,7 +118,7 @@ fn burdens(placed: &[Placed]) -> BTreeMap<u32, Burden> {
 
 /// Those who are guaranteed more than what is left for them where they are, when all there want the CPU; and how much
 /// that is, as a part of a core. A core is divided by what was promised on it.
-pub fn unkept(placed: &[Placed]) -> Vec<(&Placed, f64)> {
+pub fn violated_guarantees(placed: &[Placed]) -> Vec<(&Placed, f64)> {
     let cores = burdens(placed);
     let guaranteed = placed.iter().filter(|one| one.guaranteed > 0.0);
     let left = |one: &Placed| left_for(one, &one.cores(), &cores);
@@ -155,7 +155,9 @@ fn guarantees_hold(placed: &[Placed], one: &Placed, core: u32) -> bool {
     });
     let touched = window(&one.allowed, core, one.width);
     let is_touched = |it: &Placed| it.cores().iter().any(|core| touched.contains(core));
-    !unkept(&there).iter().any(|(it, _)| is_touched(it))
+    !violated_guarantees(&there)
+        .iter()
+        .any(|(it, _)| is_touched(it))
 }
 
 /// The core on which `one` starts: `packed` goes where most is and it fits, the others where least was promised, and of
@@ -215,7 +217,7 @@ pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
 
 /// A move off a core where a guarantee does not hold, to one where all do: whoever may move there with the least load.
 fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move> {
-    for (broken, left) in unkept(placed) {
+    for (broken, left) in violated_guarantees(placed) {
         let on = broken.cores();
         let mut here: Vec<&Placed> = placed
             .iter()
@@ -338,9 +340,11 @@ fn keeps_guarantees(placed: &[Placed], moves: &[Move]) -> bool {
         let moved = after.iter_mut().find(|one| one.name == step.name);
         moved.into_iter().for_each(|one| one.core = step.to);
     }
-    let before = unkept(placed);
+    let before = violated_guarantees(placed);
     let is_old = |one: &Placed| before.iter().any(|(old, _)| old.name == one.name);
-    unkept(&after).iter().all(|(one, _)| is_old(one))
+    violated_guarantees(&after)
+        .iter()
+        .all(|(one, _)| is_old(one))
 }
 
 /// First fit, the largest first, on the fullest core that has room.

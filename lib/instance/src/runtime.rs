@@ -7,7 +7,7 @@ use crate::process;
 use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
-use nfluid_lifecycle::runtime::{Adopted, Batch, Coming, Outcome, Prepared, Runtime};
+use nfluid_lifecycle::runtime::{Adopted, Batch, Outcome, PlannedInstance, Prepared, Runtime};
 use nfluid_lifecycle::workload::Workload;
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ impl Processes {
     }
 
     /// Takes a shell for an instance, or begins it from nothing.
-    fn begin(&self, coming: Coming) -> anyhow::Result<Making> {
-        let Coming {
+    fn begin(&self, coming: PlannedInstance) -> anyhow::Result<Making> {
+        let PlannedInstance {
             name,
             spec,
             site,
@@ -65,7 +65,7 @@ impl Runtime for Processes {
         self.maker.groups.plan(members);
     }
 
-    fn prepare(&self, coming: Vec<Coming>) -> Box<dyn Batch> {
+    fn prepare(&self, coming: Vec<PlannedInstance>) -> Box<dyn Batch> {
         let mut begun = Begun::default();
         for one in coming {
             let name = one.name.clone();
@@ -81,7 +81,7 @@ impl Runtime for Processes {
         Box::new(begun)
     }
 
-    fn start(&self, coming: Coming) -> anyhow::Result<Box<dyn Prepared>> {
+    fn start(&self, coming: PlannedInstance) -> anyhow::Result<Box<dyn Prepared>> {
         let trusts = coming.spec.trust.is_some();
         let mut making = self.begin(coming)?;
         if let Err(why) = Making::enter(std::slice::from_mut(&mut making)) {

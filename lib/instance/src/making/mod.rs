@@ -143,7 +143,7 @@ impl Making {
         site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<Self> {
-        let mut record = Record::of(spec, tx_slots(spec))?;
+        let mut record = Record::new(spec, tx_slots(spec))?;
         record.seed = RandomState::new().hash_one(name);
         let mut making = Making::new(maker, name, spec.clone(), record);
         making.site = site;

@@ -228,7 +228,7 @@ impl Making {
             doorbells: peers.clone(),
             io_doorbell: self.record.io_doorbell,
             cgroup: Some(cgroup.name().to_owned()),
-            ..Record::of(spec, tx_slots(spec))?
+            ..Record::new(spec, tx_slots(spec))?
         };
         let memory = spec.resources.memory;
         if memory != self.spec.resources.memory {

@@ -39,7 +39,7 @@ impl Remains for Leaving {
         self.0.name()
     }
 
-    fn leave_doorbell(&mut self) {
+    fn keep_doorbell(&mut self) {
         self.0.leave_bell();
     }
 }

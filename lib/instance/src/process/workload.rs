@@ -16,7 +16,7 @@ use nfluid_control::wake::Wake;
 use nfluid_lifecycle::machine;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::succession::Succession;
-use nfluid_lifecycle::workload::{Calls, Exited, Inlets, Port, Remains, Usage, Workload};
+use nfluid_lifecycle::workload::{Calls, Exited, InstanceRings, Port, Remains, Usage, Workload};
 use nfluid_sandbox::cgroup::CpuClock;
 use nfluid_sandbox::{Ended, Instance, ProcessIdentity};
 use nfluid_switch::{DropReason, Inlet, Switch};
@@ -226,7 +226,7 @@ impl Workload for Process {
         doorbell::ring(&self.maker.paths.bell(&self.name));
     }
 
-    fn deposit(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {
+    fn put_frames(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {
         let maps = self.maps()?;
         let switch = &self.maker.switch;
         Ok(switch.deposit((&self.memory, &maps), queue, frames)?)
@@ -251,14 +251,14 @@ impl Workload for Process {
         counters.dropped(DropReason::RingFull)
     }
 
-    fn inlets(&self) -> anyhow::Result<Box<dyn Inlets>> {
+    fn instance_rings(&self) -> anyhow::Result<Box<dyn InstanceRings>> {
         let maps = self.maps()?;
         let queues = 0..self.ports.len();
-        let inlets = queues.map(|queue| Inlet::of((&self.memory, &maps), queue));
+        let instance_rings = queues.map(|queue| Inlet::of((&self.memory, &maps), queue));
         let bell = doorbell::open_ringing(&self.maker.paths.bell(&self.name));
-        Ok(Box::new(SwitchInlets {
+        Ok(Box::new(SwitchRings {
             switch: Arc::clone(&self.maker.switch),
-            inlets: inlets.collect::<Result<_, _>>()?,
+            instance_rings: instance_rings.collect::<Result<_, _>>()?,
             doorbell: bell.context("opening its doorbell")?,
         }))
     }
@@ -388,19 +388,19 @@ impl Process {
 }
 
 /// The rings of an instance, by their maps.
-struct SwitchInlets {
+struct SwitchRings {
     switch: Arc<Switch>,
-    inlets: Vec<Option<Inlet>>,
+    instance_rings: Vec<Option<Inlet>>,
     doorbell: OwnedFd,
 }
 
-impl SwitchInlets {
+impl SwitchRings {
     fn inlet(&self, port: u8) -> Option<&Inlet> {
-        self.inlets.get(usize::from(port))?.as_ref()
+        self.instance_rings.get(usize::from(port))?.as_ref()
     }
 }
 
-impl Inlets for SwitchInlets {
+impl InstanceRings for SwitchRings {
     fn has(&self, port: u8) -> bool {
         self.inlet(port).is_some()
     }
