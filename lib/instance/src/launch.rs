@@ -32,27 +32,27 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// First number under which an instance finds what it inherits; below are the standard streams.
+/// First descriptor number that an instance inherits, after the standard streams.
 const FIRST_FD: RawFd = 3;
-/// The level of TCP's socket options, of which a connector sets one.
+/// The level of TCP's socket options, which the filter of connectors allows for one option.
 const TCP_OPTIONS: u32 = 6;
 
 /// A program that is open, and its system call filter.
 pub type OpenProgram = Arc<(Program, Filter)>;
 
-/// The host of built-in NFs, opened once for each version of it.
+/// The host of built-in NFs, opened once for each installed version.
 pub struct Programs {
     path: PathBuf,
     built_in: Mutex<Arc<(Program, Filter)>>,
-    /// Of which file that is a copy.
+    /// The version of the file that was opened.
     copied: Mutex<Option<FileVersion>>,
     terminator: Mutex<Option<(FileVersion, Arc<TerminatorProgram>)>>,
 }
 
-/// The program of terminators, which is their connectors' too.
+/// The program of terminators, which is also the program of their connectors.
 pub struct TerminatorProgram {
     program: Arc<(Program, Filter)>,
-    /// Connectors may make TCP connections.
+    /// The filter of connectors, which may open TCP connections.
     connecting: Filter,
 }
 
@@ -60,7 +60,7 @@ impl Programs {
     /// Opens the program that hosts built-in NFs.
     ///
     /// # Errors
-    /// When it is missing or cannot be run in an instance.
+    /// The program is missing, or cannot be run in an instance.
     pub fn new(nf_program: &Path) -> anyhow::Result<Self> {
         Ok(Programs {
             path: nf_program.to_owned(),
@@ -70,19 +70,19 @@ impl Programs {
         })
     }
 
-    /// Opens a program of the user's.
+    /// Opens a user's program.
     ///
     /// # Errors
-    /// When it is missing or cannot be run in an instance.
+    /// The program is missing, or cannot be run in an instance.
     pub fn open(&self, path: &str) -> anyhow::Result<OpenProgram> {
         let program = Program::open(Path::new(path))?.unchangeable()?;
         Ok(Arc::new(with_filter(program)?))
     }
 
-    /// The program of terminators, beside that of built-in NFs, in the version that is installed now.
+    /// Returns the installed version of the terminators' program, beside the program of built-in NFs.
     ///
     /// # Errors
-    /// When it is missing or cannot be run in an instance.
+    /// The program is missing, or cannot be run in an instance.
     fn terminator(&self) -> anyhow::Result<Arc<TerminatorProgram>> {
         let path = self
             .path
@@ -111,10 +111,10 @@ impl Programs {
         Arc::clone(&program)
     }
 
-    /// Opens the version that is installed now, if it is another; all that start later run it.
+    /// Opens the installed version if it has changed. All later instances run that version.
     ///
     /// # Errors
-    /// As for [`Programs::new`]; the version so far stays.
+    /// As for [`Programs::new`]; the former version stays.
     pub fn renew(&self) -> anyhow::Result<()> {
         let found = file_version(&self.path);
         let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,11 +144,11 @@ fn filter(program: &Program) -> anyhow::Result<Filter> {
     Ok(Policy::new(program.linkage(), SOL_NFLUID as u32).compile()?)
 }
 
-/// A program that was started.
+/// A started program.
 pub struct Launched {
     /// Its process.
     pub instance: Instance,
-    /// Descriptor under which it has the doorbell of its I/O thread.
+    /// Descriptor number of the I/O thread's doorbell in the instance.
     pub io_doorbell: RawFd,
 }
 
@@ -156,38 +156,38 @@ pub struct Launched {
 pub struct Target<'a> {
     /// The name of the instance.
     pub name: &'a str,
-    /// What it is made from.
+    /// The specification of the instance.
     pub spec: &'a InstanceSpec,
     /// Its cgroup.
     pub cgroup: &'a Cgroup,
-    /// What is written down of it.
+    /// The instance's record.
     pub record: &'a Record,
-    /// Its program, if that is open already.
+    /// Its program, if already open.
     pub program: Option<OpenProgram>,
 }
 
-/// The bells that a program is given beside its own.
+/// The doorbells that a program is given beside its own.
 pub struct GivenDoorbells<'a> {
     /// The instances at the other ends of its ports' links.
     pub peers: &'a [Option<String>],
-    /// What it wakes its I/O thread with.
+    /// The doorbell by which it wakes its I/O thread.
     pub io: &'a OwnedFd,
-    /// The instance whose ports it is to take over.
+    /// The instance whose ports it is to take over, if any.
     pub succession: Option<Predecessor<'a>>,
 }
 
-/// What a successor is told about its predecessor, and where it is until it has the ports.
+/// The predecessor of a successor, and the successor's place until it has the ports.
 pub struct Predecessor<'a> {
-    /// The way to the predecessor.
+    /// The socket to the predecessor.
     pub way: &'a OwnedFd,
-    /// Where it listens.
+    /// Path of the successor's control socket until then.
     pub control: &'a Path,
-    /// On which CPUs it starts; empty: on its own.
+    /// CPUs on which the successor starts; empty: the instance's CPUs.
     pub cpus: &'a [u32],
 }
 
 impl GivenDoorbells<'_> {
-    /// The CPUs on which it starts.
+    /// Returns the CPUs on which the process starts.
     fn cpus(&self, spec: &InstanceSpec, record: &Record) -> Vec<u32> {
         match &self.succession {
             Some(succession) if !succession.cpus.is_empty() => succession.cpus.to_vec(),
@@ -196,7 +196,7 @@ impl GivenDoorbells<'_> {
     }
 }
 
-/// For every queue of every port, the instance whose doorbell it rings.
+/// Returns, for every queue of every port, the instance whose doorbell it rings.
 fn peers_by_queue<'a>(spec: &InstanceSpec, peers: &'a [Option<String>]) -> Vec<Option<&'a str>> {
     let ports = spec.ports.iter().zip(peers);
     ports
@@ -204,13 +204,13 @@ fn peers_by_queue<'a>(spec: &InstanceSpec, peers: &'a [Option<String>]) -> Vec<O
         .collect()
 }
 
-/// The number under which an instance with these ports finds the bell of its I/O thread: after its maps and sockets, and its
-/// own bell.
+/// Returns the descriptor number of the I/O thread's doorbell in an instance with these ports: behind its maps, its
+/// sockets and its own doorbell.
 pub fn io_doorbell_number(handover: &Handover) -> RawFd {
     FIRST_FD + handover.fds().len() as RawFd + 1
 }
 
-/// What an instance inherits, besides its maps and sockets.
+/// The descriptors that an instance inherits besides its maps and sockets.
 struct Inheritance {
     /// The number of the first of them.
     first: RawFd,
@@ -220,7 +220,7 @@ struct Inheritance {
 }
 
 impl Inheritance {
-    /// Adds a descriptor; the number under which it is found.
+    /// Adds a descriptor, and returns the number that it gets.
     fn give(&mut self, fd: OwnedFd) -> RawFd {
         self.fds.push(fd);
         self.first + self.fds.len() as RawFd - 1
@@ -228,11 +228,11 @@ impl Inheritance {
 }
 
 impl Maker {
-    /// Starts the instance's program on its ports, which exist: in a shell, which listens on the socket with it, if one is
-    /// given, or in a sandbox that is made now.
+    /// Starts the instance's program on its ports, which exist. Uses the shell, with its control socket, if one is
+    /// given, and otherwise a new sandbox.
     ///
     /// # Errors
-    /// Nothing runs.
+    /// No process runs.
     pub fn launch(
         &self,
         target: Target<'_>,
@@ -274,7 +274,7 @@ impl Maker {
             arguments: arguments(&spec.program)?,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
-        // It ends by itself if there is no terminator in the end.
+        // The connector ends by itself if no terminator is started.
         if let Some(equipment) = &mut equipment
             && let Some(connecting) = equipment.connecting.take()
         {
@@ -292,10 +292,10 @@ impl Maker {
         })
     }
 
-    /// Starts the program that hosts built-in NFs on ports that exist, without saying which NF it is.
+    /// Starts the program that hosts built-in NFs on ports that exist, without an NF.
     ///
     /// # Errors
-    /// Nothing runs.
+    /// No process runs.
     pub fn launch_waiting(
         &self,
         name: &str,
@@ -308,7 +308,8 @@ impl Maker {
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .context("making the socket of a shell")?;
-        let bell = doorbell::open_both(&self.paths.bell(name)).context("opening the doorbell")?;
+        let bell =
+            doorbell::open_both(&self.paths.doorbell(name)).context("opening the doorbell")?;
         let control = control_socket(&self.paths.control(name))?;
         let bell_number = FIRST_FD + handover.fds().len() as RawFd;
         let numbers = Numbers {
@@ -342,8 +343,8 @@ impl Maker {
         Ok((instance, Hosting { socket, numbers }))
     }
 
-    /// Starts a program in a sandbox: its output goes into the instance's log, and it has the descriptors of `handover` and
-    /// `fds` from [`FIRST_FD`] on.
+    /// Starts a program in a sandbox. Its output goes into the instance's log. The program has the descriptors of
+    /// `handover` and `fds` from [`FIRST_FD`] on.
     fn start(
         &self,
         start: &Start<'_>,
@@ -393,7 +394,8 @@ impl Maker {
         };
         let spawned = shell.launch(&launch)?;
         tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
-        // Until then nobody else has the pipe should it end at once, and its last words are in there.
+        // Until the log is read, no other process holds the pipe. If the program ends at once, its last output is
+        // still in the pipe.
         if let Err(why) = self.logs.await_reading(start.name) {
             making::end(&spawned.instance)?;
             return Err(why);
@@ -401,8 +403,8 @@ impl Maker {
         Ok(spawned.instance)
     }
 
-    /// The sandbox that all processes of the platform have, of a user of its own. On all CPUs, and forked by the calling thread,
-    /// unless its maker says otherwise.
+    /// Returns the sandbox that all processes of the platform have, with a kernel user of its own. By default the
+    /// process runs on all CPUs, and the calling thread forks it.
     ///
     /// # Errors
     /// There is no such user.
@@ -428,8 +430,8 @@ impl Maker {
         })
     }
 
-    /// Starts the connector of a terminator: with the same barriers in its cgroup, but in the network namespace of its
-    /// backend, and without anything else that the terminator has.
+    /// Starts the connector of a terminator, with the same restrictions in the same cgroup, but in the network
+    /// namespace of its backend, and without the terminator's other descriptors.
     fn start_connector(
         &self,
         terminator: &Start<'_>,
@@ -473,8 +475,8 @@ impl Maker {
         Ok(())
     }
 
-    /// Own bell, peers' bells, port table, configuration, control socket, which is made unless there is one - and their
-    /// numbers.
+    /// Collects the instance's doorbell, its peers' doorbells, port table, configuration and control socket, with
+    /// their numbers. Creates the control socket unless there is one.
     fn inheritance(
         &self,
         name: &str,
@@ -493,13 +495,14 @@ impl Maker {
             env: Vec::new(),
         };
         let mut give = |fd: OwnedFd| inheritance.give(fd);
-        let bell = give(doorbell::open_both(&paths.bell(name)).context("opening the doorbell")?);
+        let bell =
+            give(doorbell::open_both(&paths.doorbell(name)).context("opening the doorbell")?);
         let io_doorbell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
         for peer in peers_by_queue(spec, given.peers) {
             peers.push(match peer {
                 Some(peer) => give(
-                    doorbell::open_ringing(&paths.bell(peer))
+                    doorbell::open_ringing(&paths.doorbell(peer))
                         .context("opening a peer's doorbell")?,
                 ),
                 None => -1,
@@ -548,7 +551,7 @@ fn environment(
     entries.into_iter().map(entry).collect()
 }
 
-/// Who is started where, and by whom.
+/// The place in which a process is started, and the process that forks it.
 struct Start<'a> {
     name: &'a str,
     user: u32,
@@ -563,17 +566,17 @@ struct Start<'a> {
 }
 
 impl Start<'_> {
-    /// As a sandbox is told.
+    /// Returns the CPUs in the sandbox's format.
     fn cpus(&self) -> Option<Vec<usize>> {
         let cpus = self.cpus.iter().map(|cpu| *cpu as usize);
         (!self.cpus.is_empty()).then(|| cpus.collect())
     }
 }
 
-/// The NFs that take a seed for their hash tables.
+/// The NFs with a seed for their hash tables.
 const SEEDED: [&str; 3] = ["firewall", "limiter", "nat"];
 
-/// The configuration with a seed, for an NF that takes one and was given none.
+/// Returns the configuration with a seed, for an NF that takes a seed and was given none.
 pub fn seeded(program: &ProgramModel, config: &Value, seed: u64) -> Value {
     let mut config = config.clone();
     if matches!(program, ProgramModel::BuiltIn { nf } if SEEDED.contains(&nf.as_str())) {
@@ -597,12 +600,12 @@ fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
         .collect()
 }
 
-/// A socket on which an instance listens for the daemon, at this path.
+/// Creates the control socket of an instance at this path.
 ///
 /// # Errors
-/// When it cannot be made.
+/// The socket cannot be created.
 pub fn control_socket(path: &Path) -> anyhow::Result<OwnedFd> {
-    // Left by a predecessor of the instance.
+    // A previous instance may have left the file.
     let _ = std::fs::remove_file(path);
     let listener =
         UnixListener::bind(path).with_context(|| format!("binding {}", path.display()))?;

@@ -1,13 +1,13 @@
-//! Instances of tier `process`: how one is made, found again, and taken down.
+//! Instances of tier `process`: creation, adoption and removal.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`making`] | an instance in the making, with shells: processes that wait to be told what they are |
+//! | [`making`] | an instance that is being created; shells: processes that wait for their assignment |
 //! | [`pool`] | shells that are kept ready |
-//! | [`runtime`] | what the life of instances has them made by |
-//! | [`launch`] | starts a program in its sandbox, with what it inherits |
-//! | [`terminator`] | what a TLS terminator inherits besides |
-//! | [`process`] | an instance that runs, for its life (`nfluid_lifecycle`); taking one over; what is left of one |
+//! | [`runtime`] | the interface by which the life of instances creates them |
+//! | [`launch`] | starts a program in its sandbox, with the descriptors that it inherits |
+//! | [`terminator`] | the additional descriptors of a TLS terminator |
+//! | [`process`] | a running instance, for its life (`nfluid_lifecycle`); adoption; removal of leftovers |
 //! | [`paths`] | where files, pipes, sockets and pins are |
 //! | [`numbers`] | numbers of ports, pools and kernel users |
 //! | [`trust`] | instances that share buffers |
@@ -18,7 +18,8 @@
 //! | [`logs`], [`log_room`], [`reserve`] | logs, and the room that is kept for records |
 //! | [`functions`] | programs that run once, for an answer |
 //!
-//! The room knows no plan, no API server and no other instance: the daemon says what is to be made, with whose doorbells.
+//! This crate knows no plan, no API server and no other instance: the daemon names the instances to be created, and
+//! the doorbells that each one gets.
 
 pub mod cgroups;
 pub mod cleaner;

@@ -1,4 +1,4 @@
-//! The runtime of isolation `process`: instances come from a shell where one suits, and else from nothing.
+//! The runtime of isolation `process`: instances are made from a suitable shell, or from scratch.
 
 use crate::making::{Maker, Making};
 use crate::pool::Pool;
@@ -11,19 +11,19 @@ use nfluid_lifecycle::runtime::{Adopted, Batch, Outcome, PlannedInstance, Prepar
 use nfluid_lifecycle::workload::Workload;
 use std::sync::Arc;
 
-/// Makes instances that are processes in sandboxes.
+/// Creates instances that are processes in sandboxes.
 pub struct Processes {
     maker: Arc<Maker>,
     pool: Arc<Pool>,
 }
 
 impl Processes {
-    /// Makes them with `maker`, and takes shells from `pool`.
+    /// Creates the runtime: `maker` makes instances, `pool` supplies shells.
     pub fn new(maker: Arc<Maker>, pool: Arc<Pool>) -> Self {
         Processes { maker, pool }
     }
 
-    /// Takes a shell for an instance, or begins it from nothing.
+    /// Takes a shell for an instance, or begins from scratch.
     fn begin(&self, coming: PlannedInstance) -> anyhow::Result<Making> {
         let PlannedInstance {
             name,
@@ -31,7 +31,7 @@ impl Processes {
             site,
             peers,
         } = &coming;
-        // How a program is linked decides which shell suits.
+        // The linkage of a program decides which shell suits.
         let program = match &spec.program {
             Program::Path { program, .. } if self.pool.asks_for_linkage(spec) => {
                 self.maker.programs.open(program).ok()
@@ -48,8 +48,8 @@ impl Processes {
         }
         let begin = || Making::begin(&self.maker, name, spec, site.clone(), peers.clone());
         let begun = begin();
-        if begun.is_err() && self.pool.give_up() {
-            // What it lacked, shells may have had.
+        if begun.is_err() && self.pool.release_shells() {
+            // Shells may have held the resource that was lacking.
             return begin();
         }
         begun
@@ -75,7 +75,8 @@ impl Runtime for Processes {
             }
         }
         if Making::enter(&mut begun.makings).is_err() {
-            // Then one by one, when the plan comes to them: the error is of one of them alone.
+            // The batch failed, so each instance is begun when the plan comes to it: the error then belongs to that
+            // instance alone.
             begun.makings.clear();
         }
         Box::new(begun)
@@ -85,8 +86,8 @@ impl Runtime for Processes {
         let trusts = coming.spec.trust.is_some();
         let mut making = self.begin(coming)?;
         if let Err(why) = Making::enter(std::slice::from_mut(&mut making)) {
-            // What it lacks in its trust group, shells may have.
-            if !trusts || !self.pool.give_up() {
+            // Shells may hold the room in the trust group that was lacking.
+            if !trusts || !self.pool.release_shells() {
                 return Err(why);
             }
             Making::enter(std::slice::from_mut(&mut making))?;

@@ -95,7 +95,7 @@ impl Services for Host {
 
     fn assign_io(&mut self, name: &str, model: IoModel) -> anyhow::Result<()> {
         let ran = self.io.process().is_some();
-        let entrusted = self.io.assign_io(&mut self.instances, name, model);
+        let entrusted = self.io.entrust(&mut self.instances, name, model);
         if !ran {
             self.set_io_weights();
         }
