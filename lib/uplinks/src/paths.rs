@@ -1,4 +1,4 @@
-//! Where uplinks keep what must outlive the daemon.
+//! The paths of everything that must outlive the daemon.
 
 use anyhow::Context;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,7 +12,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// `run`: the daemon's directory on a tmpfs (`/run/nfluid`); `pin`: the platform's directory on a BPF file system.
+    /// Creates the paths. `run`: the daemon's directory on a tmpfs (`/run/nfluid`); `pin`: the platform's directory
+    /// on a BPF file system.
     pub fn new(run: PathBuf, pin: PathBuf) -> Self {
         Paths { run, pin }
     }
@@ -22,7 +23,7 @@ impl Paths {
         &self.pin
     }
 
-    /// Returns the folder in which the processes note what they have changed on interfaces.
+    /// Returns the folder in which the processes record their changes on interfaces.
     pub fn changes(&self) -> PathBuf {
         self.run.join("uplinks")
     }
