@@ -1,6 +1,6 @@
-//! Instances that are there while somebody needs them: a template is what every client of an uplink gets one of - an instance, or
-//! a chain of several - made when its first frame comes and ended when it has been silent for a while
-//! ([ADR 14](../../../docs/adr/0014-on-demand.md)).
+//! Instances on demand. Every client of an uplink gets the instance, or the chain of instances, that a template
+//! describes. The instance is created when the client's first frame comes, and ended when the client has been silent
+//! for a while ([ADR 14](../../../docs/adr/0014-on-demand.md)).
 
 use crate::host::{PROGRAM_BYTES_MIN, rings_bytes};
 use crate::matching::{EtherType, MatchRule};
@@ -38,7 +38,7 @@ pub enum Activate {
     OnDemand,
 }
 
-/// What tells clients apart.
+/// The field that distinguishes clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientBy {
@@ -60,19 +60,19 @@ pub struct Template {
     pub from: PortRef,
     /// Where their frames go, and where frames for them come from: an uplink.
     pub to: PortRef,
-    /// Whose frames are clients': those that match one of these; empty: all.
+    /// The frames that belong to clients: those that match one of these rules; empty: all.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<MatchRule>,
-    /// What tells clients apart.
+    /// The field that distinguishes clients.
     pub client: ClientBy,
     /// Most clients at once.
     pub most: u32,
     /// Most instances made per second; as many may be made at once.
     pub per_second: u32,
-    /// How long a client may be silent.
+    /// Time for which a client may be silent.
     #[serde(serialize_with = "as_text")]
     pub idle: Millis,
-    /// What each gets.
+    /// The instances of each client.
     #[serde(flatten)]
     pub stages: Stages,
 }
@@ -85,10 +85,10 @@ pub struct Stages(pub Vec<Stage>);
 /// An instance that each client gets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stage {
-    /// The port that gets what comes from the client.
+    /// The port that gets the frames from the client.
     #[serde(rename = "in")]
     pub input: String,
-    /// The port that gets what is for it.
+    /// The port that gets the frames for the client.
     #[serde(rename = "out")]
     pub output: String,
     /// What it is. Texts of its configuration may say `${client}`, `${name}` and `${template}`.
@@ -110,12 +110,12 @@ fn as_text<S: Serializer>(time: &Millis, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(time)
 }
 
-/// Somebody for whom an instance is to be made.
+/// A client for which an instance is to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest {
     /// The template.
     pub template: String,
-    /// Who it is, as the configuration is to say it: an address, or the number of a VLAN.
+    /// The client, in the form for configurations: an address, or the number of a VLAN.
     pub client: String,
 }
 
@@ -137,7 +137,7 @@ impl Guest {
     }
 }
 
-/// What is made for a guest.
+/// The objects that are created for a guest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Its instances, with nothing left to default.
@@ -146,7 +146,7 @@ pub struct Resolved {
     pub wires: Vec<(PortRef, Destination)>,
 }
 
-/// A variable that there is not.
+/// A variable that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {
     /// What stands in the braces, or behind one that is not closed.
