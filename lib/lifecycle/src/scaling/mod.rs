@@ -6,7 +6,7 @@
 //! state. The gaining members import the state of their flows, and go on. Only then do the former owners forget that
 //! state.
 //!
-//! The division is recorded before it begins ([`note`]). A daemon that is killed meanwhile may leave members that the
+//! The division is recorded before it begins (`note`). A daemon that is killed meanwhile may leave members that the
 //! desired state does not contain. The next daemon takes over these members as well, continues the division, and then
 //! removes surplus members in the usual way.
 
