@@ -1,5 +1,5 @@
-//! A client over a UNIX socket. [`Client`] opens a connection per request, [`Connection`] is kept open for many; nothing is
-//! retried.
+//! A client over a UNIX socket. [`Client`] opens a connection per request. A [`Connection`] stays open for many
+//! requests. Nothing is retried.
 
 use crate::types::{
     ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
@@ -24,13 +24,13 @@ use tokio::net::UnixStream;
 /// Largest answer that is read, in bytes; a capture has no limit.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Why there is no answer, or what the daemon answered instead.
+/// The reason why there is no response, or the problem that the daemon reported.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nobody listens on the socket.
+    /// No process listens on the socket.
     #[error("the daemon is not running: nothing listens on {0}")]
     NotRunning(PathBuf),
-    /// The socket's permissions keep the caller out.
+    /// The caller has no permission to open the socket.
     #[error("not permitted to use the daemon's socket {0}")]
     NotPermitted(PathBuf),
     /// The socket cannot be used for another reason.
@@ -39,7 +39,7 @@ pub enum ClientError {
     /// The connection broke, or the answer is not HTTP.
     #[error("the daemon's answer did not arrive: {0}")]
     Broken(String),
-    /// The answer is not what this version of the API says.
+    /// The response does not match this version of the API.
     #[error("the daemon's answer cannot be read: {0}; do client and daemon have the same version?")]
     Misunderstood(String),
     /// The daemon refused or failed.
@@ -53,7 +53,7 @@ impl ClientError {
     }
 }
 
-/// Speaks to the daemon behind a UNIX socket.
+/// A client of the daemon behind a UNIX socket.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -152,7 +152,7 @@ impl Client {
         accepted(response).await.map(drop)
     }
 
-    /// Stops an instance where it is.
+    /// Pauses an instance.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -161,7 +161,7 @@ impl Client {
         self.post(&path, how).await
     }
 
-    /// Lets a paused instance go on.
+    /// Resumes a paused instance.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -170,7 +170,7 @@ impl Client {
         self.post(&path, &()).await
     }
 
-    /// Puts the installed version of an instance's NF in the place of the running one.
+    /// Replaces the running version of an instance's NF by the installed one.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -192,7 +192,7 @@ impl Client {
         self.post(&path, how).await
     }
 
-    /// Moves an instance to another daemon, or keeps one of which it is not known whether it was moved.
+    /// Moves an instance to another daemon, or keeps an instance after a move with unknown outcome.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -205,7 +205,7 @@ impl Client {
         self.post(&path, request).await
     }
 
-    /// An instance as it is now.
+    /// Saves an instance as it is now.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -222,7 +222,7 @@ impl Client {
         self.post("/v1/restore", request).await
     }
 
-    /// Runs a program once and waits for its end; it is ended if the caller does not wait.
+    /// Runs a program once and waits for its end. The program is ended if the caller does not wait.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -304,7 +304,7 @@ pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
-/// An answer as it came, also that of a refusal.
+/// A response as received, including refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code of HTTP.
@@ -353,7 +353,7 @@ impl Connection {
     }
 }
 
-/// A running capture; dropping it ends it.
+/// A running capture. Dropping it ends the capture.
 #[derive(Debug)]
 pub struct Capture {
     body: Incoming,
@@ -390,7 +390,7 @@ async fn accepted(response: Response<Incoming>) -> Result<Incoming, ClientError>
     Err(ClientError::Problem(Box::new(problem)))
 }
 
-/// A problem for an error answer that is none of the API's own.
+/// Makes a problem from an error response that is not one of the API's.
 fn plain_problem(status: StatusCode, body: &[u8]) -> Problem {
     Problem {
         status: status.as_u16(),

@@ -12,7 +12,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 
-/// Makes the host as the document says, or leaves it as it is.
+/// Applies a document: either completely, or not at all.
 #[utoipa::path(
     post,
     path = "/v1/apply",
@@ -89,8 +89,8 @@ async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<
         .map(Json)
 }
 
-/// Makes one instance with links of its ports, in a time that does not depend on how many others there are; one that is
-/// there already becomes as the request says.
+/// Creates one instance with links of its ports, in a time that does not depend on the number of other instances. An
+/// existing instance is changed to what the request describes.
 #[utoipa::path(
     put,
     path = "/v1/instances/{name}",
@@ -178,7 +178,7 @@ macro_rules! delete_one {
 }
 
 delete_one!(
-    /// Removes a switch that no port is on.
+    /// Removes a switch without ports.
     delete_switch, "/v1/switches/{name}", "switches", Kind::Switch
 );
 delete_one!(

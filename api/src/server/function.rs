@@ -1,4 +1,4 @@
-//! The handler that runs functions, and what keeps them from being too many.
+//! The handler that runs functions, and the bound on their number.
 
 use super::Server;
 use super::limits::{FUNCTION_WAIT_MAX, FUNCTIONS_WAITING_MAX};
@@ -19,7 +19,7 @@ pub(super) struct Places {
     waiting: AtomicUsize,
 }
 
-/// Counts one that waits, for as long as it does: its client may go away meanwhile.
+/// Counts a waiting request until this value is dropped, since its client may go away meanwhile.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -36,7 +36,7 @@ impl Places {
         }
     }
 
-    /// A place, in the order of the requests.
+    /// Takes a place, in the order of the requests.
     async fn take(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let full = |why: &str| {
             Problem::unavailable(format!("too many functions at once: {why}"))
@@ -58,8 +58,8 @@ impl Places {
         }
     }
 
-    /// Runs a function when there is a place. The function has its place until it has ended; the pipe is hung up when the
-    /// client goes away.
+    /// Runs a function when there is a place. The function holds its place until it has ended. The pipe hangs up when
+    /// the client goes away.
     async fn run<S, T>(
         &self,
         server: Arc<S>,
@@ -70,14 +70,16 @@ impl Places {
         T: Send + 'static,
     {
         let place = self.take().await?;
-        // This future is dropped when the client goes away; what then is left of the pipe is its other end, hung up.
+        // This future is dropped when the client goes away. Only the other end of the pipe is left then, and reports
+        // a hang-up.
         let (client, _here) = std::io::pipe()
             .map_err(|error| Problem::failed(format!("making a pipe for a function: {error}")))?;
         blocking_in(place, server, move |server| call(server, client)).await
     }
 }
 
-/// Runs a program once, in an instance of its own without a network, and answers with what it wrote. It is ended when the
+/// Runs a program once, in an instance of its own without a network. The response has the program's output. The
+/// program is ended when the client goes away.
 /// client goes away.
 #[utoipa::path(
     post,
@@ -132,7 +134,7 @@ mod tests {
         );
         drop(first);
         next.await.expect("no panic").expect("its turn has come");
-        // Who does not wait any more does not count.
+        // A client that does not wait any more does not count.
         let _held = places.take().await.expect("there is a place");
         let given_up = tokio::time::timeout(std::time::Duration::ZERO, places.take()).await;
         assert!(given_up.is_err());

@@ -1,4 +1,4 @@
-//! Handlers that only look.
+//! Handlers that only read.
 
 use super::Server;
 use super::limits::{LOG_LINES_MAX, POSITION_MAX};
@@ -74,11 +74,11 @@ fn nothing_named(kinds: &str, name: &str) -> Problem {
 }
 
 view!(
-    /// What answers.
+    /// The version of the daemon.
     version, "/v1/version", "daemon", Version
 );
 view!(
-    /// Whether everything desired is there.
+    /// Tells whether all desired objects exist.
     health, "/v1/health", "daemon", Health
 );
 view!(
@@ -134,11 +134,11 @@ view_one!(
     chain, chains, "/v1/chains/{name}", "chains", ChainStatus
 );
 view!(
-    /// The I/O threads: who executes the switch where instances do not do it themselves.
+    /// The I/O threads, which execute the switch for instances that do not do so themselves.
     io, "/v1/io", "daemon", IoStatus
 );
 view!(
-    /// All pools of shells: prepared instances, of which creating takes one.
+    /// All pools of shells: prepared instances, from which new instances are made.
     pools, "/v1/pools", "pools", Vec<PoolStatus>
 );
 view_one!(
@@ -146,7 +146,7 @@ view_one!(
     pool, pools, "/v1/pools/{name}", "pools", PoolStatus
 );
 view!(
-    /// All templates: whose clients get an instance each when their first frames come.
+    /// All templates: each client of a template gets an instance when its first frame comes.
     templates, "/v1/templates", "templates", Vec<TemplateStatus>
 );
 view_one!(

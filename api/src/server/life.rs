@@ -1,4 +1,4 @@
-//! Handlers of what is done to an instance: commands of its NF, and what it lives through.
+//! Handlers of operations on one instance: commands of its NF, and changes in its life.
 
 use super::Server;
 use super::problems::{Missing, Other, Unreadable};
@@ -11,8 +11,8 @@ use crate::types::{
 use axum::Json;
 use axum::extract::State;
 
-/// A handler of a request that is about one instance, and says nothing else or has a body. That of a body tells which statuses there
-/// are beside those of all.
+/// A handler of an operation on one instance, with or without a body. A handler with a body lists the statuses beside
+/// those of all operations.
 macro_rules! of_instance {
     ($(#[doc = $doc:tt])+ $method:ident, $handler:ident, $call:ident, $path:tt, $answer:ty) => {
         $(#[doc = $doc])+
@@ -69,7 +69,7 @@ macro_rules! of_instance {
 }
 
 of_instance!(
-    /// Stops an instance where it is.
+    /// Pauses an instance.
     post, pause, "/v1/instances/{name}/pause", PauseRequest => Took
 );
 
@@ -89,7 +89,7 @@ of_instance!(
 );
 
 of_instance!(
-    /// Lets a paused instance go on.
+    /// Resumes a paused instance.
     post, unpause, unpause, "/v1/instances/{name}/unpause", Took
 );
 
@@ -99,11 +99,11 @@ of_instance!(
 );
 
 of_instance!(
-    /// An instance as it is now, to be restored: specification, state of its NF, frames in its rings.
+    /// An instance as it is now, as an image to be restored: specification, state of its NF, frames in its rings.
     get, image, save, "/v1/instances/{name}/image", SavedInstance
 );
 
-/// Makes an instance from an image.
+/// Creates an instance from an image.
 #[utoipa::path(
     post,
     path = "/v1/restore",

@@ -12,9 +12,9 @@ pub(super) const SMALL_BODY_BYTES_MAX: usize = 1 << 20;
 /// Requests that are served at the same time; more are answered with 503.
 pub const CONCURRENT_REQUESTS_MAX: usize = 64;
 
-/// Calls of the server that run at the same time, of those who ask and of those who change something; more wait for a
-/// place, as long as their clients do. Each has a thread: together with the functions they are fewer than the 512 threads
-/// that the run-time makes at most.
+/// Calls of the server that run at the same time, separately for reads and for changes. Other calls wait for a place,
+/// as long as their clients wait. Each call has a thread: together with the functions they are fewer than the 512
+/// threads that the runtime creates at most.
 pub(super) const CALLS_MAX: usize = 64;
 
 /// Clients that may wait for events at the same time.

@@ -1,4 +1,4 @@
-//! What a daemon has to do to be reached by HTTP, and the router that speaks HTTP for it.
+//! The interface that a daemon implements for the HTTP API, and the router that serves HTTP.
 
 mod change;
 mod function;
@@ -32,20 +32,20 @@ use tokio::sync::{mpsc, watch};
 /// The logic behind the API. Methods may block: the router calls them on threads for that, several
 /// at a time.
 pub trait Server: Send + Sync + 'static {
-    /// What answers.
+    /// Returns the version of the daemon.
     fn version(&self) -> Version;
 
-    /// Whether everything desired is there.
+    /// Returns whether all desired objects exist.
     fn health(&self) -> Health;
 
     /// Validates and applies a deployment.
     ///
     /// # Errors
-    /// [`Problem::invalid`] with every error of the document, [`Problem::failed`] when it was
-    /// rolled back, [`Problem::not_saved`] when the state cannot be saved. Nothing was changed.
+    /// [`Problem::invalid`] with every error of the document, [`Problem::failed`] when the change was rolled back,
+    /// [`Problem::not_saved`] when the state cannot be saved. Nothing was changed.
     fn apply(&self, request: ApplyRequest) -> Result<ApplyResponse, Problem>;
 
-    /// Makes one instance with links of its ports; one that is there already becomes as the request says.
+    /// Creates one instance with links of its ports. An existing instance is changed to what the request describes.
     ///
     /// # Errors
     /// As for [`Server::apply`].
@@ -109,28 +109,28 @@ pub trait Server: Send + Sync + 'static {
     /// Runs a command of an instance's NF.
     ///
     /// # Errors
-    /// There is no such instance or command, or it does not answer.
+    /// There is no such instance or command, or the instance does not answer.
     fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem>;
 
     /// Ends and starts an instance.
     ///
     /// # Errors
-    /// There is no such instance, or it does not start.
+    /// There is no such instance, or the instance does not start.
     fn restart(&self, instance: &str) -> Result<(), Problem>;
 
-    /// Stops an instance where it is; frames for it are treated as the request says.
+    /// Pauses an instance. Frames for the instance are treated as the request says.
     ///
     /// # Errors
-    /// There is no such instance, it does not run, or its frames cannot be treated so.
+    /// There is no such instance, the instance does not run, or its frames cannot be treated so.
     fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem>;
 
-    /// Lets a paused instance go on.
+    /// Resumes a paused instance.
     ///
     /// # Errors
-    /// There is no such instance, or it is not paused.
+    /// There is no such instance, or the instance is not paused.
     fn unpause(&self, instance: &str) -> Result<Took, Problem>;
 
-    /// Puts the installed version of an instance's NF in the place of the running one, with ports and state.
+    /// Replaces the running version of an instance's NF by the installed one, with ports and state.
     ///
     /// # Errors
     /// There is no such instance, or the running one goes on, with the reason.
@@ -142,22 +142,23 @@ pub trait Server: Send + Sync + 'static {
     /// There is no such instance, or its flows are divided as before, with the reason.
     fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem>;
 
-    /// Moves an instance to another daemon, or lets one go on of which it is not known whether it was moved.
+    /// Moves an instance to another daemon, or keeps an instance here after a move with unknown outcome.
     ///
     /// # Errors
-    /// There is no such instance, or it goes on here, with the reason; or the other daemon does not say whether it has it.
+    /// There is no such instance, or the instance goes on here, with the reason; or the other daemon does not report
+    /// whether it has the instance.
     fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem>;
 
-    /// An instance as it is now; it goes on.
+    /// Saves an instance as it is now. The instance goes on.
     ///
     /// # Errors
     /// There is no such instance, or its program has no state that could be saved.
     fn save(&self, instance: &str) -> Result<SavedInstance, Problem>;
 
-    /// Makes an instance from an image.
+    /// Creates an instance from an image.
     ///
     /// # Errors
-    /// The image is none, is not whole, or does not fit this host. Nothing was made.
+    /// The image is invalid or incomplete, or does not fit this host. Nothing was created.
     fn restore(&self, request: RestoreRequest) -> Result<RestoreReport, Problem>;
 
     /// Copies the frames of a port (`instance.port` or an uplink) as a pcap stream, file header
@@ -167,10 +168,10 @@ pub trait Server: Send + Sync + 'static {
     /// There is no such port.
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem>;
 
-    /// Runs a program once, in an instance of its own, until it ends or `client` is hung up.
+    /// Runs a program once, in an instance of its own, until the program ends or `client` hangs up.
     ///
     /// # Errors
-    /// It is no program that runs here, it asks for more than it can get, or there is no instance for it.
+    /// The program cannot run here, the limits are too high, or no instance can be made for it.
     fn run_function(
         &self,
         request: FunctionRequest,

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Of requests that change something.
+/// Parameters of requests that change something.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -13,7 +13,7 @@ pub struct ChangeQuery {
     pub dry_run: bool,
 }
 
-/// Of requests that remove an instance.
+/// Parameters of requests that remove an instance.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -26,7 +26,7 @@ pub struct RemovalQuery {
     pub with_links: bool,
 }
 
-/// Of requests for events.
+/// Parameters of requests for events.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub struct EventQuery {
     pub wait_ms: u64,
 }
 
-/// Of requests for logs.
+/// Parameters of requests for logs.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -48,7 +48,7 @@ pub struct LogQuery {
     /// Position after which lines are wanted; 0 for all that are kept.
     #[serde(default)]
     pub since: u64,
-    /// Only the last so many lines; at most 10,000.
+    /// Number of lines from the end; at most 10,000.
     #[param(maximum = 10000)]
     pub tail: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! Answers: JSON, and problems as `application/problem+json`.
+//! Responses: JSON, and problems as `application/problem+json`.
 
 use crate::types::Problem;
 use axum::Json;
@@ -11,13 +11,13 @@ use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
-/// A path parameter, or why it cannot be read.
+/// A path parameter, or the reason why it cannot be read.
 pub type PathResult<T> = Result<Path<T>, PathRejection>;
 
-/// A JSON body, or why it cannot be read.
+/// A JSON body, or the reason why it cannot be read.
 pub type JsonResult<T> = Result<Json<T>, JsonRejection>;
 
-/// Query parameters, or why they cannot be read.
+/// Query parameters, or the reason why they cannot be read.
 pub type QueryResult<T> = Result<Query<T>, QueryRejection>;
 
 /// A JSON answer, or a problem.
@@ -69,8 +69,8 @@ pub fn too_much(parameter: &str, maximum: impl std::fmt::Display) -> Problem {
     Problem::bad_request(format!("'{parameter}' is larger than {maximum}"))
 }
 
-/// The server, and so many places for calls of it. A call has its place until it ends, and not until its client goes
-/// away: however often clients come and go, no more calls than places have a thread.
+/// The server, with a bounded number of places for calls. A call holds its place until the call ends, also if its
+/// client goes away: however often clients come and go, at most this many calls have a thread.
 pub(super) struct Calls<S> {
     server: Arc<S>,
     places: Arc<Semaphore>,
@@ -86,7 +86,7 @@ impl<S> Clone for Calls<S> {
 }
 
 impl<S> Calls<S> {
-    /// At most `at_once` calls at a time.
+    /// Creates places for at most `at_once` calls at a time.
     pub fn new(server: Arc<S>, at_once: usize) -> Self {
         Calls {
             server,
@@ -104,7 +104,7 @@ where
     S: Send + Sync + 'static,
     T: Send + 'static,
 {
-    // Nobody closes it.
+    // The semaphore is never closed.
     let place = calls.places.acquire_owned().await.ok();
     blocking_in(place, calls.server, call).await
 }

@@ -118,7 +118,7 @@ fn bounded<T: Clone + Send + Sync + 'static>(routes: Router<T>, at_once: usize) 
     )
 }
 
-/// Refuses a body that says itself that it is too large, before any of it is read.
+/// Refuses a body whose announced length is too large, before any of it is read.
 async fn refuse_large(request: Request, next: Next) -> Result<Response, Problem> {
     if announced(&request).is_some_and(|length| length > BODY_BYTES_MAX) {
         return Err(too_large());
@@ -126,14 +126,14 @@ async fn refuse_large(request: Request, next: Next) -> Result<Response, Problem>
     Ok(next.run(request).await)
 }
 
-/// How long the body is, as the request itself says.
+/// Returns the length of the body that the request announces.
 fn announced(request: &Request) -> Option<usize> {
     let length = request.headers().get(header::CONTENT_LENGTH)?;
     length.to_str().ok()?.parse().ok()
 }
 
-/// Lets a request with a function in as far as the daemon has memory for its body, which it holds until the function has
-/// ended. A body of unknown length counts as the longest.
+/// Admits a request with a function as far as the daemon has memory for its body, which is held until the function
+/// has ended. A body of unknown length counts as the longest.
 async fn admit_function(
     State(bodies): State<Arc<Semaphore>>,
     request: Request,

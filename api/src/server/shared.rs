@@ -7,11 +7,11 @@ use tokio::sync::Semaphore;
 
 /// State that all handlers share.
 pub(super) struct Shared<S> {
-    /// For functions, which have places of their own, and for what does not block.
+    /// The server, for functions, which have places of their own, and for methods that do not block.
     pub server: Arc<S>,
-    /// For who only asks: changes that do not end take no place of these.
+    /// Places for reads: changes that do not end take none of these.
     pub views: Calls<S>,
-    /// For changes.
+    /// Places for changes.
     pub changes: Calls<S>,
     /// Places for captures; a capture holds one as long as its client listens.
     pub captures: Arc<Semaphore>,

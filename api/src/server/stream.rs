@@ -1,4 +1,4 @@
-//! Answers that take as long as their client likes: events and captures.
+//! Responses that last as long as their client wants: events and captures.
 
 use super::Server;
 use super::limits::{CAPTURES_MAX, EVENT_WAIT_MAX, POSITION_MAX};
@@ -15,7 +15,7 @@ use futures_util::stream;
 use std::convert::Infallible;
 use std::time::Duration;
 
-/// Events after a position; waits for one if asked to.
+/// Events after a position. Waits for an event if the request asks for it.
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -39,7 +39,7 @@ pub async fn events<S: Server>(
         return Err(too_much("since", POSITION_MAX));
     }
     let mut newest = shared.server.newest_event();
-    // An error means that time is up or that the daemon ends: either way answer with what is there.
+    // An error means that the time is up or that the daemon ends. Both get the events that exist.
     let _ = tokio::time::timeout(wait, newest.wait_for(|seq| *seq > since)).await;
     answer(shared.views, move |server| server.events(since)).await
 }

@@ -29,7 +29,7 @@ pub struct ApplyRequest {
     pub merge: bool,
 }
 
-/// An instance to be made.
+/// An instance to be created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateRequest {
@@ -39,7 +39,7 @@ pub struct CreateRequest {
     /// Links of its ports, in the syntax of a deployment's `links`: `["fw1.in", "lan"]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<[String; 2]>,
-    /// Texts of the files that it names, as in [`ApplyRequest`].
+    /// Texts of the files that the instance names, as in [`ApplyRequest`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attachments: BTreeMap<String, String>,
     /// Validate and plan, change nothing.
@@ -48,7 +48,7 @@ pub struct CreateRequest {
 }
 
 impl CreateRequest {
-    /// The same as a document that adds the instance `name`.
+    /// Returns the same request as a document that adds the instance `name`.
     pub fn value(&self, name: &str) -> Value {
         serde_json::json!({
             "version": 1,
@@ -57,7 +57,7 @@ impl CreateRequest {
         })
     }
 
-    /// The same as a request to apply that document.
+    /// Returns the same request as a request to apply that document.
     pub fn document(self, name: &str) -> ApplyRequest {
         ApplyRequest {
             text: self.value(name).to_string(),
@@ -69,36 +69,36 @@ impl CreateRequest {
     }
 }
 
-/// What an apply or a delete did, or would do.
+/// The changes that an apply or a delete made, or would make.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApplyResponse {
-    /// Nothing was changed: the changes are what would be done.
+    /// True if nothing was changed: the changes are those that would be made.
     pub dry_run: bool,
     /// What changed; empty when the deployment was already as desired.
     pub changes: Vec<Change>,
     /// What was accepted although it looks wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Diagnostic>,
-    /// Where the time went, if single instances were made or ended by themselves.
+    /// The time of each phase, if single instances were created or ended by themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took: Option<Timeline>,
 }
 
-/// Where the time of a change went, until it was made; that it is kept on the disk comes on top.
+/// The time of each phase of a change, until the change was made. Writing it to the disk comes in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Timeline {
     /// When the daemon began, in nanoseconds of its host's monotonic clock.
     pub begun_ns: u64,
-    /// What it did from there, one after the other.
+    /// The phases from then on, in their order.
     pub phases: Vec<Phase>,
 }
 
 /// A part of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Phase {
-    /// What was done.
+    /// Name of the phase.
     pub what: String,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub took_ns: u64,
 }
 
@@ -108,7 +108,7 @@ pub struct Phase {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Instances that share what they get together.
+    /// Instances that share the group's CPU time.
     Group,
     /// A ring size and memory, named.
     Flavor,
@@ -126,9 +126,9 @@ pub enum Kind {
     Link,
     /// An ordered list of NFs between two end points.
     Chain,
-    /// What each client of an uplink gets, on demand.
+    /// The instance or chain that each client of an uplink gets, on demand.
     Template,
-    /// What is no object's: settings that all share.
+    /// Settings of the platform, which belong to no object.
     Platform,
 }
 
@@ -197,7 +197,7 @@ pub enum Verb {
     Created,
     /// It was changed while it ran.
     Changed,
-    /// It had to be made anew; its state is lost.
+    /// It had to be created again; its state is lost.
     Replaced,
     /// It is gone.
     Removed,

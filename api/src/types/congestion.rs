@@ -1,9 +1,9 @@
-//! Congestion signals: who is told to send less.
+//! Congestion signals: frames are marked so that their senders slow down.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What the platform does about congestion.
+/// The state of congestion control on the platform.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CongestionStats {
     /// CPU time of the thread that measures and decides, in nanoseconds.
@@ -18,16 +18,16 @@ pub struct CongestionStats {
 pub struct CoreSignal {
     /// The core.
     pub core: u32,
-    /// How likely a frame for its cheapest instance is marked, 0 to 1.
+    /// Probability that a frame for the core's cheapest instance is marked, 0 to 1.
     pub probability: f64,
 }
 
-/// What becomes of frames for a port.
+/// The congestion signal of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PortSignal {
-    /// How likely a frame is marked, or dropped if it cannot be, 0 to 1.
+    /// Probability that a frame is marked, or dropped if it cannot be marked, 0 to 1.
     pub probability: f64,
-    /// All are refused: further on in its chain a ring is full.
+    /// True if all frames are refused, since a ring further on in the chain is full.
     pub refuses: bool,
 }
 
@@ -36,7 +36,8 @@ pub struct PortSignal {
 pub struct WayStats {
     /// Frames refused at its entry, since a ring further on was full.
     pub refused_packets: u64,
-    /// The instance that holds it up: frames wait for it longest; absent: they wait for none.
+    /// The instance that holds the direction up: frames wait for this instance longest. Absent: frames wait for no
+    /// instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<String>,
 }

@@ -15,7 +15,7 @@ pub enum Severity {
     Warning,
 }
 
-/// One thing that is wrong: where, what, and what to do about it.
+/// An error or a warning: place, cause and remedy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnostic {
     /// Error or warning.

@@ -1,4 +1,4 @@
-//! Whether this host can run nfluid, and what to do where it cannot.
+//! Checks whether this host can run nfluid, with remedies.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,7 +20,7 @@ pub enum CheckStatus {
 /// One check of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Check {
-    /// What was looked at, for example `kernel` or `bpf: may_goto`.
+    /// The subject of the check, for example `kernel` or `bpf: may_goto`.
     pub name: String,
     /// The outcome.
     pub status: CheckStatus,

@@ -21,7 +21,7 @@ pub enum EventKind {
     Created,
     /// An object was changed while it ran.
     Changed,
-    /// An object was made anew.
+    /// An object was created again.
     Replaced,
     /// An object was removed.
     Removed,
@@ -35,7 +35,7 @@ pub enum EventKind {
     Restarting,
     /// An instance crashes again and again; no more restarts by its policy.
     CrashLoop,
-    /// An instance was moved to another core.
+    /// An instance was put on another core.
     Moved,
     /// The flows of an instance are divided among another number of members.
     Scaled,
@@ -43,13 +43,13 @@ pub enum EventKind {
     Unhealthy,
     /// An instance passes its health check again.
     Healthy,
-    /// A limit was met, for example memory.
+    /// A limit was reached, for example of memory.
     LimitHit,
     /// An uplink's interface vanished.
     UplinkDown,
     /// An uplink works (again).
     UplinkUp,
-    /// Something to look at that is none of the above.
+    /// A warning that is none of the above.
     Warning,
 }
 

@@ -4,23 +4,25 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Most rules of the kernel's that are listed.
+/// Limit of the kernel's rules that are listed.
 pub const KERNEL_RULES_MAX: usize = 100;
-/// Most applications that are listed; metrics have all of them.
+/// Limit of the applications that are listed; metrics have all of them.
 pub const APPLICATIONS_MAX: usize = 50;
 
-/// What a fast path does, and what it leaves to its slow path.
+/// The state of a fast path, and the packets that it leaves to its slow path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastPathStatus {
-    /// Where it is.
+    /// Its interfaces.
     pub interfaces: Vec<FastInterface>,
     /// The interfaces' network namespace; absent: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Who gets the packets that it does not decide: `kernel`, or `tap NAME, back NAME`, where a program or an uplink has them.
+    /// The receiver of packets that the fast path does not decide: `kernel`, or `tap NAME, back NAME` if a program or
+    /// an uplink has the taps.
     pub slow_path: String,
-    /// Packets by what became of them, and by whom: `drop` and `send` are the fast path's own doing, what it `pass`es is in
-    /// order as far as it knows, `up` is handed up to the slow path for the reason named behind it.
+    /// Packets by verdict and by origin. `drop` and `send` are the fast path's own decisions. `pass`: the packet is
+    /// in order as far as the fast path knows. `up`: the packet goes to the slow path, for the reason named behind
+    /// it.
     pub packets: BTreeMap<String, u64>,
     /// A firewall's rule set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,35 +30,36 @@ pub struct FastPathStatus {
     /// A balancer's services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<FastService>,
-    /// What an inspector has found.
+    /// The findings of an inspector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inspection: Option<FastInspection>,
 }
 
-/// What flows carry, by an inspector.
+/// The applications of flows, by an inspector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastInspection {
-    /// The version of nDPI that classifies, or did last.
+    /// The version of nDPI that classifies, or classified last.
     pub library: String,
-    /// The process of the slow path; absent: there is none, and what the fast path does not know passes unclassified.
+    /// The process of the slow path. Absent: there is no process, and packets that the fast path does not know pass
+    /// unclassified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// How often such a process has died.
+    /// Number of such processes that have died.
     pub deaths: u64,
     /// Flows that are remembered.
     pub flows: u64,
-    /// Those of them that the fast path has.
+    /// Number of these that the fast path knows.
     pub flows_fast: u64,
-    /// How often a flow stayed with the slow path because the fast path's table was full.
+    /// Number of times that a flow stayed with the slow path because the fast path's table was full.
     pub flows_refused: u64,
-    /// Packets that have passed unclassified, for there was no room for a copy.
+    /// Packets that passed unclassified, since there was no room for a copy.
     pub unseen: u64,
-    /// The applications with the most bytes, whichever way their packets took: the first fifty.
+    /// The applications with the most bytes on the fast and the slow path together: the first fifty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub applications: Vec<FastApplication>,
 }
 
-/// What was counted of an application.
+/// The counters of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastApplication {
     /// nDPI's name of it.
@@ -77,36 +80,36 @@ pub struct FastInterface {
     /// `native`, `generic` or `tc`; absent: the interface is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// `egress`: it sees what goes out; absent: what comes in.
+    /// `egress`: the fast path sees outgoing packets. Absent: incoming packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<String>,
-    /// Why this mode, or why it is not there.
+    /// The reason for this mode, or for its absence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The instances on it, in the order in which packets meet them; empty: there is no other.
+    /// The instances on the interface, in the order in which packets pass them. Empty: there is no other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
 }
 
-/// Who decides a firewall's rules, over all interfaces.
+/// The number of a firewall's rules by the party that decides them, over all interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastRules {
-    /// By the fast path.
+    /// Rules that the fast path decides.
     pub fast: u64,
-    /// They cannot match what comes in here.
+    /// Rules that cannot match packets that come in here.
     pub never: u64,
-    /// They only count.
+    /// Rules that only count.
     pub no_effect: u64,
-    /// By the kernel.
+    /// Rules that the kernel decides.
     pub kernel: u64,
-    /// Why everything behind connection tracking is left to the kernel, if it is.
+    /// The reason why everything behind connection tracking is left to the kernel, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_behind: Option<String>,
-    /// Why everything that is not dropped is left to the kernel, although it may be sent on by others behind the firewall: what the
-    /// kernel alone may stop.
+    /// The reason why packets that are not dropped are left to the kernel, although other fast paths behind the
+    /// firewall could forward them: rules that only the kernel can apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_back: Option<String>,
-    /// Those that the kernel decides, and why: the first hundred.
+    /// The rules that the kernel decides, with reasons: the first hundred.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_kernel: Vec<KernelRule>,
 }
@@ -114,7 +117,7 @@ pub struct FastRules {
 /// A rule that the fast path does not decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KernelRule {
-    /// The interface for which it is so.
+    /// The interface that this entry concerns.
     pub interface: String,
     /// Family and name of its table.
     pub table: String,
@@ -123,7 +126,7 @@ pub struct KernelRule {
     /// Its handle; absent: the chain's policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<u64>,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -132,7 +135,7 @@ pub struct KernelRule {
 pub struct FastService {
     /// Its name.
     pub name: String,
-    /// Where clients find it.
+    /// The address at which clients reach it.
     pub at: String,
     /// `tcp` or `udp`.
     pub protocol: String,
@@ -143,11 +146,11 @@ pub struct FastService {
 /// A server of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastServer {
-    /// Where it listens.
+    /// The address on which it listens.
     pub at: String,
     /// `up`, `draining` or `down`.
     pub state: String,
-    /// Why it is down.
+    /// The reason why it is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its weight among those that are up, as it is configured.
@@ -159,17 +162,17 @@ pub struct FastServer {
     pub packets: u64,
 }
 
-/// The load of a server, as its agent tells it, and what follows from it.
+/// The load of a server, as reported by its agent, and the resulting weight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastLoad {
-    /// In percent of what it can give at most, smoothed; absent: not known.
+    /// Load in percent of the server's capacity, smoothed. Absent: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<u32>,
     /// Percent of its configured weight that is in force.
     pub weight_percent: u32,
-    /// How often its agent has said nothing, or nothing that can be true.
+    /// Number of missing or impossible reports of its agent.
     pub failures: u64,
-    /// What was wrong with that the last time; absent: nothing.
+    /// The fault of the last report. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

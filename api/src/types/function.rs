@@ -1,29 +1,29 @@
-//! Functions: small programs that are sent, run once in an instance of their own, and answered.
+//! Functions: small programs that a client sends, and that run once in an instance of their own.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A program to run once, with its input and what it may use.
+/// A program to run once, with its input and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionRequest {
-    /// What messages and the program call it.
+    /// The name of the program, for messages and as its own name.
     pub name: String,
     /// The executable file, in base64: an ELF program of this machine, or a script whose first line (`#!`) names an
     /// interpreter of the host.
     pub program: String,
-    /// Its arguments, its own name not among them.
+    /// Its arguments, without its own name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// What it reads from standard input, in base64.
+    /// Its standard input, in base64.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub input: String,
-    /// What it may use.
+    /// Its limits.
     #[serde(default)]
     pub limits: FunctionLimits,
 }
 
-/// What a function may use. It is ended when one is exceeded.
+/// The limits of a function. The function is ended when it exceeds one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionLimits {
@@ -39,7 +39,7 @@ pub struct FunctionLimits {
     pub tasks: u32,
     /// Weight of its CPU time against other functions, in thousandths of a core.
     pub share_per_mille: u32,
-    /// The most CPU time that it gets, in thousandths of a core.
+    /// Cap of its CPU time, in thousandths of a core.
     pub cap_per_mille: u32,
 }
 
@@ -58,7 +58,7 @@ impl Default for FunctionLimits {
 }
 
 impl FunctionLimits {
-    /// The most that can be asked for.
+    /// The highest limits that can be asked for.
     pub const MOST: Self = FunctionLimits {
         cpu_time_ms: 600_000,
         timeout_ms: 600_000,
@@ -86,19 +86,19 @@ pub enum FunctionEnd {
     Memory,
     /// It wrote more than its `output_bytes`.
     Output,
-    /// Nobody knows.
+    /// The end is unknown.
     #[default]
     Unknown,
 }
 
-/// What came of a function.
+/// The result of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FunctionReport {
     /// How it ended.
     pub end: FunctionEnd,
-    /// What it wrote to standard output, in base64.
+    /// Its standard output, in base64.
     pub output: String,
-    /// What it wrote to standard error, in base64.
+    /// Its standard error, in base64.
     pub errors: String,
     /// Microseconds until the program was executed, in an instance made for it.
     pub created_us: u64,
@@ -106,6 +106,6 @@ pub struct FunctionReport {
     pub ran_us: u64,
     /// Microseconds of CPU time that it used, its set-up included; 0 where the host does not count it.
     pub cpu_time_us: u64,
-    /// The most memory that it had, in bytes; 0 where the host does not count it.
+    /// Its peak memory in bytes; 0 where the host does not count it.
     pub memory_bytes_peak: u64,
 }

@@ -1,4 +1,4 @@
-//! Groups of tenants: instances that share what their group gets.
+//! Groups of tenants: instances that share the group's CPU time.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -11,13 +11,13 @@ pub struct GroupStatus {
     /// The group that it is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its proportion among those beside it, in percent of one core.
+    /// Its weight beside its siblings, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<f64>,
-    /// Most that it gets, in percent of one core.
+    /// Its cap, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_percent: Option<f64>,
-    /// What it gets whatever those beside it do, in percent of one core.
+    /// Its guarantee, independent of its siblings, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee_percent: Option<f64>,
     /// The groups in it.
@@ -28,20 +28,21 @@ pub struct GroupStatus {
     pub instances: Vec<String>,
 }
 
-/// What a group of tenants has used.
+/// The resources that a group of tenants has used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct GroupStats {
     /// The group.
     pub name: String,
     /// CPU time of all that is in it, in nanoseconds.
     pub cpu_ns: u64,
-    /// CPU time of I/O threads that make the calls of one of its instances and no other's, in nanoseconds; not in `cpu_ns`.
+    /// CPU time of I/O threads that make the system calls of a single instance, which is in the group, in
+    /// nanoseconds; not in `cpu_ns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io_cpu_ns: Option<u64>,
-    /// Its proportion among those beside it, in percent of one core.
+    /// Its weight beside its siblings, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<f64>,
-    /// Time that somebody in it was ready to run but held back by the group's cap, in nanoseconds.
+    /// Time for which a thread in the group was ready to run but held back by the group's cap, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_ns: Option<u64>,
 }

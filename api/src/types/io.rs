@@ -1,4 +1,4 @@
-//! I/O threads: who executes the switch where instances do not do it themselves.
+//! I/O threads, which execute the switch for instances that do not do so themselves.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,21 +10,21 @@ pub struct IoStatus {
     pub cores: Vec<u32>,
     /// What threads do when there is nothing to forward: `sleep` or `poll`.
     pub idle: String,
-    /// Most of one core that all threads together get, in percent.
+    /// Cap of all threads together, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_percent: Option<f64>,
     /// The process that has the threads; absent: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Why there are none although instances need them.
+    /// The reason why there are none although instances need them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What they have used.
+    /// The CPU time that they have used.
     #[serde(flatten)]
     pub stats: IoStats,
 }
 
-/// What the I/O threads of the platform have used.
+/// The CPU time that the I/O threads of the platform have used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct IoStats {
     /// CPU time of all threads since the first instance needed one, in nanoseconds.
@@ -41,9 +41,9 @@ pub struct IoStats {
 pub struct IoThread {
     /// Its name in the kernel.
     pub name: String,
-    /// By which model it works: `split`, `merge` or `mix`.
+    /// The I/O model: `split`, `merge` or `mix`.
     pub model: String,
-    /// The instances whose calls it makes.
+    /// The instances whose system calls the thread makes.
     pub instances: Vec<String>,
     /// The core on which it ran last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct IoThread {
 }
 
 impl IoThread {
-    /// The instance whose calls it makes, if it makes no other's.
+    /// Returns the instance whose system calls the thread makes, if there is exactly one.
     pub fn only_instance(&self) -> Option<&str> {
         match self.instances.as_slice() {
             [one] if self.model != "split" => Some(one),

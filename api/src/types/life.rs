@@ -5,16 +5,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// What becomes of frames for an instance that is paused.
+/// The treatment of frames for an instance that is paused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PausedTraffic {
-    /// They wait in its rings; what finds a ring full is dropped and counted (`ring_full`).
+    /// Frames wait in the instance's rings. A frame that finds its ring full is dropped and counted (`ring_full`).
     #[default]
     Hold,
-    /// They are dropped and counted (`port_down`).
+    /// Frames are dropped and counted (`port_down`).
     Drop,
-    /// They go where it would send them: what is for one of its two ports, to where the other one leads.
+    /// Frames are led past the instance: frames for one of its two ports go to the destination of the other port.
     Bypass,
 }
 
@@ -39,83 +39,84 @@ impl fmt::Display for PausedTraffic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {
-    /// What becomes of frames for it meanwhile.
+    /// The treatment of frames for the instance meanwhile.
     #[serde(default)]
     pub traffic: PausedTraffic,
 }
 
-/// How long something took within the daemon.
+/// The duration of an operation within the daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Took {
     /// Microseconds.
     pub took_us: u64,
 }
 
-/// Among how many instances the flows of one are to be divided.
+/// The number of instances among which the flows of one are to be divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleRequest {
-    /// So many, from 1 on.
+    /// Number of instances, from 1 on.
     pub replicas: u16,
 }
 
-/// What a change of that number has done. All zero but the first: it was so already.
+/// The result of a change of that number. If nothing had to change, all fields but the first are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScaleReport {
-    /// Microseconds for all of it.
+    /// Microseconds in total.
     pub took_us: u64,
-    /// Microseconds of it for which frames of flows that changed their instance waited in its rings.
+    /// Microseconds of these for which frames of flows that changed their instance waited in its rings.
     pub held_us: u64,
     /// Entries of state that went from one instance to another.
     pub state_taken: u64,
-    /// Entries that the others had no room for.
+    /// Entries for which the other instances had no room.
     pub state_left_out: u64,
 }
 
-/// What an upgrade in place has done.
+/// The result of an upgrade in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UpgradeReport {
-    /// Microseconds for all of it.
+    /// Microseconds in total.
     pub took_us: u64,
-    /// Microseconds of it in which nobody served the ports: frames waited in the rings.
+    /// Microseconds of these in which the ports were not served: frames waited in the rings.
     pub silent_us: u64,
-    /// Of those, until what the predecessor had sent was on its way.
+    /// Microseconds of the silence until the predecessor's queued frames were sent.
     #[serde(default)]
     pub settle_us: u64,
-    /// Of those, to write the state.
+    /// Microseconds of the silence for exporting the state.
     #[serde(default)]
     pub export_us: u64,
-    /// Of those, to take it in. The rest is the way between the two.
+    /// Microseconds of the silence for importing the state. The rest is the transfer between the two processes.
     #[serde(default)]
     pub import_us: u64,
     /// Entries of the NF's state that the successor has taken over.
     pub state_taken: u64,
-    /// Entries that it has left out: its configuration does not know them, or has no room.
+    /// Entries that the successor has left out: its configuration does not know them, or has no room.
     pub state_left_out: u64,
 }
 
-/// Where an instance is to be moved.
+/// The destination of a move.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MigrateRequest {
     /// `HOST:PORT` of a daemon that listens for others; its certificate has to be for HOST.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Instead: an instance of which it is not known whether it was moved goes on here. Only who knows that it does not run
-    /// there may say so.
+    /// Instead of `to`: keeps an instance here after a move with unknown outcome. The caller must know that the
+    /// instance does not run on the other host.
     #[serde(default)]
     pub keep: bool,
 }
 
-/// What a move has done. All is 0 if the connection was cut in the end and the other host has said later that it has the
-/// instance.
+/// The result of a move. All fields are 0 if the connection was cut at the end and the other host has confirmed later
+/// that it has the instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MigrateReport {
-    /// Microseconds for all of it.
+    /// Microseconds in total.
     pub took_us: u64,
-    /// Microseconds of it in which nobody served the ports: until the frames that had waited were on their way.
+    /// Microseconds of these in which the ports were not served: until the frames that had waited were sent to the
+    /// other host.
     pub blocked_us: u64,
-    /// Of those, until the other host had taken the state in.
+    /// Microseconds of the blocked time until the other host had imported the state.
     pub ready_us: u64,
     /// Bytes of the NF's state.
     pub state_bytes: u64,
@@ -123,34 +124,35 @@ pub struct MigrateReport {
     pub state_taken: u64,
     /// Entries that were left out: the other host's configuration does not know them, or has no room.
     pub state_left_out: u64,
-    /// Frames that waited, or came still, and were handed on.
+    /// Frames that waited or still came, and were forwarded.
     pub frames: u64,
-    /// Frames that were handed on and found no room.
+    /// Forwarded frames that had no room.
     pub frames_left_out: u64,
     /// Frames that were dropped here since the move began, as the instance's rings were full.
     #[serde(default)]
     pub frames_dropped: u64,
-    /// Where the time went; from `stop` to `first` nobody served the ports.
+    /// The time of each phase. From `stop` to `first` the ports were not served.
     #[serde(default)]
     pub took: Timeline,
 }
 
-/// Longest image of a saved instance in bytes: what a request may carry, in base64.
+/// Longest image of a saved instance in bytes: the longest that fits into a request, in base64.
 pub const SAVED_BYTES_MAX: usize = 46 << 20;
 
-/// What to make of a saved instance.
+/// The instance to make from a saved one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreRequest {
-    /// What `GET /v1/instances/{name}/image` has answered.
+    /// The response of `GET /v1/instances/{name}/image`.
     pub image: String,
-    /// Its new name: it becomes a clone, with addresses and seeds of its own. Absent: the name that it had.
+    /// A new name: the instance becomes a clone, with addresses and seeds of its own. Absent: the saved name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The configuration of a clone, in the place of the one that it had: where that says IP addresses, a clone needs its own.
+    /// The configuration of a clone, instead of the saved one: a clone whose configuration has IP addresses needs its
+    /// own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<serde_json::Value>,
-    /// Leave it paused, so that it can be wired before the frames in its rings go on.
+    /// Leave the instance paused, so that it can be wired before the frames in its rings go on.
     #[serde(default)]
     pub paused: bool,
 }
@@ -160,7 +162,7 @@ pub struct RestoreRequest {
 pub struct SavedInstance {
     /// Specification, state of the NF and frames in its rings, in base64.
     pub image: String,
-    /// Microseconds that it took.
+    /// Duration in microseconds.
     pub took_us: u64,
     /// Bytes of the NF's state.
     pub state_bytes: u64,
@@ -168,22 +170,22 @@ pub struct SavedInstance {
     pub frames: u64,
 }
 
-/// What a restore has made.
+/// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RestoreReport {
     /// The instance.
     pub name: String,
-    /// Microseconds that it took.
+    /// Duration in microseconds.
     pub took_us: u64,
-    /// Entries of the NF's state that it has.
+    /// Entries of the NF's state that were restored.
     pub state_taken: u64,
-    /// Entries that it has not.
+    /// Entries that were left out.
     pub state_left_out: u64,
     /// Frames that wait in its rings.
     pub frames: u64,
-    /// Frames that found no room there.
+    /// Frames that had no room in its rings.
     pub frames_left_out: u64,
-    /// Where the time went.
+    /// The time of each phase.
     #[serde(default)]
     pub took: Timeline,
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A pool of shells: creating an instance takes one.
+/// A pool of shells. A new instance takes one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
     /// Its name.
@@ -12,7 +12,7 @@ pub struct PoolStatus {
     pub flavor: String,
     /// Ports of each.
     pub ports: u32,
-    /// What they can become: `built-in` NFs, `programs` of users, or `static-programs`.
+    /// The instances that its shells can become: `built-in` NFs, `programs` of users, or `static-programs`.
     #[serde(rename = "for", default)]
     pub purpose: String,
     /// The group that they are in.
@@ -21,15 +21,15 @@ pub struct PoolStatus {
     /// The trust group that they are members of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
-    /// How many there are to be now.
+    /// The number of shells to keep now.
     pub wanted: u32,
-    /// How many there are.
+    /// The number of shells that are ready.
     pub ready: u32,
-    /// Instances that were made from one, since the daemon started.
+    /// Instances that were made from a shell since the daemon started.
     pub taken: u64,
-    /// Instances that would have suited, and found none.
+    /// Instances that a shell would have suited, while none was ready.
     pub missed: u64,
-    /// Why there are not as many as wanted.
+    /// The reason why there are fewer shells than wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -4,8 +4,8 @@ use super::{ChainStats, Counters, GroupStats, InstanceStats, IoThread, PortStats
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Figures per second of everything that is in the later of two snapshots. What is not in the
-/// earlier one, or has been made anew since, counts from zero.
+/// Rates of everything in the later of two snapshots. An object that is not in the earlier snapshot, or was created
+/// again since, counts from zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// Time between the snapshots, in seconds.
@@ -24,16 +24,16 @@ pub struct Rates {
     pub io: Vec<IoThreadRates>,
 }
 
-/// An instance's figures.
+/// The rates of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct InstanceRates {
     /// The instance.
     pub name: String,
-    /// CPU that it got, in percent of one core, what was spent for it at uplinks included.
+    /// CPU time that it got, in percent of one core, including the time spent for it at uplinks.
     pub got_percent: f64,
     /// CPU that it used itself, in percent of one core.
     pub cpu_percent: f64,
-    /// CPU that was spent for it at uplinks, in percent of one core.
+    /// CPU time that was spent for it at uplinks, in percent of one core.
     pub uplink_percent: Option<f64>,
     /// CPU that it was promised, in percent of one core.
     pub share_percent: Option<f64>,
@@ -49,46 +49,46 @@ pub struct InstanceRates {
     pub tx_pps: f64,
     /// Packets dropped per second, on all of its ports.
     pub drop_pps: f64,
-    /// CPU that the I/O thread got that makes its calls and no other's, in percent of one core.
+    /// CPU time of the I/O thread that makes only this instance's system calls, in percent of one core.
     pub io_cpu_percent: Option<f64>,
-    /// CPU time per packet of late, in nanoseconds, as the daemon measures it.
+    /// Recent CPU time per packet, in nanoseconds, as the daemon measures it.
     pub cost_ns: Option<f64>,
     /// Restarts since it was created.
     pub restarts: u64,
-    /// It stands still.
+    /// True if the instance is paused.
     pub paused: bool,
 }
 
-/// What an uplink costs.
+/// The cost of receiving at an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct UplinkRates {
     /// The uplink.
     pub name: String,
     /// CPU that the kernel's receive side spent in its program, in percent of one core.
     pub receive_percent: f64,
-    /// What a received frame costs there, in nanoseconds.
+    /// CPU time of a received frame there, in nanoseconds.
     pub frame_ns: Option<f64>,
 }
 
-/// A group's figures.
+/// The rates of a group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GroupRates {
     /// The group.
     pub name: String,
-    /// CPU that all in it got, in percent of one core, what was spent for it by its instances' own I/O threads included.
+    /// CPU time of everything in the group, in percent of one core, including the I/O threads of single instances.
     pub cpu_percent: f64,
-    /// Its proportion among those beside it, in percent of one core.
+    /// Its weight beside its siblings, in percent of one core.
     pub share_percent: Option<f64>,
 }
 
-/// An I/O thread's figures.
+/// The rates of an I/O thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IoThreadRates {
     /// Its name in the kernel.
     pub name: String,
     /// By which model it works.
     pub model: String,
-    /// The instances whose calls it makes.
+    /// The instances whose system calls the thread makes.
     pub instances: Vec<String>,
     /// The core on which it ran last.
     pub core: Option<u32>,
@@ -96,7 +96,7 @@ pub struct IoThreadRates {
     pub cpu_percent: f64,
 }
 
-/// A port's figures.
+/// The rates of a port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortRates {
     /// The port.

@@ -1,27 +1,28 @@
-//! Leaving for another host: the NF stands still at a batch edge while its daemon gives its state to another one.
+//! The departure of an instance to another host: the NF stands still at a batch edge while the daemon gives its state
+//! to another instance.
 //!
-//! A stream socket leads to the daemon. The instance writes the length of its image (8 bytes, little-endian) and the image;
-//! then it waits for words of one byte:
+//! A stream socket connects the instance to the daemon. The instance writes the length of its image (8 bytes,
+//! little-endian) and the image. Then it waits for commands of one byte:
 //!
-//! | word | meaning |
+//! | command | meaning |
 //! |---|---|
-//! | `H` | held: from now on it does not go on by itself |
-//! | `F` | another has its place: what waits, and what still comes, is written to the socket: port (1 byte), length (2, little-endian), bytes. Where the length is 0 all was written that waited |
-//! | `E` | the end: what waits now is written, then the socket is closed |
-//! | `G` | it goes on here |
+//! | `H` | hold: from now on the instance does not go on by itself |
+//! | `F` | forward: another instance has taken over. Frames that wait, and frames that still come, are written to the socket: port (1 byte), length (2, little-endian), bytes. A length of 0 marks that all frames that waited have been written |
+//! | `E` | end: the frames that wait now are written, then the socket is closed |
+//! | `G` | go on: the instance goes on here |
 //!
-//! **Before `H` a closed socket lets it go on, after `H` it does not:** a daemon that dies before it has told another to go on
-//! has moved nothing; of one that dies later, nobody here knows what it has told. Then `resume` on the control socket says so,
-//! or the process is ended.
+//! **Before `H` a closed socket lets the instance go on, after `H` it does not.** A daemon that dies before it has
+//! told another instance to go on has moved nothing. After that, this host cannot know what the daemon has told the
+//! other one. Then `resume` on the control socket lets the instance go on, or the process is ended.
 //!
-//! From the stop on it empties its rings into memory of its own ([`Luggage`]), which holds many times as much: at a high rate
-//! rings are full after milliseconds, and neither the way to the other host nor who runs there keeps that time. If it goes on
-//! here these frames come first.
+//! From the stop on, the instance empties its rings into memory of its own ([`WaitingFrames`]), which holds many
+//! times as much. At a high rate the rings are full after milliseconds, and neither the connection to the other host
+//! nor the instance there is that fast. If the instance goes on here, these frames come first.
 
 #[cfg(test)]
 mod tests;
 
-use crate::luggage::Luggage;
+use crate::waiting_frames::WaitingFrames;
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -29,45 +30,46 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How long it waits for `H`, as nobody serves the ports meanwhile. Longer than the daemon waits for the other host: that one
-/// decides.
+/// Time to wait for `H`, while the ports are not served. Longer than the daemon waits for the other host, so that the
+/// daemon decides.
 const OFFERED: Duration = Duration::from_secs(20);
-/// How long the daemon may take no byte of the image.
+/// Time for which the daemon may take no byte of the image.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it sleeps between two looks at its rings, while a move is under way.
+/// Interval at which the rings are emptied while a move is under way.
 const LOOK: Duration = Duration::from_micros(500);
-/// Nobody knows how long it stands still in doubt: after this time without a word it looks at its rings rarely.
+/// After this time without a command, the instance empties its rings rarely: nothing bounds the time for which it
+/// stands still in doubt.
 const LONG: Duration = Duration::from_secs(5);
-/// How long it sleeps between two looks then; it is woken by words.
+/// The interval after that time. Commands wake the instance.
 const IDLE: Duration = Duration::from_secs(1);
-/// Reverse ARP: what another host says of itself when it has taken over an address. Not to be handed on: it is where that
-/// comes from.
+/// The EtherType of reverse ARP, which another host sends when it has taken over an address. Such frames are not
+/// forwarded to that host.
 const RARP: [u8; 2] = [0x80, 0x35];
 
-/// What an instance that leaves has of its surroundings.
-pub trait Station {
-    /// Answers requests on the control socket, with so many frames taken that are not handed on; whether one of them has asked
-    /// it to go on.
+/// The surroundings of an instance that departs.
+pub trait Surroundings {
+    /// Answers requests on the control socket; `waiting` is the number of frames that were taken and not forwarded.
+    /// Returns true if a request asked the instance to go on.
     fn answer(&mut self, waiting: u64) -> bool;
 
-    /// Takes what waits in the rings, at most so many bytes with [`HEAD`](crate::luggage::HEAD) for each frame. True: nothing
-    /// waits any more.
+    /// Takes frames from the rings, at most `most` bytes, with [`HEAD`](crate::waiting_frames::HEAD) for each frame.
+    /// Returns true if no frame waits in the rings any more.
     fn take(&mut self, most: usize, see: &mut dyn FnMut(u8, &[u8])) -> bool;
 
-    /// Readable when a request waits.
+    /// Returns a descriptor that is readable when a request waits.
     fn wake(&self) -> &OwnedFd;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It goes on if nothing is heard by then.
+    /// The image is offered. Without a command by this time, the instance goes on.
     Offered(Instant),
     Held,
-    /// Once the rings were found empty, frames for a group have reached its successor as well.
+    /// Frames are forwarded. Once the rings were found empty, frames for a group have reached the successor as well.
     HandingOn {
         was_empty: bool,
     },
-    /// Nothing more is taken.
+    /// No more frames are taken.
     Ending,
 }
 
@@ -76,7 +78,7 @@ impl Stage {
         matches!(self, Stage::HandingOn { .. } | Stage::Ending)
     }
 
-    /// Whether a frame is for whoever has the instance's place.
+    /// Returns true if a frame is for the instance that has taken over.
     fn wants(self, frame: &[u8]) -> bool {
         let is_for_group = frame.first().is_some_and(|byte| byte & 1 == 1);
         match self {
@@ -89,21 +91,22 @@ impl Stage {
     }
 }
 
-/// Offers `image` and stands still, with what comes meanwhile in `luggage`, until it is settled that the instance goes on here, with the frames that it returns before
-/// any others. It does not return if it does not.
+/// Offers `image` and stands still, with the frames that come meanwhile in `waiting`, until the instance is to go on
+/// here. Returns the frames that the instance handles before any others. Does not return if the instance does not go
+/// on.
 ///
 /// # Errors
 /// The kernel's, when it cannot wait.
 pub fn depart(
     socket: OwnedFd,
     image: &[u8],
-    mut luggage: Luggage,
-    station: &mut dyn Station,
-) -> anyhow::Result<Luggage> {
+    mut waiting_frames: WaitingFrames,
+    surroundings: &mut dyn Surroundings,
+) -> anyhow::Result<WaitingFrames> {
     let mut offer = (image.len() as u64).to_le_bytes().to_vec();
     offer.extend_from_slice(image);
-    if transmit(&socket, &offer, station, &mut luggage).is_err() {
-        return Ok(luggage);
+    if transmit(&socket, &offer, surroundings, &mut waiting_frames).is_err() {
+        return Ok(waiting_frames);
     }
     drop(offer);
     let mut stage = Stage::Offered(Instant::now() + OFFERED);
@@ -111,19 +114,19 @@ pub fn depart(
     let mut heard_at = Instant::now();
     let mut is_marked = false;
     loop {
-        if station.answer(luggage.frames()) {
-            return Ok(luggage);
+        if surroundings.answer(waiting_frames.frames()) {
+            return Ok(waiting_frames);
         }
         let heard = way.as_ref().map_or(Heard::Nothing, hear);
         if !matches!(heard, Heard::Nothing) {
             heard_at = Instant::now();
         }
         match heard {
-            Heard::Word(b'G') => return Ok(luggage),
+            Heard::Word(b'G') => return Ok(waiting_frames),
             Heard::Word(b'H') => stage = Stage::Held,
             Heard::Word(b'F') => stage = Stage::HandingOn { was_empty: false },
             Heard::Word(b'E') => {
-                pack(stage, station, &mut luggage);
+                take_waiting(stage, surroundings, &mut waiting_frames);
                 stage = Stage::Ending;
             }
             Heard::Word(_) | Heard::End => way = None,
@@ -131,22 +134,23 @@ pub fn depart(
                 if let (Stage::Offered(until), Some(socket)) = (stage, &way)
                     && Instant::now() > until
                 {
-                    // From here on nothing more can be said to it; what was said counts.
+                    // After this, the daemon can send no command; commands sent before it count.
                     shutdown(socket, Shutdown::Both).context("closing the way to the daemon")?;
                 }
-                let is_all = stage == Stage::Ending || pack(stage, station, &mut luggage);
+                let is_all = stage == Stage::Ending
+                    || take_waiting(stage, surroundings, &mut waiting_frames);
                 if let Stage::HandingOn { was_empty } = &mut stage {
                     *was_empty |= is_all;
                 }
                 if let Some(socket) = way.as_ref().filter(|_| stage.is_handing_on())
-                    && luggage.write(socket).is_err()
+                    && waiting_frames.write(socket).is_err()
                 {
                     way = None;
                 }
-                if luggage.is_empty() {
+                if waiting_frames.is_empty() {
                     match stage {
                         Stage::HandingOn { was_empty: true } if !is_marked => {
-                            luggage.push_mark();
+                            waiting_frames.push_mark();
                             is_marked = true;
                             continue;
                         }
@@ -154,11 +158,11 @@ pub fn depart(
                         _ => {}
                     }
                 }
-                if !is_all && luggage.has_much_room() {
+                if !is_all && waiting_frames.has_much_room() {
                     continue;
                 }
-                let mut fds = vec![(station.wake(), PollFlags::IN)];
-                let is_writing = stage.is_handing_on() && !luggage.is_empty();
+                let mut fds = vec![(surroundings.wake(), PollFlags::IN)];
+                let is_writing = stage.is_handing_on() && !waiting_frames.is_empty();
                 let writable = if is_writing {
                     PollFlags::OUT
                 } else {
@@ -171,28 +175,32 @@ pub fn depart(
         }
         if way.is_none() {
             match stage {
-                Stage::Offered(_) => return Ok(luggage),
+                Stage::Offered(_) => return Ok(waiting_frames),
                 Stage::Held | Stage::HandingOn { .. } | Stage::Ending => stage = Stage::Held,
             }
         }
     }
 }
 
-/// Takes what waits out of the rings, as far as there is room. True: nothing waits any more.
-fn pack(stage: Stage, station: &mut dyn Station, luggage: &mut Luggage) -> bool {
-    station.take(luggage.room(), &mut |port, frame| {
+/// Takes frames out of the rings, as far as there is room. Returns true if no frame waits in the rings any more.
+fn take_waiting(
+    stage: Stage,
+    surroundings: &mut dyn Surroundings,
+    waiting_frames: &mut WaitingFrames,
+) -> bool {
+    surroundings.take(waiting_frames.room(), &mut |port, frame| {
         if stage.wants(frame) {
-            luggage.push(port, frame);
+            waiting_frames.push(port, frame);
         }
     })
 }
 
-/// Writes all of `bytes` to the daemon; what comes meanwhile is packed.
+/// Writes all of `bytes` to the daemon; takes frames that come meanwhile.
 fn transmit(
     socket: &OwnedFd,
     mut bytes: &[u8],
-    station: &mut dyn Station,
-    luggage: &mut Luggage,
+    surroundings: &mut dyn Surroundings,
+    waiting_frames: &mut WaitingFrames,
 ) -> anyhow::Result<()> {
     let mut taken_at = Instant::now();
     while !bytes.is_empty() {
@@ -206,7 +214,7 @@ fn transmit(
                 bail!("the daemon takes nothing for {} s", PATIENCE.as_secs())
             }
             Err(Errno::AGAIN) => {
-                pack(Stage::Held, station, luggage);
+                take_waiting(Stage::Held, surroundings, waiting_frames);
                 sleep(&[(socket, PollFlags::OUT)], LOOK);
             }
             Err(Errno::INTR) => {}
@@ -236,11 +244,11 @@ fn sleep(fds: &[(&OwnedFd, PollFlags)], at_most: Duration) {
     let timeout = Timespec::try_from(at_most).unwrap_or_default();
     let fds = fds.iter();
     let mut fds: Vec<PollFd<'_>> = fds.map(|(fd, what)| PollFd::new(*fd, *what)).collect();
-    // Interrupted or not: look.
+    // Interrupted or not, the loop checks all descriptors.
     let _ = poll(&mut fds, Some(&timeout));
 }
 
-/// How the other hosts learn where the owner of `mac` is: they have heard a frame of it.
+/// Returns the frame by which other hosts learn the place of `mac`.
 pub fn announcement(mac: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     frame[..6].fill(0xff);

@@ -1,12 +1,12 @@
 //! The life of an NF: build it, attach its ports, then batch after batch.
 
-use crate::departure::{self, Station};
-use crate::luggage::{HEAD, Luggage};
+use crate::departure::{self, Surroundings};
 use crate::recent::Recent;
 use crate::scaling::{self, Standing};
 use crate::succession::Meanwhile;
 use crate::ticks::Ticks;
-use crate::{inheritance, metrics, moving, queues, succession};
+use crate::waiting_frames::{HEAD, WaitingFrames};
+use crate::{inheritance, metrics, queues, state_file, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
 use nfluid_nf::stateful::{self, StateError};
@@ -31,11 +31,11 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// The NF with which a process that waits makes itself ready.
+/// The NF that a waiting process builds in advance to warm up.
 const REHEARSED: &str = "bridge";
-/// Frames that one that leaves takes out of a ring before it gives their slots back.
-const PACKED_AT_ONCE: usize = 64;
-/// Rounds over all ports between two looks at the clock and the control socket.
+/// Frames that a departing instance takes out of a ring before it returns their slots.
+const TAKEN_AT_ONCE: usize = 64;
+/// Rounds over all ports between two checks of the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
 /// Hosts the NF until the process is killed: one NF and one thread per queue of its ports.
@@ -53,26 +53,25 @@ pub fn run() -> anyhow::Result<()> {
     serve(name, &config, (queues, doorbell), controls)
 }
 
-/// The life of one that was started before it was known what it is to be. Whoever could tell it may end first: then so does
-/// it.
+/// Runs a process that was started before its NF was known. The process ends if the daemon ends first.
 fn wait_for_assignment(socket: &OwnedFd) -> anyhow::Result<()> {
     let prepared = Prepared::from_env()?;
     let controls = Control::start(inheritance::control_socket()?, 1)?;
     rehearse(&prepared);
-    // Whoever tells it waits for it, and for its first answers.
+    // The daemon waits for this process and for its first answers.
     slice::set_light(true);
     let Some(told) = assignment::receive(socket)? else {
         return Ok(());
     };
-    let config = inheritance::told(told.config)?;
+    let config = inheritance::assigned_config(told.config)?;
     let attached = prepared.assign(&told.table)?.attach();
     serve(told.nf, &config, queues::divide(attached)?, controls)
 }
 
-/// Builds something that any NF resembles, and drops it: what it needs of the program and the heap is in memory then.
+/// Builds an NF similar to any other, and drops it: the code and the heap that it needs are then in memory.
 fn rehearse(prepared: &Prepared) {
     let infos: Vec<PortInfo> = prepared.entries().map(port_info).collect();
-    // Whether there is such an NF for these ports does not matter.
+    // The result does not matter, even if this NF does not fit these ports.
     drop(nfluid_nf::catalogue::build(REHEARSED, &Value::Null, &infos));
     drop(Engine::new());
     drop(serde_json::from_str::<Value>("{\"rules\": []}"));
@@ -97,7 +96,7 @@ fn serve(
     }
     if let Some(host) = hosts.first() {
         let (ports, queues) = (host.infos.len(), hosts.len());
-        // In one piece: each write wakes who reads the log.
+        // In one piece: each write wakes the reader of the log.
         let line = format!("nfluid-nf: running on {ports} ports, {queues} queues each\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
@@ -109,7 +108,7 @@ fn infos(attached: &Attached) -> Vec<PortInfo> {
     ports.map(|port| port_info(port.entry())).collect()
 }
 
-/// Makes everything ready, takes over state and ports from the instance that has them, and goes on in its place.
+/// Prepares everything, takes over state and ports from the instance that has them, and goes on in its place.
 fn succeed(
     prepared: Prepared,
     name: String,
@@ -137,7 +136,7 @@ fn succeed(
     queues::run(vec![host], vec![control], None)
 }
 
-/// A successor that waits for its turn.
+/// A successor that waits for the handover.
 struct Rehearsing<'a> {
     control: &'a mut Control,
     name: &'a str,
@@ -163,7 +162,7 @@ impl Meanwhile for Rehearsing<'_> {
     }
 }
 
-/// Takes in the state in a file, and forgets it. Its bytes stay in `image`, as memory that has been touched.
+/// Imports the state in a file, and forgets it. The bytes stay in `image`, as memory that has been touched.
 fn rehearse_import(
     name: &str,
     nf: &mut dyn NetworkFunction,
@@ -172,7 +171,7 @@ fn rehearse_import(
     file: Option<OwnedFd>,
 ) -> anyhow::Result<Value> {
     let file = file.context("there is no file to read from")?;
-    *image = moving::read(std::mem::take(image), file, bytes)?;
+    *image = state_file::read(std::mem::take(image), file, bytes)?;
     nfluid_nf::stateful::rehearse(name, nf, monotonic(), image)?;
     Ok(Value::Null)
 }
@@ -180,7 +179,7 @@ fn rehearse_import(
 /// An NF on one queue of its ports.
 pub struct Host {
     name: String,
-    /// There are others of it, on other queues.
+    /// True if other queues have hosts of their own.
     divided: bool,
     nf: Box<dyn NetworkFunction>,
     attached: Attached,
@@ -188,20 +187,21 @@ pub struct Host {
     engine: Engine,
     ticks: Ticks,
     recent: Recent,
-    /// Memory in which the state was exported a moment ago, and will be again.
+    /// Memory in which the state was exported recently, for the next export.
     image: Vec<u8>,
-    /// It has taken in the state of another.
+    /// True if this NF has imported another one's state.
     has_imported: bool,
-    /// Another has its ports.
+    /// True if another process has the ports.
     has_left: bool,
-    /// It is about to leave: the way to the daemon, and the state that it leaves with.
-    departure: Option<(OwnedFd, Vec<u8>, Luggage)>,
-    /// It handles no frames for now.
+    /// Set when the instance is about to depart: the socket to the daemon, the exported state, and the frames that
+    /// were taken.
+    departure: Option<(OwnedFd, Vec<u8>, WaitingFrames)>,
+    /// Set while the instance handles no frames.
     standing: Option<Standing>,
 }
 
 impl Host {
-    /// One that has its ports. `divided`: there are others of it, on other queues.
+    /// Creates a host that has its ports. `divided`: other queues have hosts of their own.
     fn new(
         name: String,
         divided: bool,
@@ -253,17 +253,18 @@ impl Host {
         if self.has_left {
             succession::leave();
         }
-        if let Some((way, image, luggage)) = self.departure.take() {
-            // It takes out of its rings what comes, again and again, and handles none of it.
+        if let Some((way, image, waiting_frames)) = self.departure.take() {
+            // The thread only moves frames out of its rings, and handles none.
             slice::set_light(true);
-            let luggage = departure::depart(way, &image, luggage, &mut Leaving(self, control))?;
+            let waiting_frames =
+                departure::depart(way, &image, waiting_frames, &mut Leaving(self, control))?;
             slice::set_light(false);
-            self.unpack(luggage);
+            self.handle_waiting(waiting_frames);
         }
         Ok(())
     }
 
-    /// One batch from each port. Returns the number of frames.
+    /// Handles one batch from each port. Returns the number of frames.
     fn pass(&mut self, now: Nanos) -> usize {
         let ports = &mut self.attached.ports;
         let mut taken = 0;
@@ -280,10 +281,10 @@ impl Host {
         taken
     }
 
-    /// Goes on with frames that were taken out of the rings before those that are in them.
-    fn unpack(&mut self, mut luggage: Luggage) {
+    /// Handles the frames that were taken out of the rings, before those that are in the rings.
+    fn handle_waiting(&mut self, mut waiting_frames: WaitingFrames) {
         let ports = &mut self.attached.ports;
-        while let Some((port, frame)) = luggage.pop() {
+        while let Some((port, frame)) = waiting_frames.pop() {
             let (nf, recent, now) = (&mut self.nf, &mut self.recent, monotonic());
             recent.note(now, usize::from(port), &frame);
             let mut decide = |batch: &mut Batch<'_, '_>| nf.process(now, batch);
@@ -326,7 +327,7 @@ impl Host {
             Request::Rehearse { bytes } => answer(self.rehearse(bytes, received.fd)),
             Request::HandOver => answer(self.hand_over(now, received.fd)),
             Request::Depart { room } => answer(self.depart(now, room, received.fd)),
-            // It has not left.
+            // The instance has not departed.
             Request::Resume => Answer::Ok(Value::Null),
             Request::Announce { addresses } => Answer::Ok(json!(self.announce(&addresses))),
         }
@@ -341,14 +342,14 @@ impl Host {
         let file = file.context("there is no file to write to")?;
         let image = self.state(now)?;
         if !state_only {
-            return moving::write(file, &image, &self.attached.ports);
+            return state_file::write(file, &image, &self.attached.ports);
         }
-        let written = moving::write(file, &image, &[]);
+        let written = state_file::write(file, &image, &[]);
         self.image = image;
         written
     }
 
-    /// The NF's state.
+    /// Exports the NF's state.
     fn state(&mut self, now: Nanos) -> Result<Vec<u8>, StateError> {
         let buffer = std::mem::take(&mut self.image);
         nfluid_nf::stateful::export_into(buffer, &self.name, self.nf.as_mut(), now)
@@ -364,7 +365,7 @@ impl Host {
         let file = file.context("there is no file to read from")?;
         let begun = Instant::now();
         self.has_imported = true;
-        let image = moving::read(std::mem::take(&mut self.image), file, bytes)?;
+        let image = state_file::read(std::mem::take(&mut self.image), file, bytes)?;
         let (name, nf) = (&self.name, self.nf.as_mut());
         let imported = match part {
             None => nfluid_nf::stateful::import(name, nf, now, &image)?,
@@ -410,7 +411,7 @@ impl Host {
         let drained = begun.elapsed();
         let image = self.state(monotonic())?;
         let exported = begun.elapsed();
-        moving::write(file, &image, &[])?;
+        state_file::write(file, &image, &[])?;
         let bytes = image.len();
         self.image = image;
         Ok(Drained {
@@ -420,7 +421,7 @@ impl Host {
         })
     }
 
-    /// Position up to which a port's ring is read.
+    /// Returns the position up to which a port's ring is read.
     fn taken(&self, port: usize) -> Option<u32> {
         self.attached.ports.get(port).map(Port::taken)
     }
@@ -441,7 +442,7 @@ impl Host {
         let exported = begun.elapsed();
         let taken = succession::hand_over(&socket, &image)?;
         self.has_left = true;
-        // On one core with a successor that has much to do, this process hears of it late.
+        // On one core with a busy successor, this process is scheduled late.
         let silent = taken
             .at
             .map(|at| Duration::from_nanos(at.since(begun_at).0));
@@ -459,7 +460,7 @@ impl Host {
         })
     }
 
-    /// Stops, and writes down the state: it leaves when that was answered.
+    /// Stops and exports the state. The departure begins after the answer.
     fn depart(
         &mut self,
         now: Nanos,
@@ -478,11 +479,11 @@ impl Host {
             export_us: us(begun.elapsed() - settled),
             addresses: self.recent.all(now),
         };
-        self.departure = Some((way, image, Luggage::of(room)));
+        self.departure = Some((way, image, WaitingFrames::of(room)));
         Ok(answer)
     }
 
-    /// Returns how many of the addresses were announced: the rings may have no room.
+    /// Announces addresses. Returns the number of announcements that had room in the rings.
     fn announce(&mut self, addresses: &[(u8, [u8; 6])]) -> usize {
         let ports = &mut self.attached.ports;
         let mut announced = 0;
@@ -505,10 +506,10 @@ impl Host {
     }
 }
 
-/// An instance that leaves, and its control socket.
+/// A departing instance and its control socket.
 struct Leaving<'a>(&'a mut Host, &'a mut Control);
 
-impl Station for Leaving<'_> {
+impl Surroundings for Leaving<'_> {
     fn answer(&mut self, waiting: u64) -> bool {
         let mut goes_on = false;
         let host = &*self.0;
@@ -535,7 +536,7 @@ impl Station for Leaving<'_> {
         for (number, port) in (0..=u8::MAX).zip(ports) {
             let mut left = each;
             loop {
-                let wanted = left.min(PACKED_AT_ONCE);
+                let wanted = left.min(TAKEN_AT_ONCE);
                 let taken = port.receive(wanted, |frame| see(number, frame));
                 left -= taken;
                 if taken < wanted || left == 0 {

@@ -1,19 +1,19 @@
-//! What runs inside an instance: hosts one built-in network function on its ports.
+//! The program that runs inside an instance, and hosts a built-in network function on its ports.
 //!
-//! Everything that it has was put into its hands by the daemon: the port table, the configuration,
-//! and a listening socket for commands. It outlives the daemon.
+//! The daemon hands the program everything that it has: the port table, the configuration, and a listening socket for
+//! commands. The program outlives the daemon.
 
 mod departure;
 mod host;
 mod inheritance;
-mod luggage;
 mod metrics;
-mod moving;
 mod queues;
 mod recent;
 mod scaling;
+mod state_file;
 mod succession;
 mod ticks;
+mod waiting_frames;
 
 use std::process::ExitCode;
 

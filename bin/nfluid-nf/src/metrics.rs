@@ -6,7 +6,7 @@ use nfluid_ring::engine::Engine;
 use nfluid_ring::port::Port;
 use serde_json::{Map, Value, json};
 
-/// All counters, as the value of the answer to `Request::Metrics`.
+/// Returns all counters, as the value of the answer to `Request::Metrics`.
 pub fn of(nf: &dyn NetworkFunction, engine: &Engine, attached: &Attached) -> Value {
     let mut metrics = Map::new();
     nf.metrics(&mut |metric: Metric| {
@@ -36,7 +36,7 @@ pub fn of(nf: &dyn NetworkFunction, engine: &Engine, attached: &Attached) -> Val
     })
 }
 
-/// The counters of the port library.
+/// Returns the counters of the port library.
 fn of_port(port: &Port) -> Value {
     let stats = port.stats();
     json!({
@@ -48,7 +48,7 @@ fn of_port(port: &Port) -> Value {
     })
 }
 
-/// The name with its labels, as Prometheus writes it.
+/// Returns the name with its labels, as Prometheus writes it.
 fn metric_name(metric: &Metric) -> String {
     if metric.labels.is_empty() {
         return metric.name.to_owned();

@@ -11,8 +11,8 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, Doorbell};
 use std::os::fd::OwnedFd;
 
-/// Deals out the queues: each gets its own of every port. The instance's doorbell is apart, unless
-/// there is one queue, which has it.
+/// Divides the queues: each part gets its own queue of every port. The instance's doorbell is returned separately,
+/// except with a single queue, which keeps it.
 pub fn divide(attached: Attached) -> anyhow::Result<(Vec<Attached>, Option<Doorbell>)> {
     let queues = attached.ports.iter().map(|port| port.entry().queues);
     let queues = usize::from(queues.max().unwrap_or(1).max(1));
@@ -67,7 +67,7 @@ pub fn run(
                 if let Err(error) = forward(host, control) {
                     eprintln!("nfluid-nf: queue {number}: {error:#}");
                 }
-                // Half of the flows without an NF is worse than a restart.
+                // An instance that loses the NF of some of its flows is worse than one that restarts.
                 std::process::exit(1)
             })
             .context("starting a queue's thread")?;
@@ -81,13 +81,13 @@ fn forward(mut host: Host, mut control: Control) -> anyhow::Result<()> {
     }
 }
 
-/// A ring does not say for which queue it is: all look. It stays in the descriptor of one that is
-/// about to sleep.
+/// Waits for rings and wakes all queues, since a ring does not name a queue. The wake-up stays in the eventfd of a
+/// thread that is about to sleep.
 fn wake_all(mut doorbell: Doorbell, queues: Vec<OwnedFd>) -> anyhow::Result<()> {
     loop {
         if doorbell.wait_for_ring(AGEING)? {
             for wake in &queues {
-                // Full only if it has been rung for 2^64 times: it is readable.
+                // The eventfd is full only after 2^64 rings, and then it is readable already.
                 let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
             }
         }

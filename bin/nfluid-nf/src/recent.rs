@@ -1,7 +1,7 @@
-//! The addresses that frames were for lately: whoever sent them believes those behind this instance. When it moves to another
-//! host, that one tells the network of them.
+//! The destination addresses of recent frames: their senders expect these addresses behind this instance. When the
+//! instance moves to another host, that host announces the addresses to the network.
 //!
-//! One frame of each batch is looked at: a few bytes that the NF reads anyhow.
+//! One frame of each batch is recorded: a few bytes that the NF reads anyhow.
 
 use nfluid_nf::Nanos;
 
@@ -16,27 +16,27 @@ struct Address {
     seen: Nanos,
 }
 
-/// Those of all ports.
+/// The addresses of all ports.
 #[derive(Debug, Default)]
 pub struct Recent {
     ports: Vec<[Address; KEPT]>,
 }
 
 impl Recent {
-    /// Of so many ports.
+    /// Creates the record for this number of ports.
     pub fn of(ports: usize) -> Self {
         Recent {
             ports: vec![[Address::default(); KEPT]; ports],
         }
     }
 
-    /// Notes whom a frame that has come by a port is for.
+    /// Records the destination of a frame that came by a port.
     #[inline]
     pub fn note(&mut self, now: Nanos, port: usize, frame: &[u8]) {
         let (Some(kept), Some(mac)) = (self.ports.get_mut(port), frame.first_chunk::<6>()) else {
             return;
         };
-        // A group has no place.
+        // A group address has no place.
         if mac[0] & 1 == 0 {
             let at = usize::from(mac[3] ^ mac[4] ^ mac[5]) % KEPT;
             kept[at] = Address {
@@ -46,7 +46,7 @@ impl Recent {
         }
     }
 
-    /// Port and address of those that count still.
+    /// Returns port and address of all entries that are still valid.
     pub fn all(&self, now: Nanos) -> Vec<(u8, [u8; 6])> {
         let ports = (0..=u8::MAX).zip(&self.ports);
         ports

@@ -1,9 +1,9 @@
-//! One of several instances that share the flows of their ports, while flows go from one to another
+//! A member of several instances that share the flows of their ports, while flows move from one member to another
 //! (`docs/adr/0022-scale-out.md`).
 //!
-//! Who is about to get flows **stands still** at a batch edge: their frames wait in its rings. Who gives them up goes on, and
-//! **drains**: it handles what came before they were led elsewhere, and writes down its state. What the other then takes in of
-//! that, it **parts with**.
+//! A member that is about to gain flows **stands still** at a batch edge: their frames wait in its rings. A member
+//! that loses flows goes on and **drains**: it handles the frames that came before the flows were led elsewhere, and
+//! exports its state. After the other member has imported the state of these flows, the first one **forgets** it.
 
 use anyhow::bail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,21 +11,21 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// Longest that an instance stands still: who has asked for it has forgotten it.
+/// Longest time for which a member stands still: after that, the daemon has forgotten it.
 const STANDING: Duration = Duration::from_secs(10);
-/// Longest that what waits in the rings may take.
+/// Longest time for handling the frames that wait in the rings.
 const DRAINING: Duration = Duration::from_secs(2);
 
-/// Standing still.
+/// A standstill of a member.
 #[derive(Debug)]
 pub struct Standing {
-    /// Closed by the daemon, or with it, when it is over.
+    /// Closed by the daemon, or when the daemon dies, at the end of the standstill.
     way: OwnedFd,
     since: Instant,
 }
 
 impl Standing {
-    /// From now on, until the other end of `way` is closed.
+    /// Begins a standstill that lasts until the other end of `way` is closed.
     pub fn on(way: OwnedFd) -> Self {
         Standing {
             way,
@@ -33,7 +33,7 @@ impl Standing {
         }
     }
 
-    /// Waits until `wake` is readable or it is over. Returns whether it goes on standing.
+    /// Waits until `wake` is readable or the standstill is over. Returns true if the member still stands still.
     pub fn wait(&self, wake: &OwnedFd) -> anyhow::Result<bool> {
         let left = STANDING.saturating_sub(self.since.elapsed());
         if left.is_zero() {
@@ -48,17 +48,18 @@ impl Standing {
     }
 }
 
-/// A port whose ring is not read up to where `until` says, if there is one. `taken` says how far that is.
+/// Returns a port whose ring is not read up to the position in `until`, if there is one. `taken` returns the position
+/// of a port.
 pub fn behind(until: &[u32], taken: impl Fn(usize) -> Option<u32>) -> Option<usize> {
     let mut ports = until.iter().enumerate();
     let behind = ports.find(|(port, position)| {
-        // Positions wrap around: it is behind by less than half of them.
+        // Positions wrap around: a port is behind by less than half of their range.
         taken(*port).is_some_and(|taken| (position.wrapping_sub(taken) as i32) > 0)
     });
     behind.map(|(port, _)| port)
 }
 
-/// Whether one that began to drain then may go on with the frames that wait on port `behind`.
+/// Checks that a drain that began at `begun` may still go on, with frames waiting on port `behind`.
 pub fn check_patience(begun: Instant, behind: usize) -> anyhow::Result<()> {
     if begun.elapsed() > DRAINING {
         bail!(

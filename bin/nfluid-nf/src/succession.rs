@@ -1,14 +1,17 @@
-//! Handing ports and state over to a successor, without the daemon in between: who has the ports is settled by the two of them.
+//! The handover of ports and state to a successor, without the daemon in between: the two processes settle which of
+//! them has the ports.
 //!
-//! A stream socket connects them. The successor says `R` when all is ready but the ports. The predecessor, at a batch edge,
-//! stops, writes the length of its image (8 bytes, little-endian) and the image; the successor takes it in and says `T` and
-//! four numbers (entries taken over, entries left out, microseconds that it took, the monotonic clock in nanoseconds; 8 bytes
-//! each), or `F`, the length of a text (2 bytes) and the text. **Who has the ports is whether `T` was sent:** the successor touches them only
-//! after it could send it, the predecessor goes on only after it has closed the socket without finding it there. So a death, a
-//! refusal or a silence of either leaves exactly one of them with the ports.
+//! A stream socket connects them. The successor writes `R` when everything but the ports is ready. The predecessor
+//! stops at a batch edge and writes the length of its image (8 bytes, little-endian) and the image. The successor
+//! imports the image and answers either `T` and four numbers (entries taken over, entries left out, microseconds that
+//! the import took, the monotonic clock in nanoseconds; 8 bytes each), or `F`, the length of a text (2 bytes) and the
+//! text. **The successor has the ports exactly if `T` was sent:** the successor touches the ports only after it could
+//! send `T`. The predecessor goes on only after it has closed the socket without finding `T` there. So a death, a
+//! refusal or a silence of either process leaves exactly one of them with the ports.
 //!
-//! Between `R` and the image the successor may be given a copy of the state that the predecessor had a moment before, to
-//! **rehearse**: it takes it in and forgets it. What costs most in an import is memory that is touched for the first time.
+//! Between `R` and the image, the successor may be given a copy of the predecessor's recent state for a
+//! **rehearsal**: it imports the copy and forgets it. The largest cost of an import is memory that is touched for the
+//! first time.
 
 use anyhow::{Context, bail};
 use nfluid_nf::stateful::{IMAGE_BYTES_MAX, Imported, StateError};
@@ -19,13 +22,14 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How long a predecessor, whose ports nobody serves meanwhile, waits for each of the successor's steps.
+/// Time to wait for each step of the successor, while the ports are not served.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a successor waits for its turn. Longer than the predecessor: that one decides.
+/// Time for which a successor waits for the handover. Longer than the predecessor waits, so that the predecessor
+/// decides.
 const TURN: Duration = Duration::from_secs(30);
-/// How long what is queued for an I/O thread may take.
+/// Time in which the I/O thread has to transmit the queued frames.
 const SETTLING: Duration = Duration::from_millis(200);
-/// How long one without ports waits to be ended, before it ends itself.
+/// Time for which a process without ports waits to be killed, before it ends itself.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Longest reason of a refusal in bytes.
 const REASON_MAX: usize = 4096;
@@ -34,18 +38,18 @@ const READY: u8 = b'R';
 const TAKEN: u8 = b'T';
 const REFUSED: u8 = b'F';
 
-/// What a successor says when it has taken over.
+/// The report of a successor that has taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// What became of the entries of the state.
+    /// The result of the import.
     pub imported: Imported,
-    /// How long that took it.
+    /// Duration of the import.
     pub took: Duration,
-    /// When it was done, by its own word; a version before this one says nothing.
+    /// Time of the takeover, as reported by the successor. Older versions do not report it.
     pub at: Option<Nanos>,
 }
 
-/// Waits until none of the frames that were taken lies in a slot any more.
+/// Waits until no frame that was taken occupies a slot any more.
 pub fn settle(mut is_settled: impl FnMut() -> bool) -> anyhow::Result<()> {
     let begun = Instant::now();
     while !is_settled() {
@@ -57,12 +61,12 @@ pub fn settle(mut is_settled: impl FnMut() -> bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The predecessor's part. On an error it still has the ports.
+/// Does the predecessor's part. After an error the predecessor still has the ports.
 pub fn hand_over(socket: &OwnedFd, image: &[u8]) -> anyhow::Result<Taken> {
     match offer(socket, image) {
         Ok(taken) => Ok(taken),
         Err(why) => {
-            // From here on the successor can say nothing more; what it has said counts.
+            // After this the successor can send nothing more; an answer sent before counts.
             shutdown(socket, Shutdown::Both).context("closing the way to the successor")?;
             match answer(socket) {
                 Ok(Ok(taken)) => Ok(taken),
@@ -87,14 +91,14 @@ fn send_image(socket: &OwnedFd, image: &[u8]) -> anyhow::Result<()> {
     transmit(socket, image)
 }
 
-/// What the successor answers: what it has taken over, or why it does not.
+/// Reads the successor's answer: its report, or the reason for its refusal.
 fn answer(socket: &OwnedFd) -> anyhow::Result<Result<Taken, String>> {
     let mut kind = [0];
     receive(socket, &mut kind, PATIENCE).context("the successor does not answer")?;
     match kind {
         [TAKEN] => {
             let mut numbers = [[0; 8]; 4];
-            // They are for the operator, and come with the word: that some are missing changes nothing.
+            // The numbers are for the operator, and come with the answer: missing numbers change nothing.
             let _ = recv(socket, numbers.as_flattened_mut(), RecvFlags::DONTWAIT);
             let [taken, left_out, took_us, at_ns] = numbers.map(u64::from_le_bytes);
             Ok(Ok(Taken {
@@ -114,16 +118,16 @@ fn answer(socket: &OwnedFd) -> anyhow::Result<Result<Taken, String>> {
     }
 }
 
-/// What a successor does until its turn comes.
+/// The work of a successor until the handover.
 pub trait Meanwhile {
-    /// Readable when there is something to do; another one after each [`Meanwhile::act`].
+    /// Returns a descriptor that is readable when there is work; it may change with each [`Meanwhile::act`].
     fn wake(&self) -> &OwnedFd;
 
-    /// Does it. Returns whether more may come.
+    /// Does the work. Returns true if more may come.
     fn act(&mut self) -> bool;
 }
 
-/// The successor is ready and waits for its turn, and does something else meanwhile.
+/// Waits for the handover as a ready successor, and does other work meanwhile.
 pub fn await_turn(socket: &OwnedFd, meanwhile: &mut dyn Meanwhile) -> anyhow::Result<()> {
     transmit(socket, &[READY]).context("telling the predecessor")?;
     let deadline = Instant::now() + TURN;
@@ -136,7 +140,7 @@ pub fn await_turn(socket: &OwnedFd, meanwhile: &mut dyn Meanwhile) -> anyhow::Re
             Err(rustix::io::Errno::INTR) => continue,
             ready => ready?,
         };
-        // What the predecessor says comes first: nobody serves the ports.
+        // The predecessor's message comes first, since the ports are not served.
         if !fds[0].revents().is_empty() {
             break;
         }
@@ -145,8 +149,8 @@ pub fn await_turn(socket: &OwnedFd, meanwhile: &mut dyn Meanwhile) -> anyhow::Re
     Ok(())
 }
 
-/// The successor's part. After it the ports are its own; on an error they are not, and it has to end. The image is read into
-/// the memory of `buffer`.
+/// Does the successor's part. Afterwards the successor has the ports. After an error it does not, and has to end. The
+/// image is read into the memory of `buffer`.
 pub fn take_over(
     socket: &OwnedFd,
     buffer: Vec<u8>,
@@ -184,7 +188,8 @@ pub fn take_over(
     }
 }
 
-/// Takes in the state of a predecessor of the same NF. That of another NF is of no use: its ports alone are taken over.
+/// Imports the state of a predecessor of the same NF. The state of another NF is of no use: only its ports are taken
+/// over.
 pub fn import(
     name: &str,
     nf: &mut dyn NetworkFunction,
@@ -197,7 +202,7 @@ pub fn import(
     }
 }
 
-/// Waits for the daemon to end this process, or ends it.
+/// Waits until the daemon ends this process, or ends it after [`FAREWELL`].
 pub fn leave() -> ! {
     std::thread::sleep(FAREWELL);
     std::process::exit(0)
@@ -251,7 +256,7 @@ mod tests {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair")
     }
 
-    /// A successor to whom nobody else says anything.
+    /// A successor without any other requests.
     fn succeed(
         socket: &OwnedFd,
         import: impl FnOnce(&[u8]) -> Result<Imported, StateError>,
@@ -295,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Takes two bytes, and gives it its turn at the second.
+    /// Reads two bytes, and begins the handover at the second.
     struct Listening {
         other: OwnedFd,
         heard: u32,
@@ -381,7 +386,7 @@ mod tests {
         let (old, new) = pair();
         send(&new, b"RT", SendFlags::empty()).expect("sent");
         drop(new);
-        // It said so and died: the ports were its own, and are reclaimed as after any death.
+        // The successor sent its report and died: the ports belonged to it, and are reclaimed as after any death.
         assert!(hand_over(&old, b"state").is_ok());
     }
 }

@@ -1,13 +1,14 @@
-//! When the NF is told that time has passed.
+//! The times at which the NF is told that time has passed.
 //!
-//! While frames come it is every 50 ms. An NF that waits for something is told once more soon after the last frame, and says
-//! then when it has something to do: until that it sleeps, and costs nothing, however many entries its tables have.
+//! While frames come, the NF gets a tick every 50 ms. An NF with timers gets one more tick soon after the last frame,
+//! and then names the time of its next work. Until then the thread sleeps, and costs nothing, however many entries
+//! the NF's tables have.
 
 use nfluid_nf::{Nanos, NetworkFunction};
 use nfluid_ring::doorbell::AGEING_IDLE;
 use std::time::Duration;
 
-/// Between two ticks, at least.
+/// Shortest time between two ticks.
 const TICK: Duration = Duration::from_millis(50);
 /// Longest sleep before the tick that follows the last frame, while the NF has timers.
 const SETTLING: Duration = Duration::from_millis(500);
@@ -16,12 +17,12 @@ const SETTLING: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub struct Ticks {
     at: Nanos,
-    /// Frames that had been received then.
+    /// Frames that had been received at that time.
     received: u64,
 }
 
 impl Ticks {
-    /// Whether it is time for a tick, which is then the last one; `received`: frames so far.
+    /// Returns true if a tick is due, and records it as the last one; `received`: frames so far.
     pub fn is_due(&mut self, received: u64, now: Nanos) -> bool {
         if Duration::from_nanos(now.since(self.at).0) < TICK {
             return false;
@@ -30,7 +31,7 @@ impl Ticks {
         true
     }
 
-    /// How long it may be until the next one, if no frame comes.
+    /// Returns the longest time until the next tick if no frame comes.
     pub fn until_next(&self, nf: &dyn NetworkFunction, received: u64, now: Nanos) -> Duration {
         if !nf.has_timers() {
             return AGEING_IDLE;
@@ -50,7 +51,7 @@ mod tests {
     use nfluid_ring::Batch;
     use serde_json::Value;
 
-    /// Waits for a moment, or for nothing.
+    /// An NF that waits for a time, or for nothing.
     struct Waiting(Option<Nanos>);
 
     impl NetworkFunction for Waiting {

@@ -1,7 +1,7 @@
-//! A terminator without a sandbox and without a daemon: what instances are compared with.
+//! A terminator without a sandbox and without a daemon: the baseline that instances are compared with.
 
 use crate::connector;
-use crate::server::{Outfit, Server};
+use crate::server::{Parts, Server};
 use anyhow::Context;
 use nfluid_tls::config::Config;
 use nfluid_tls::identity::read_certificates;
@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
 
-/// Opens everything itself. `file` has the configuration as JSON.
+/// Opens all files and sockets itself. `file` has the configuration as JSON.
 ///
 /// # Errors
-/// Says what is missing.
+/// Names the file or socket that is missing.
 pub fn server(address: SocketAddr, file: &Path) -> anyhow::Result<Server> {
     let text = std::fs::read(file).with_context(|| format!("reading {}", file.display()))?;
     let config = serde_json::from_slice(&text).context("parsing the configuration")?;
@@ -33,7 +33,7 @@ pub fn server(address: SocketAddr, file: &Path) -> anyhow::Result<Server> {
         thread::Builder::new().spawn(move || connector::run(theirs, backend, most))?;
         anyhow::Ok(ours)
     });
-    Server::new(Outfit {
+    Server::new(Parts {
         config: &config,
         certificates: &certificates,
         key,

@@ -1,4 +1,4 @@
-//! Answers to HTTP requests (RFC 9112), the same for each: for a terminator without a backend.
+//! Fixed answers to HTTP requests (RFC 9112), for a terminator without a backend.
 
 /// Longest head of a request.
 const HEAD_MAX: usize = 8 << 10;
@@ -6,14 +6,14 @@ const HEAD_MAX: usize = 8 << 10;
 /// One client's side.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// What has been read and not answered.
+    /// Bytes that were read and not answered.
     read: Vec<u8>,
-    /// Nothing more is answered.
+    /// True if no further request is answered.
     is_over: bool,
 }
 
 impl Answer {
-    /// How much more may be read now.
+    /// Returns the number of bytes that may be read now.
     pub fn room(&self) -> usize {
         if self.is_over {
             0
@@ -22,17 +22,17 @@ impl Answer {
         }
     }
 
-    /// Takes what was read.
+    /// Appends bytes that were read.
     pub fn take(&mut self, bytes: &[u8]) {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Whether the connection is to be closed when all that was answered is sent.
+    /// Returns true if the connection is to be closed after the answers have been sent.
     pub fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The answer to the next request that is whole; `is_last`: no other will be answered.
+    /// Returns the answer to the next complete request; `is_last`: no other request will be answered.
     pub fn next(&mut self, body: &str, is_last: bool) -> Option<Vec<u8>> {
         if self.is_over {
             return None;
@@ -45,7 +45,7 @@ impl Answer {
         let Some(request) = Request::parse(&head) else {
             return Some(self.refuse("400 Bad Request"));
         };
-        // A body that nobody reads would be taken for the next request.
+        // The body of a request is not read, and would be taken for the next request.
         self.is_over = is_last || request.closes || request.has_body;
         let close = if self.is_over {
             "Connection: close\r\n"
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// What matters of a request.
+/// The relevant properties of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     wants_head_only: bool,
@@ -75,7 +75,7 @@ struct Request {
 }
 
 impl Request {
-    /// Reads a head, its empty line included.
+    /// Parses a head, including its empty line.
     fn parse(head: &[u8]) -> Option<Self> {
         let head = std::str::from_utf8(head).ok()?;
         let mut lines = head.split("\r\n");

@@ -1,6 +1,6 @@
-//! A terminator's side of its connector: asks for connections to the backend, and takes them.
+//! The terminator's side of its connector: requests connections to the backend, and receives them.
 
-use crate::connector::Became;
+use crate::connector::Outcome;
 use crate::counts::NoBackend;
 use anyhow::{Context, bail};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The way to the connector.
+/// The socket to the connector.
 #[derive(Debug)]
 pub struct Connections {
     socket: OwnedFd,
@@ -19,17 +19,17 @@ pub struct Connections {
     unsent: VecDeque<u64>,
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Debug)]
 pub struct Answered {
-    /// Whose it was.
+    /// The number of the request.
     pub number: u64,
     /// The connection.
     pub connection: Result<TcpStream, NoBackend>,
 }
 
 impl Connections {
-    /// By this socket.
+    /// Creates the requester on this socket.
     pub fn new(socket: OwnedFd) -> Self {
         Connections {
             socket,
@@ -37,7 +37,7 @@ impl Connections {
         }
     }
 
-    /// Asks for a connection, under a number that nobody else's has.
+    /// Requests a connection, under a unique number.
     ///
     /// # Errors
     /// The connector has ended.
@@ -46,12 +46,12 @@ impl Connections {
         self.send()
     }
 
-    /// Whether requests wait for the socket to have room.
+    /// Returns true if requests wait for room in the socket.
     pub fn has_unsent(&self) -> bool {
         !self.unsent.is_empty()
     }
 
-    /// Sends what waits.
+    /// Sends the waiting requests.
     ///
     /// # Errors
     /// The connector has ended.
@@ -68,10 +68,10 @@ impl Connections {
         Ok(())
     }
 
-    /// The next answer, if there is one.
+    /// Returns the next answer, if there is one.
     ///
     /// # Errors
-    /// The connector has ended, or says what makes no sense.
+    /// The connector has ended, or sends an invalid answer.
     pub fn receive(&mut self) -> anyhow::Result<Option<Answered>> {
         let mut message = [0; 9];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -92,11 +92,11 @@ impl Connections {
         }
         let (number, byte) = message.split_at(8);
         let number = u64::from_ne_bytes(number.try_into().context("8 bytes")?);
-        let connection = match (Became::of(byte[0]), connection) {
-            (Some(Became::Connected), Some(fd)) => Ok(TcpStream::from(fd)),
-            (Some(Became::Refused), _) => Err(NoBackend::Refused),
-            (Some(Became::Timeout), _) => Err(NoBackend::Timeout),
-            // A connection that could not be handed over: no descriptor is left.
+        let connection = match (Outcome::of(byte[0]), connection) {
+            (Some(Outcome::Connected), Some(fd)) => Ok(TcpStream::from(fd)),
+            (Some(Outcome::Refused), _) => Err(NoBackend::Refused),
+            (Some(Outcome::Timeout), _) => Err(NoBackend::Timeout),
+            // A connection that could not be passed: no descriptor is left.
             (Some(_), _) => Err(NoBackend::Unreachable),
             (None, _) => bail!("the connector says {}", byte[0]),
         };

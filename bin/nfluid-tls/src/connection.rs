@@ -1,4 +1,5 @@
-//! A connection: a client's socket, TLS, and what is behind it. What moves between them is in [`crate::turn`].
+//! A connection: a client's socket, TLS, and the backend or the fixed answer. [`crate::turn`] moves the bytes between
+//! them.
 
 use crate::answer::Answer;
 use crate::counts::Failure;
@@ -8,74 +9,74 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes that may wait for a backend that does not take them.
+/// Limit of the bytes that wait for a slow backend.
 pub const WAITING_MAX: usize = 16 << 10;
 
-/// Where decrypted bytes go.
+/// The destination of decrypted bytes.
 #[derive(Debug)]
 pub enum Far {
-    /// Nowhere yet: the handshake is not over.
+    /// None yet: the handshake is not over.
     Unknown,
-    /// To a backend to which there is no connection yet.
+    /// A backend without a connection yet.
     Awaited,
     /// To a backend.
     Backend(Backend),
-    /// Nowhere: requests are answered here.
+    /// None: requests are answered here.
     Answer(Answer),
 }
 
-/// The other side of a connection.
+/// The backend's side of a connection.
 #[derive(Debug)]
 pub struct Backend {
-    /// The connection to it.
+    /// The socket to the backend.
     pub socket: TcpStream,
-    /// Bytes for it that it has not taken.
+    /// Bytes that the backend has not taken.
     pub waiting: Vec<u8>,
-    /// How many of them it has.
+    /// Number of these bytes that were sent.
     pub taken: usize,
-    /// It sends nothing more.
+    /// True if the backend sends nothing more.
     pub is_done: bool,
-    /// It knows that nothing more comes.
-    pub is_told: bool,
+    /// True if the backend was told that nothing more comes.
+    pub is_closed_for_writing: bool,
 }
 
 impl Backend {
-    /// With these bytes to be sent first.
+    /// Creates the backend's side, with bytes to be sent first.
     pub fn new(socket: TcpStream, head: Vec<u8>) -> Self {
         Backend {
             socket,
             waiting: head,
             taken: 0,
             is_done: false,
-            is_told: false,
+            is_closed_for_writing: false,
         }
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub fn left(&self) -> usize {
         self.waiting.len() - self.taken
     }
 }
 
-/// How far its end has come.
+/// The progress of the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It has not begun.
+    /// The end has not begun.
     No,
-    /// What waits for the client is sent, then it is told that nothing more comes.
+    /// The bytes for the client are sent; then the client is told that nothing more comes.
     Sending,
-    /// The client was told; what it still sends is thrown away, so that the kernel does not reset what is on its way.
+    /// The client was told. Its further bytes are discarded, so that the kernel does not reset the bytes in flight.
     Lingering,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// As it should.
+    /// A normal end.
     Closed,
-    /// The handshake has not succeeded.
+    /// The handshake failed.
     Failed(Failure),
-    /// The client or the backend has gone in the middle.
+    /// The client or the backend has closed in the middle.
     Broken,
 }
 
@@ -86,22 +87,22 @@ pub struct Connection {
     pub client: TcpStream,
     /// TLS.
     pub tls: ServerConnection,
-    /// What is behind.
+    /// The destination of decrypted bytes.
     pub far: Far,
-    /// The client sends nothing more.
+    /// True if the client sends nothing more.
     pub is_client_done: bool,
-    /// Whether it is about to end.
+    /// The progress of the end.
     pub ending: Ending,
-    /// When it is given up if nothing happens.
+    /// Time at which an idle connection is given up.
     pub deadline: Instant,
-    /// The time that is among the deadlines for it.
+    /// The entry in the table of deadlines.
     pub queued: Instant,
-    /// What the kernel was asked to tell: of the client, of the backend.
+    /// The events that the kernel reports: of the client, of the backend.
     pub watched: [EventFlags; 2],
 }
 
 impl Connection {
-    /// Before its first byte.
+    /// Creates the connection before its first byte.
     ///
     /// # Errors
     /// There is not enough memory, or no random number.
@@ -124,7 +125,7 @@ impl Connection {
         })
     }
 
-    /// Who the client is, by the PROXY protocol, version 1.
+    /// Returns the client's address in the PROXY protocol, version 1.
     pub fn proxy_head(&self) -> Vec<u8> {
         let ends = (self.client.peer_addr(), self.client.local_addr());
         let (Ok(from), Ok(to)) = ends else {
@@ -138,8 +139,8 @@ impl Connection {
         format!("PROXY {kind} {a} {b} {} {}\r\n", from.port(), to.port()).into_bytes()
     }
 
-    /// What is to be told of the two sockets; nothing of one means that it is not to be looked at: else the kernel would
-    /// tell of its end again and again.
+    /// Returns the events to watch on the two sockets. An empty set removes a socket from the watch: otherwise the
+    /// kernel would report its end again and again.
     pub fn wanted(&self) -> [EventFlags; 2] {
         let flag = |is_wanted, flag| if is_wanted { flag } else { EventFlags::empty() };
         let reads = match self.ending {

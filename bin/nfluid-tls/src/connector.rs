@@ -1,8 +1,10 @@
-//! A connector: makes connections to one server for a terminator, and hands them over. It never reads from them.
+//! A connector: makes connections to one server for a terminator, and passes them on. The connector never reads from
+//! them.
 //!
-//! The two are apart so that whoever takes over a terminator, which reads what strangers send and has a key, can call nobody;
-//! and so that who can call somebody reads nothing. A request is a number of 8 bytes on a socket that keeps messages apart; the
-//! answer is that number, a byte, and the connection. The connector ends when its terminator does.
+//! The two are separate processes. An attacker who takes over a terminator, which reads strangers' data and has a
+//! key, can open no connection. The connector, which can open connections, reads no data. A request is a number of 8
+//! bytes on a socket that keeps message boundaries. The answer is that number, a byte, and the connection. The
+//! connector ends when its terminator does.
 
 use anyhow::{Context, bail};
 use rustix::event::Timespec;
@@ -19,27 +21,27 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer.
+/// Time in which a server has to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The terminator's number among events: its requests never have it.
+/// The terminator's number among events; no request has this number.
 pub const TERMINATOR: u64 = u64::MAX;
 
-/// What became of a request: the byte of an answer.
+/// The result of a request: the byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Became {
-    /// There is a connection with the message.
+pub enum Outcome {
+    /// The connection comes with the message.
     Connected = 0,
     /// The server refuses.
     Refused = 1,
     /// The server does not answer.
     Timeout = 2,
-    /// There is no way to it, or no descriptor left.
+    /// There is no route, or no descriptor left.
     Unreachable = 3,
 }
 
-impl Became {
-    /// What a byte means.
+impl Outcome {
+    /// Decodes a byte.
     pub fn of(byte: u8) -> Option<Self> {
         let all = [
             Self::Connected,
@@ -51,12 +53,12 @@ impl Became {
     }
 }
 
-impl From<Errno> for Became {
+impl From<Errno> for Outcome {
     fn from(errno: Errno) -> Self {
         match errno {
-            Errno::CONNREFUSED => Became::Refused,
-            Errno::TIMEDOUT => Became::Timeout,
-            _ => Became::Unreachable,
+            Errno::CONNREFUSED => Outcome::Refused,
+            Errno::TIMEDOUT => Outcome::Timeout,
+            _ => Outcome::Unreachable,
         }
     }
 }
@@ -66,10 +68,11 @@ struct Pending {
     until: Instant,
 }
 
-/// Serves until the terminator ends, which may have `most` connections: no more than these are on their way at once.
+/// Serves until the terminator ends. `most` is the terminator's limit of connections: at most this many are in
+/// progress at once.
 ///
 /// # Errors
-/// The kernel refuses what everything depends on.
+/// The kernel refuses a resource that the connector cannot do without.
 pub fn run(terminator: OwnedFd, server: SocketAddr, most: usize) -> anyhow::Result<()> {
     let mut connector = Connector::new(terminator, server, most)?;
     while connector.step(None)?.is_some() {}
@@ -102,8 +105,8 @@ impl Connector {
         epoll::add(&self.epoll, fd, EventData::new_u64(number), flags).context("watching a socket")
     }
 
-    /// Waits until something happens, for at most `patience`, and does what is to be done then. Returns how much has happened;
-    /// nothing: the terminator has ended.
+    /// Waits for events, for at most `patience`, and handles them. Returns the number of events; `None`: the
+    /// terminator has ended.
     fn step(&mut self, patience: Option<Duration>) -> anyhow::Result<Option<usize>> {
         let mut events = Vec::with_capacity(64);
         let next = self.pending.values().map(|one| one.until).min();
@@ -131,19 +134,19 @@ impl Connector {
         let now = Instant::now();
         let late = self.pending.extract_if(|_, one| one.until <= now);
         for (number, _) in late {
-            answer(&self.terminator, number, Became::Timeout, None)?;
+            answer(&self.terminator, number, Outcome::Timeout, None)?;
         }
         Ok(Some(events.len()))
     }
 
-    /// Begins what the terminator asks for next; whether it has asked for anything.
+    /// Begins the terminator's next request. Returns true if there was one.
     fn asked(&mut self) -> anyhow::Result<bool> {
         let Some(number) = request(&self.terminator)? else {
             return Ok(false);
         };
         let is_taken = number == TERMINATOR || self.pending.contains_key(&number);
         if self.pending.len() >= self.pending_max || is_taken {
-            answer(&self.terminator, number, Became::Unreachable, None)?;
+            answer(&self.terminator, number, Outcome::Unreachable, None)?;
             return Ok(true);
         }
         match begin(self.server) {
@@ -157,21 +160,21 @@ impl Connector {
         Ok(true)
     }
 
-    /// The socket is connected, or never will be.
+    /// Ends a connection attempt: the socket is connected, or has failed.
     fn finish(&self, number: u64, socket: &OwnedFd) -> anyhow::Result<()> {
-        // Closing it here does not end that it is watched: the terminator has it open.
+        // Closing this copy does not end the watch, since the terminator holds the socket too.
         epoll::delete(&self.epoll, socket).context("leaving a socket alone")?;
         match sockopt::socket_error(socket).context("asking a socket")? {
             Ok(()) => {
                 let connection = Some(socket.as_fd());
-                answer(&self.terminator, number, Became::Connected, connection)
+                answer(&self.terminator, number, Outcome::Connected, connection)
             }
             Err(errno) => answer(&self.terminator, number, errno.into(), None),
         }
     }
 }
 
-/// The next request; nothing if the terminator has none.
+/// Reads the next request; `None` if the terminator has none.
 fn request(terminator: &OwnedFd) -> anyhow::Result<Option<u64>> {
     let mut bytes = [0; 8];
     match recv(terminator, &mut bytes, RecvFlags::DONTWAIT) {
@@ -182,7 +185,7 @@ fn request(terminator: &OwnedFd) -> anyhow::Result<Option<u64>> {
     }
 }
 
-/// A socket that is on its way to the server.
+/// Creates a socket that is connecting to the server.
 fn begin(server: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match server {
         SocketAddr::V4(_) => AddressFamily::INET,
@@ -200,7 +203,7 @@ fn begin(server: SocketAddr) -> Result<OwnedFd, Errno> {
 fn answer(
     terminator: &OwnedFd,
     number: u64,
-    became: Became,
+    became: Outcome,
     connection: Option<BorrowedFd<'_>>,
 ) -> anyhow::Result<()> {
     let mut message = [0; 9];
@@ -214,9 +217,9 @@ fn answer(
     }
     let parts = [IoSlice::new(&message)];
     loop {
-        // It may wait: the terminator reads whatever else it does.
+        // The send may block: the terminator reads answers whatever else it does.
         match sendmsg(terminator, &parts, &mut ancillary, SendFlags::NOSIGNAL) {
-            // It has ended, which the next event says.
+            // The terminator has ended, which the next event reports.
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno).context("answering the terminator"),
@@ -232,8 +235,8 @@ mod tests {
     use std::io::{IoSliceMut, Read, Write};
     use std::net::TcpListener;
 
-    /// What becomes of a request, and whether a descriptor came with the answer.
-    fn asked(way: &OwnedFd, number: u64) -> (Option<Became>, bool) {
+    /// Returns the result of a request, and whether a descriptor came with the answer.
+    fn asked(way: &OwnedFd, number: u64) -> (Option<Outcome>, bool) {
         send(way, &number.to_ne_bytes(), SendFlags::NOSIGNAL).expect("it listens");
         let mut message = [0; 9];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -241,7 +244,7 @@ mod tests {
         let mut parts = [IoSliceMut::new(&mut message)];
         recvmsg(way, &mut parts, &mut ancillary, RecvFlags::empty()).expect("an answer");
         assert_eq!(message[..8], number.to_ne_bytes());
-        (Became::of(message[8]), ancillary.drain().next().is_some())
+        (Outcome::of(message[8]), ancillary.drain().next().is_some())
     }
 
     #[test]
@@ -252,9 +255,9 @@ mod tests {
         let (way, its_end) =
             socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).expect("a pair");
         let connector = std::thread::spawn(move || run(its_end, address, 1));
-        let nowhere = (Some(Became::Unreachable), false);
+        let nowhere = (Some(Outcome::Unreachable), false);
         assert_eq!(asked(&way, TERMINATOR), nowhere);
-        assert_eq!(asked(&way, 7), (Some(Became::Connected), true));
+        assert_eq!(asked(&way, 7), (Some(Outcome::Connected), true));
         drop(way);
         connector.join().expect("no panic").expect("it ends");
     }
@@ -278,7 +281,7 @@ mod tests {
         };
         let mut stream = answered.connection.expect("it is connected");
         let (mut far, _) = backend.accept().expect("it was called");
-        // It can be written to for as long as it lives: nobody is to be told so.
+        // A connected socket is writable for as long as it exists; this must not be reported.
         far.write_all(b"hello").expect("it is open");
         let happened = connector.step(Some(Duration::ZERO)).expect("it serves");
         assert_eq!(happened, Some(0));
@@ -288,7 +291,7 @@ mod tests {
         drop(connections);
         assert_eq!(connector.step(None).expect("it serves"), None);
     }
-    /// The server does not answer: its queue of those that it has not accepted is full.
+    /// The server does not answer: its accept queue is full.
     #[test]
     fn as_many_are_on_their_way_as_the_terminator_may_have_connections() {
         const MOST: u64 = 700;
@@ -312,8 +315,8 @@ mod tests {
         let mut answer = [0; 9];
         recv(&way, &mut answer, RecvFlags::DONTWAIT).expect("it is one too many");
         assert_eq!(
-            (&answer[..8], Became::of(answer[8])),
-            (&last[..], Some(Became::Unreachable))
+            (&answer[..8], Outcome::of(answer[8])),
+            (&last[..], Some(Outcome::Unreachable))
         );
         recv(&way, &mut answer, RecvFlags::DONTWAIT).expect_err("the others are on their way");
     }

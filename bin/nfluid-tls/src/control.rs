@@ -1,5 +1,5 @@
-//! The daemon's way to talk to a terminator: one JSON request per line, one JSON answer per line. It is answered between
-//! connections' turns, so that an answer means that clients are served, too.
+//! The control connection of a terminator: one JSON request per line, one JSON answer per line. Requests are answered
+//! between the turns of connections, so that an answer shows that clients are served too.
 
 use anyhow::Context;
 use nfluid_protocol::{Answer, Request};
@@ -12,7 +12,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 /// Longest request in bytes.
 const REQUEST_MAX: usize = 4 << 10;
 
-/// The daemon's side.
+/// The daemon's connection.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
@@ -37,17 +37,17 @@ impl Control {
         })
     }
 
-    /// Where the daemon calls.
+    /// Returns the listening socket for the daemon.
     pub fn listener(&self) -> &UnixListener {
         &self.listener
     }
 
-    /// The conversation.
+    /// Returns the daemon's connection.
     pub fn stream(&self) -> Option<&UnixStream> {
         self.stream.as_ref()
     }
 
-    /// Begins a conversation, in the place of the one before; whether anybody has called.
+    /// Accepts a connection, in place of the one before. Returns true if there was one.
     pub fn accept(&mut self) -> bool {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match accept_with(&self.listener, flags) {
@@ -65,7 +65,7 @@ impl Control {
         }
     }
 
-    /// The next request that is whole, or what is wrong with it.
+    /// Returns the next complete request, or what is wrong with it.
     pub fn next(&mut self) -> Option<Result<Request, String>> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
@@ -80,7 +80,7 @@ impl Control {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // It has said all, or too much.
+                // The daemon has sent everything, or too much.
                 _ => {
                     self.stream = None;
                     return None;
@@ -89,7 +89,7 @@ impl Control {
         }
     }
 
-    /// Answers. Who does not take it, which is no longer than a socket has room for, is not waited for.
+    /// Answers. An answer that the daemon does not take, which fits into the socket's buffer, is dropped.
     pub fn answer(&mut self, answer: &Answer) {
         let Ok(text) = answer.line() else {
             return;

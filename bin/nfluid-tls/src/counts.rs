@@ -1,9 +1,9 @@
-//! What is counted. No byte and no handshake is without its counter.
+//! The counters. No byte and no handshake is without its counter.
 
 use rustls::Error;
 use serde_json::{Map, Value};
 
-/// Why a handshake did not succeed.
+/// The reason of a failed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It took too long.
@@ -12,9 +12,9 @@ pub enum Failure {
     Left,
     /// The client does not speak TLS.
     NotTls,
-    /// There is no version, cipher or protocol that both know.
+    /// Client and terminator have no version, cipher or protocol in common.
     NothingInCommon,
-    /// The client refuses what it was shown.
+    /// The client refuses the certificate.
     Refused,
     /// Anything else.
     Other,
@@ -42,14 +42,14 @@ impl From<&Error> for Failure {
     }
 }
 
-/// Why there is no connection to the backend.
+/// The reason why there is no connection to the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBackend {
-    /// It refuses.
+    /// The backend refuses.
     Refused,
-    /// It does not answer.
+    /// The backend does not answer.
     Timeout,
-    /// There is no way to it, or no descriptor left.
+    /// There is no route, or no descriptor left.
     Unreachable,
 }
 
@@ -68,15 +68,15 @@ pub struct Counts {
     pub over_limit: u64,
     /// Times that the kernel had no descriptor or memory for a connection.
     pub no_room: u64,
-    /// Handshakes that have succeeded.
+    /// Successful handshakes.
     pub handshakes: u64,
-    /// Of those, from a ticket.
+    /// Number of these that were resumed from a ticket.
     pub resumed: u64,
     failures: [u64; FAILURES.len()],
     no_backend: [u64; NO_BACKEND.len()],
     /// Connections that broke after their handshake.
     pub broken: u64,
-    /// Connections that were closed because they were silent.
+    /// Connections that were closed because they were idle.
     pub idle: u64,
     /// Requests that were answered here.
     pub answered: u64,
@@ -87,23 +87,23 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a handshake that has not succeeded.
+    /// Counts a failed handshake.
     pub fn failed(&mut self, why: Failure) {
         self.failures[why as usize] += 1;
     }
 
-    /// Handshakes that have not succeeded, for one reason.
+    /// Returns the failed handshakes with this reason.
     #[cfg(test)]
     pub fn failures(&self, why: Failure) -> u64 {
         self.failures[why as usize]
     }
 
-    /// Counts a client for whom there was no backend.
+    /// Counts a client without a backend.
     pub fn had_no_backend(&mut self, why: NoBackend) {
         self.no_backend[why as usize] += 1;
     }
 
-    /// Under their names.
+    /// Returns all counters by name.
     pub fn report(&self) -> Map<String, Value> {
         let plain = [
             ("connections_total", self.connections),

@@ -1,22 +1,23 @@
-//! When something is to be looked at again.
+//! The deadlines of connections.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// Times, each of something with a number. What has a later time by then is put in again by whoever asks.
+/// Times, each with the number of its connection. A connection that has a later deadline by then is inserted again by
+/// the caller.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     queue: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
 impl Deadlines {
-    /// Puts a time in.
+    /// Adds a deadline.
     pub fn put(&mut self, at: Instant, whose: u64) {
         self.queue.push(Reverse((at, whose)));
     }
 
-    /// Takes out the earliest that is not later than `now`.
+    /// Removes and returns the earliest deadline that is not later than `now`.
     pub fn due(&mut self, now: Instant) -> Option<(Instant, u64)> {
         let Reverse((at, _)) = self.queue.peek()?;
         if *at > now {
@@ -25,7 +26,7 @@ impl Deadlines {
         self.queue.pop().map(|Reverse(due)| due)
     }
 
-    /// How long until the earliest; nothing if there is none.
+    /// Returns the time until the earliest deadline; `None` if there is none.
     pub fn wait(&self, now: Instant) -> Option<Duration> {
         let Reverse((at, _)) = self.queue.peek()?;
         Some(at.saturating_duration_since(now))

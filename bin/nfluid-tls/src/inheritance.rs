@@ -1,6 +1,6 @@
-//! What the daemon hands to a terminator, by environment variables that name descriptors.
+//! The descriptors and names that the daemon hands to a terminator by environment variables.
 
-use crate::server::{Outfit, Server};
+use crate::server::{Parts, Server};
 use anyhow::Context;
 use nfluid_protocol::environment::{
     CERTIFICATES, CONFIG, CONNECTOR, CONNECTOR_END, CONTROL, KEY, LISTENERS, MEMORY, descriptor,
@@ -14,15 +14,15 @@ use std::os::fd::OwnedFd;
 /// Longest configuration in bytes.
 const CONFIG_MAX: u64 = 64 << 10;
 
-/// Whether this is an instance.
+/// Returns true if this process was started as an instance.
 pub fn is_there() -> bool {
     std::env::var_os(CONFIG).is_some()
 }
 
-/// The terminator that this is to be.
+/// Creates the terminator from what it inherits.
 ///
 /// # Errors
-/// Something is missing, or is not what it should be.
+/// Something is missing or invalid.
 pub fn server() -> anyhow::Result<Server> {
     let text = read_file(needed(CONFIG)?, CONFIG_MAX).context("reading the configuration")?;
     let config = serde_json::from_slice(&text).context("parsing the configuration")?;
@@ -36,7 +36,7 @@ pub fn server() -> anyhow::Result<Server> {
     let memory = std::env::var(MEMORY)
         .ok()
         .and_then(|text| text.parse().ok());
-    Server::new(Outfit {
+    Server::new(Parts {
         config: &config,
         certificates: &certificates,
         key,
@@ -47,7 +47,7 @@ pub fn server() -> anyhow::Result<Server> {
     })
 }
 
-/// A connector's way to its terminator.
+/// Returns a connector's socket to its terminator.
 ///
 /// # Errors
 /// There is none.

@@ -1,8 +1,9 @@
-//! What runs inside an instance that terminates TLS: one tenant's certificate and key, the sockets on which it is called, and
-//! what is behind it.
+//! The program that runs inside an instance that terminates TLS, with one tenant's certificate and key, the listening
+//! sockets, and the backend or the fixed answer.
 //!
-//! Everything that it has was put into its hands by the daemon. It can make no socket and open no file: connections to its
-//! backend come from its connector, this program once more in a sandbox of its own ([`connector`]), which sees no byte of them.
+//! The daemon hands the program everything that it has. The program can create no socket and open no file:
+//! connections to its backend come from its connector, a second process of this program in a sandbox of its own
+//! ([`connector`]), which reads none of their bytes.
 #![forbid(unsafe_code)]
 
 mod alone;

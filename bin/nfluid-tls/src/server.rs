@@ -23,45 +23,45 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections that are accepted before those that are there have their turn again.
+/// Connections that are accepted before existing connections get their turn again.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// How long nobody is accepted after the kernel had no room.
+/// Time without accepting after the kernel had no room.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a client may take to close its side.
+/// Time for which a client may take to close its side.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long a connection may be silent while the terminator waits for its last ones.
+/// Time for which a connection may be idle while the terminator drains.
 const SILENCE_AT_END: Duration = Duration::from_millis(500);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;
 
-/// Numbers of what is watched beside connections: listeners count from 0.
+/// Event numbers beside those of connections: listeners count from 0.
 const CONTROL: u64 = 1 << 40;
 const COMMANDS: u64 = CONTROL + 1;
 const CONNECTOR: u64 = CONTROL + 2;
 const PAUSE_OVER: u64 = CONTROL + 3;
-/// This bit says that a number is a connection's, and the next that it is of its backend's socket.
+/// Marks the event number of a connection. The next bit marks that of its backend's socket.
 const CONNECTION: u64 = 1 << 63;
 const BACKEND: u64 = 1 << 62;
 
-/// What a terminator is made of.
-pub struct Outfit<'a> {
+/// The parts of a terminator.
+pub struct Parts<'a> {
     /// Its configuration.
     pub config: &'a Config,
     /// Its certificates, PEM.
     pub certificates: &'a [u8],
     /// Its key.
     pub key: Key,
-    /// Where it accepts: sockets that listen and do not block.
+    /// Its listening sockets, which do not block.
     pub listeners: Vec<OwnedFd>,
-    /// The way to its connector, if it has a backend.
+    /// The socket to its connector, if it has a backend.
     pub connector: Option<OwnedFd>,
-    /// Where it listens for the daemon.
+    /// Its listening socket for the daemon.
     pub control: Option<OwnedFd>,
     /// Its memory limit.
     pub memory_bytes: u64,
 }
 
-/// A place for a connection. Its generation tells events of a former one from those of this.
+/// A slot for a connection. The generation distinguishes events of this connection from those of a former one.
 #[derive(Debug, Default)]
 struct Place {
     generation: u64,
@@ -76,7 +76,7 @@ pub struct Server {
     handshake_timeout: Duration,
     idle_timeout: Duration,
     listeners: Vec<OwnedFd>,
-    /// Nobody is accepted for the moment.
+    /// True while no connection is accepted.
     is_pausing: bool,
     connector: Option<Connections>,
     is_connector_full: bool,
@@ -94,27 +94,27 @@ pub struct Server {
 }
 
 impl Server {
-    /// Prepares everything.
+    /// Prepares the server.
     ///
     /// # Errors
-    /// Certificate and key do not go together, or the kernel refuses.
-    pub fn new(outfit: Outfit<'_>) -> anyhow::Result<Self> {
-        let config = outfit.config;
-        let tls = identity::server(outfit.certificates, &outfit.key, &config.alpn)?;
-        drop(outfit.key);
-        let expires = identity::validity(outfit.certificates)?.until;
-        let connections_max = config.connections(outfit.memory_bytes) as usize;
+    /// Certificate and key do not match, or the kernel refuses.
+    pub fn new(parts: Parts<'_>) -> anyhow::Result<Self> {
+        let config = parts.config;
+        let tls = identity::server(parts.certificates, &parts.key, &config.alpn)?;
+        drop(parts.key);
+        let expires = identity::validity(parts.certificates)?.until;
+        let connections_max = config.connections(parts.memory_bytes) as usize;
         let server = Server {
             epoll: epoll::create(CreateFlags::CLOEXEC).context("epoll")?,
             tls: Arc::new(tls),
             behind: config.behind.clone(),
             handshake_timeout: config.handshake_timeout,
             idle_timeout: config.idle_timeout,
-            listeners: outfit.listeners,
+            listeners: parts.listeners,
             is_pausing: false,
-            connector: outfit.connector.map(Connections::new),
+            connector: parts.connector.map(Connections::new),
             is_connector_full: false,
-            control: outfit.control.map(Control::new).transpose()?,
+            control: parts.control.map(Control::new).transpose()?,
             places: Vec::new(),
             free: Vec::new(),
             connections_max,
@@ -146,10 +146,10 @@ impl Server {
             .context("watching a socket")
     }
 
-    /// Serves; never returns but with an error.
+    /// Serves; returns only with an error.
     ///
     /// # Errors
-    /// The connector has ended, or the kernel refuses what everything depends on.
+    /// The connector has ended, or the kernel refuses a resource that the server cannot do without.
     pub fn run(mut self) -> anyhow::Result<()> {
         println!(
             "nfluid-tls: serving on {} sockets, {} connections at most",
@@ -162,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Waits for events, for at most `patience`, and does what they ask for.
+    /// Waits for events, for at most `patience`, and handles them.
     ///
     /// # Errors
     /// As for [`Server::run`].
@@ -195,9 +195,9 @@ impl Server {
 
     fn happened(&mut self, number: u64) -> anyhow::Result<()> {
         match number {
-            CONTROL => self.called(),
+            CONTROL => self.accept_control(),
             COMMANDS => {
-                self.commanded();
+                self.handle_requests();
                 Ok(())
             }
             CONNECTOR => self.connected(),
@@ -206,14 +206,14 @@ impl Server {
         }
     }
 
-    /// Connections that are open.
+    /// Returns the number of open connections.
     pub fn open(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     fn accept(&mut self, listener: usize) -> anyhow::Result<()> {
         if self.is_pausing {
-            // It was told of before.
+            // This was reported before.
             return Ok(());
         }
         for _ in 0..ACCEPTED_AT_ONCE {
@@ -230,7 +230,7 @@ impl Server {
                     }
                 }
                 Err(Errno::AGAIN) => return Ok(()),
-                // One that has gone before it was accepted (accept(2)).
+                // A client that closed before it was accepted (accept(2)).
                 Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETUNREACH) => {}
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     self.counts.no_room += 1;
@@ -242,10 +242,10 @@ impl Server {
         Ok(())
     }
 
-    /// The kernel would tell of waiting clients again and again.
+    /// Stops accepting for a while: the kernel would report waiting clients again and again.
     fn pause(&mut self) -> anyhow::Result<()> {
         if std::mem::replace(&mut self.is_pausing, true) {
-            // Another socket has had no room either.
+            // Another listening socket has had no room either.
             return Ok(());
         }
         for listener in &self.listeners {
@@ -270,11 +270,11 @@ impl Server {
         place.connection = Some(Box::new(connection));
         let number = CONNECTION | (place.generation << 24) | at as u64;
         self.deadlines.put(deadline, number);
-        // Its first bytes are often there.
+        // The first bytes have often arrived already.
         self.go_on(number)
     }
 
-    /// The connection of this number, unless it is over.
+    /// Returns the connection of this number, unless it is over.
     fn find(&mut self, number: u64) -> Option<&mut Connection> {
         let place = self.places.get_mut((number & 0xff_ffff) as usize)?;
         let is_its = place.generation == (number & !CONNECTION) >> 24;
@@ -323,7 +323,7 @@ impl Server {
         }
     }
 
-    /// Asks the kernel to tell what a connection waits for, and nothing else.
+    /// Watches exactly the events that a connection waits for.
     fn watch_connection(&mut self, number: u64) -> anyhow::Result<()> {
         let at = (number & 0xff_ffff) as usize;
         let Some(connection) = self.places[at].connection.as_deref_mut() else {
@@ -377,7 +377,7 @@ impl Server {
         Ok(())
     }
 
-    /// The connector has answered, or has room.
+    /// Handles answers of the connector, and sends waiting requests.
     fn connected(&mut self) -> anyhow::Result<()> {
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(connector) = &mut self.connector else {
@@ -392,7 +392,7 @@ impl Server {
             };
             match connection {
                 Ok(socket) => {
-                    // Borrowed apart from the rest of the server.
+                    // Cloned, since the server is borrowed below.
                     let behind = self.behind.clone();
                     if let Some(found) = self.find(number) {
                         turn::attach(found, socket, &behind);
@@ -418,7 +418,7 @@ impl Server {
             End::Failed(why) => self.counts.failed(why),
             End::Broken => self.counts.broken += 1,
         }
-        // Its sockets are closed, and with that not watched any more.
+        // The sockets are closed, and so not watched any more.
         self.places[at].connection = None;
         self.free.push(at);
     }
@@ -434,7 +434,7 @@ impl Server {
                 continue;
             };
             if at != connection.queued {
-                // There is another entry for it.
+                // A later deadline has an entry of its own.
                 continue;
             }
             if connection.deadline > now {
@@ -465,12 +465,12 @@ impl Server {
         Ok(())
     }
 
-    /// The daemon calls.
-    fn called(&mut self) -> anyhow::Result<()> {
+    /// Handles a connection of the daemon.
+    fn accept_control(&mut self) -> anyhow::Result<()> {
         let Some(control) = &mut self.control else {
             return Ok(());
         };
-        // A former conversation ends with that, and is not watched any more.
+        // This closes the former connection, which is then not watched any more.
         if control.accept() {
             let stream = control.stream().context("it was accepted")?;
             epoll::add(
@@ -484,8 +484,8 @@ impl Server {
         Ok(())
     }
 
-    /// The daemon asks.
-    fn commanded(&mut self) {
+    /// Handles the daemon's requests.
+    fn handle_requests(&mut self) {
         while let Some(request) = self.control.as_mut().and_then(Control::next) {
             let answer = match request {
                 Ok(Request::Beat) => Answer::Ok(Value::Null),
@@ -509,7 +509,7 @@ impl Server {
         let mut metrics = self.counts.report();
         metrics.insert("connections".to_owned(), self.open().into());
         metrics.insert("connections_limit".to_owned(), self.connections_max.into());
-        // As of 1970, like Prometheus has times.
+        // In seconds since 1970, as Prometheus expresses times.
         metrics.insert(
             "certificate_expires_seconds".to_owned(),
             self.expires.into(),
@@ -517,12 +517,12 @@ impl Server {
         metrics
     }
 
-    /// From now on nobody is accepted, and those who are silent are let go.
+    /// Stops accepting connections, and closes idle ones.
     pub fn drain(&mut self) {
         if std::mem::replace(&mut self.is_draining, true) {
             return;
         }
-        // Closed, they are not watched any more.
+        // Closed sockets are not watched any more.
         self.listeners.clear();
         self.idle_timeout = self.idle_timeout.min(SILENCE_AT_END);
         let soon = Instant::now() + SILENCE_AT_END;
@@ -539,7 +539,7 @@ impl Server {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters.
     #[cfg(test)]
     pub fn counts(&self) -> &Counts {
         &self.counts

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const STEP: Duration = Duration::from_millis(5);
 const GET: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 
-/// A terminator that is stepped by the test.
+/// A terminator that the test drives step by step.
 struct Site {
     server: Server,
     address: SocketAddr,
@@ -49,7 +49,7 @@ impl Site {
         let keys = more.as_object().expect("a mapping").clone();
         config.as_object_mut().expect("a mapping").extend(keys);
         let file = write("config", &config.to_string());
-        // Somebody else might take it in between, but not on purpose.
+        // Another process could take the port in between, but only by chance.
         let free = listening::open("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let address = TcpListener::from(free).local_addr().expect("an address");
         let mut roots = RootCertStore::empty();
@@ -69,7 +69,7 @@ impl Site {
         }
     }
 
-    /// Serves while `client` does something.
+    /// Serves while `client` runs.
     fn serve<T: Send>(
         &mut self,
         client: impl FnOnce(&dyn Fn() -> StreamOwned<ClientConnection, TcpStream>) -> T + Send,
@@ -158,7 +158,7 @@ fn bytes_go_to_the_backend_and_back_whatever_their_number() {
         let mut stream = dial();
         let sent: Vec<u8> = (0..BYTES).map(|i| (i / 7) as u8).collect();
         let mut read = vec![0; BYTES];
-        // Less than what may wait on the way, so that nobody waits for the other.
+        // Less than the buffers on the way hold, so that neither side waits for the other.
         for (out, back) in sent.chunks(8 << 10).zip(read.chunks_mut(8 << 10)) {
             stream.write_all(out).expect("it reads");
             stream.read_exact(back).expect("it comes back");

@@ -1,6 +1,7 @@
-//! One turn of a connection: whatever can be moved between client, TLS and backend is moved, within bounds.
+//! One turn of a connection: moves as many bytes as possible between client, TLS and backend, within bounds.
 //!
-//! Nothing is read for which there is no room: who does not take what was sent holds up the other side, and nobody else.
+//! No bytes are read without room for them: a receiver that takes nothing stops its own sender, and no other
+//! connection.
 
 use crate::answer::Answer;
 use crate::connection::{Backend, Connection, End, Ending, Far, WAITING_MAX};
@@ -10,38 +11,38 @@ use rustls::HandshakeKind;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-/// Rounds of one turn: then it is others' turn.
+/// Rounds of one turn, before other connections get their turn.
 const ROUNDS: u32 = 8;
-/// Bytes that are read at a time.
+/// Size of one read.
 pub const PIECE: usize = 16 << 10;
 
-/// What all connections share during a turn.
+/// The state that all connections share during a turn.
 pub struct Surroundings<'a> {
-    /// What is counted.
+    /// The counters.
     pub counts: &'a mut Counts,
     /// Room for [`PIECE`] bytes.
     pub scratch: &'a mut [u8],
-    /// What is behind the terminator.
+    /// The backend or the fixed answer.
     pub behind: &'a Behind,
-    /// The terminator is to end.
+    /// True if the terminator is to end.
     pub is_draining: bool,
 }
 
-/// What is to become of a connection after its turn.
+/// The next step for a connection after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It waits for its sockets.
+    /// Waits for its sockets.
     Wait,
-    /// It could go on at once.
+    /// Can go on at once.
     Again,
-    /// It needs a connection to the backend.
+    /// Needs a connection to the backend.
     Backend,
-    /// It is over.
+    /// Is over.
     End(End),
 }
 
 impl Connection {
-    /// Moves what can be moved.
+    /// Moves as many bytes as possible.
     pub fn turn(&mut self, around: &mut Surroundings<'_>) -> Next {
         for _ in 0..ROUNDS {
             match self.round(around) {
@@ -53,7 +54,7 @@ impl Connection {
         Next::Again
     }
 
-    /// Moves something in each direction; whether anything has moved.
+    /// Moves bytes in each direction. Returns true if any byte was moved.
     fn round(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Next> {
         match self.ending {
             Ending::No => {}
@@ -61,8 +62,8 @@ impl Connection {
             Ending::Lingering => return self.linger(around.scratch),
         }
         let was_handshaking = self.tls.is_handshaking();
-        let mut moved = self.hear()?;
-        moved |= self.say()?;
+        let mut moved = self.read_client()?;
+        moved |= self.write_client()?;
         if was_handshaking {
             if self.tls.is_handshaking() {
                 return Ok(moved);
@@ -81,12 +82,12 @@ impl Connection {
             }
         }
         moved |= self.pass(around)?;
-        moved |= self.say()?;
+        moved |= self.write_client()?;
         Ok(moved)
     }
 
-    /// From the client to TLS.
-    fn hear(&mut self) -> Result<bool, Next> {
+    /// Reads from the client into TLS.
+    fn read_client(&mut self) -> Result<bool, Next> {
         if self.is_client_done || !self.tls.wants_read() {
             return Ok(false);
         }
@@ -102,7 +103,7 @@ impl Connection {
                     Ok(true)
                 }
                 Err(error) => {
-                    // It may want to know why, and nothing is lost if it does not hear it.
+                    // Sends the alert. The client may not read it, and nothing is lost then.
                     let _ = self.tls.write_tls(&mut &self.client);
                     Err(Next::End(self.broke(Failure::from(&error))))
                 }
@@ -111,8 +112,8 @@ impl Connection {
         }
     }
 
-    /// From TLS to the client.
-    fn say(&mut self) -> Result<bool, Next> {
+    /// Writes from TLS to the client.
+    fn write_client(&mut self) -> Result<bool, Next> {
         let mut moved = false;
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut &self.client) {
@@ -124,7 +125,7 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Whether to try again at once, after an error of the client's socket.
+    /// Returns whether to try again at once, after an error of the client's socket.
     fn stalled(&self, error: &io::Error) -> Result<bool, Next> {
         match error.kind() {
             ErrorKind::WouldBlock => Ok(false),
@@ -141,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// Between TLS and what is behind it.
+    /// Moves bytes between TLS and the backend or the fixed answer.
     fn pass(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Next> {
         let Connection {
             tls,
@@ -150,7 +151,7 @@ impl Connection {
             ..
         } = self;
         let (moved, is_over) = match far {
-            // What it has sent stays in TLS, which reads no more then.
+            // The client's bytes stay in TLS, which then reads no more.
             Far::Unknown | Far::Awaited => (false, false),
             Far::Answer(answer) => {
                 let moved = answered(tls, answer, around)?;
@@ -160,9 +161,13 @@ impl Connection {
             Far::Backend(backend) => {
                 let mut moved = forward(tls, backend, around)?;
                 moved |= fetch(tls, backend, around)?;
-                if *is_client_done && backend.left() == 0 && !moved && !backend.is_told {
-                    backend.is_told = true;
-                    // It may have gone, which reading from it says.
+                if *is_client_done
+                    && backend.left() == 0
+                    && !moved
+                    && !backend.is_closed_for_writing
+                {
+                    backend.is_closed_for_writing = true;
+                    // A backend that is gone is noticed by the next read.
                     let _ = backend.socket.shutdown(Shutdown::Write);
                 }
                 (moved, backend.is_done)
@@ -174,7 +179,7 @@ impl Connection {
         Ok(moved || is_over)
     }
 
-    /// Nothing more comes for the client.
+    /// Begins the end of the client's side.
     pub fn begin_end(&mut self) {
         if self.ending == Ending::No {
             self.tls.send_close_notify();
@@ -183,7 +188,7 @@ impl Connection {
     }
 
     fn send_rest(&mut self) -> Result<bool, Next> {
-        let moved = self.say()?;
+        let moved = self.write_client()?;
         if self.tls.wants_write() {
             return Ok(moved);
         }
@@ -204,7 +209,7 @@ impl Connection {
     }
 }
 
-/// Reads what was decrypted; nothing if there is none.
+/// Reads decrypted bytes; `None` if there are none.
 fn decrypted(
     tls: &mut rustls::ServerConnection,
     room: usize,
@@ -219,7 +224,7 @@ fn decrypted(
             around.counts.received_bytes += read as u64;
             Ok(read)
         }
-        // None now; or none any more, and the client did not say so before it left.
+        // No bytes now; or none any more, without a close_notify of the client.
         Err(error)
             if matches!(
                 error.kind(),
@@ -232,7 +237,7 @@ fn decrypted(
     }
 }
 
-/// Answers at most one request, when all answers so far are sent.
+/// Answers at most one request, after all earlier answers have been sent.
 fn answered(
     tls: &mut rustls::ServerConnection,
     answer: &mut Answer,
@@ -249,7 +254,7 @@ fn answered(
     let Some(text) = answer.next(body, around.is_draining) else {
         return Ok(read > 0);
     };
-    // There is room for one: nothing else waits.
+    // There is room for the answer, since nothing else waits.
     let written = tls.writer().write(&text);
     if written.is_ok_and(|written| written == text.len()) {
         around.counts.answered += 1;
@@ -260,7 +265,7 @@ fn answered(
     }
 }
 
-/// From TLS to the backend.
+/// Moves bytes from TLS to the backend.
 fn forward(
     tls: &mut rustls::ServerConnection,
     backend: &mut Backend,
@@ -287,14 +292,14 @@ fn forward(
         }
     }
     if backend.left() == 0 {
-        // What an idle connection has no use for, it does not hold.
+        // An idle connection holds no memory for this.
         backend.waiting = Vec::new();
         backend.taken = 0;
     }
     Ok(moved)
 }
 
-/// From the backend to TLS, when all before is sent.
+/// Moves bytes from the backend to TLS, after all earlier ones have been sent.
 fn fetch(
     tls: &mut rustls::ServerConnection,
     backend: &mut Backend,
@@ -316,7 +321,7 @@ fn fetch(
     Ok(true)
 }
 
-/// How much a call on the backend's socket has moved; nothing: it would have to wait.
+/// Returns the number of bytes that a call on the backend's socket has moved; `None`: the call would block.
 fn backend_moved(result: io::Result<usize>) -> Result<Option<usize>, Next> {
     match result {
         Ok(moved) => Ok(Some(moved)),
@@ -327,7 +332,7 @@ fn backend_moved(result: io::Result<usize>) -> Result<Option<usize>, Next> {
     }
 }
 
-/// The backend's side of a connection that was asked for.
+/// Attaches a requested backend connection.
 pub fn attach(connection: &mut Connection, socket: TcpStream, behind: &Behind) {
     let is_told_first = matches!(
         behind,

@@ -68,7 +68,7 @@ fn print_changes(screen: Screen, format: Format, response: &ApplyResponse) -> Re
     })
 }
 
-/// Reads a document, or standard input for `-`. What is too large is refused unread.
+/// Reads a document, or standard input for `-`. Refuses a file that is too large without reading it.
 fn read_document(file: &Path) -> Result<String, Failure> {
     let bytes = if file == Path::new("-") {
         read_bounded(std::io::stdin().lock(), DOCUMENT_BYTES_MAX, file)?
@@ -125,8 +125,8 @@ fn too_large(file: &Path, bytes_max: usize) -> Failure {
     )
 }
 
-/// Reads the files that a document names, relative to the document's folder. A document that is
-/// no YAML names none; the daemon says what is wrong with it.
+/// Reads the files that a document names, relative to the document's folder. A document that is not YAML names none;
+/// the daemon reports its faults.
 fn read_attachments(document: &Path, text: &str) -> Result<BTreeMap<String, String>, Failure> {
     let mut attachments = BTreeMap::new();
     let Ok(root) = parse(text) else {

@@ -1,4 +1,4 @@
-//! Every flag, once.
+//! The command line: each flag is defined once.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use nfluid_api::types::Kind;
@@ -44,7 +44,7 @@ pub enum Color {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Make the host as a file says, or leave it as it is
+    /// Apply a deployment file: completely, or not at all
     Apply(ApplyArgs),
     /// Remove objects, or everything that a file names
     Delete(DeleteArgs),
@@ -56,9 +56,9 @@ pub enum Command {
     Top(TopArgs),
     /// Show all counters
     Stats(StatsArgs),
-    /// Show what an instance wrote
+    /// Show the output of an instance
     Logs(LogsArgs),
-    /// Show what happened
+    /// Show events
     Events(EventsArgs),
     /// Copy the frames of a port as pcap
     Capture(CaptureArgs),
@@ -67,19 +67,19 @@ pub enum Command {
     Ask(CommandArgs),
     /// End an instance and start it again
     Restart(RestartArgs),
-    /// Stop an instance where it is
+    /// Freeze an instance
     Pause(PauseArgs),
-    /// Let a paused instance go on
+    /// Resume a paused instance
     Unpause(UnpauseArgs),
-    /// Put the installed version of an instance's NF in its place, with ports and state
+    /// Replace an instance by the installed version of its NF, with ports and state
     Upgrade(UpgradeArgs),
-    /// Divide the flows of an instance among so many instances
+    /// Divide the flows of an instance among several members
     Scale(ScaleArgs),
     /// Move an instance to another host, with its state and the frames in its rings
     Migrate(MigrateArgs),
-    /// Write an instance to a file: what it is, its NF's state, the frames in its rings
+    /// Write an instance to a file: its specification, its NF's state, the frames in its rings
     Save(SaveArgs),
-    /// Make an instance from a file that 'save' has written
+    /// Create an instance from a file that 'save' has written
     Restore(RestoreArgs),
     /// Run a program once in an instance of its own: standard input goes in, its output and exit status come out
     RunFunction(FunctionArgs),
@@ -94,7 +94,7 @@ pub enum Command {
     Version(VersionArgs),
 }
 
-/// How to print objects.
+/// The output format of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
@@ -111,13 +111,13 @@ pub struct ApplyArgs {
     /// The deployment; - for standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
-    /// Only say what would change
+    /// Only print what would change
     #[arg(long)]
     pub dry_run: bool,
     /// Add the file's objects to the present deployment instead of replacing it
     #[arg(long)]
     pub add: bool,
-    /// How to print what changed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 }
@@ -140,10 +140,10 @@ pub struct DeleteArgs {
     /// Of instances, remove the links as well
     #[arg(long, requires = "name")]
     pub with_links: bool,
-    /// Only say what would change
+    /// Only print what would change
     #[arg(long)]
     pub dry_run: bool,
-    /// How to print what changed
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 }
@@ -169,7 +169,7 @@ pub enum Deletable {
     /// Prepared instances
     #[value(alias = "pools")]
     Pool,
-    /// What each client of an uplink gets, and the instances of those who have it
+    /// The template of an uplink's clients, and the instances of these clients
     #[value(alias = "templates")]
     Template,
 }
@@ -208,7 +208,7 @@ pub enum Resource {
     Chains,
     #[value(alias = "uplink")]
     Uplinks,
-    /// I/O threads, what they do and what they cost
+    /// I/O threads, their work and their CPU time
     Io,
     /// Pools of prepared instances
     #[value(alias = "pool")]
@@ -227,12 +227,12 @@ pub struct GetArgs {
     /// What to list
     #[arg(value_enum)]
     pub resource: Resource,
-    /// Only the one of this name
+    /// Only the object of this name
     pub name: Option<String>,
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
-    /// Print it again every second
+    /// Print the list again every second
     #[arg(short, long)]
     pub watch: bool,
 }
@@ -267,20 +267,20 @@ pub enum Describable {
     /// Prepared instances
     #[value(alias = "pools")]
     Pool,
-    /// What each client of an uplink gets
+    /// The template of an uplink's clients
     #[value(alias = "templates")]
     Template,
 }
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// Print text instead of drawing on the terminal; so it does without a terminal, too
+    /// Print text instead of drawing on the terminal; the default without a terminal
     #[arg(long)]
     pub text: bool,
     /// Print text once and end
     #[arg(long)]
     pub once: bool,
-    /// Seconds between two looks
+    /// Seconds between two readings
     #[arg(short, long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS")]
     pub interval: f64,
 }
@@ -294,7 +294,7 @@ fn interval(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 }
@@ -303,20 +303,20 @@ pub struct StatsArgs {
 pub struct LogsArgs {
     /// The instance
     pub instance: String,
-    /// Only the last so many lines, at most 10000
+    /// Number of lines from the end, at most 10000
     #[arg(short = 'n', long, value_parser = clap::value_parser!(u32).range(..=10_000), value_name = "LINES")]
     pub tail: Option<u32>,
-    /// Go on as it writes more
+    /// Go on with new lines as they are written
     #[arg(short, long)]
     pub follow: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct EventsArgs {
-    /// Go on as more happens
+    /// Go on with new events as they happen
     #[arg(short, long)]
     pub follow: bool,
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 }
@@ -351,7 +351,7 @@ pub struct RestartArgs {
 pub struct PauseArgs {
     /// The instance
     pub instance: String,
-    /// What becomes of frames for it meanwhile
+    /// Treatment of frames for the paused instance
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub traffic: Traffic,
 }
@@ -359,12 +359,12 @@ pub struct PauseArgs {
 /// What becomes of frames for a paused instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Traffic {
-    /// They wait in its rings, as far as those reach
+    /// Frames wait in the instance's rings, as far as there is room
     #[default]
     Hold,
-    /// They are dropped and counted
+    /// Frames are dropped and counted
     Drop,
-    /// They go where it would send them; for instances with two ports
+    /// Frames are led past the instance to its other port; for instances with two ports
     Bypass,
 }
 
@@ -384,7 +384,7 @@ pub struct UpgradeArgs {
 pub struct ScaleArgs {
     /// The instance
     pub instance: String,
-    /// How many there are to be
+    /// Number of members
     pub replicas: u16,
 }
 
@@ -392,19 +392,19 @@ pub struct ScaleArgs {
 pub struct MigrateArgs {
     /// The instance
     pub instance: String,
-    /// The daemon there, as its --migrate-listen says; its certificate has to be for HOST
+    /// The daemon of the other host, as in its --migrate-listen; its certificate has to be for HOST
     #[arg(long, value_name = "HOST:PORT", required_unless_present = "keep")]
     pub to: Option<String>,
-    /// Let an instance go on here of which it is not known whether it was moved; it must not run there
+    /// Let an instance go on here after a move with unknown outcome; the instance must not run on the other host
     #[arg(long, conflicts_with = "to")]
     pub keep: bool,
 }
 
 #[derive(Debug, Args)]
 pub struct SaveArgs {
-    /// The instance; it goes on
+    /// The instance, which goes on
     pub instance: String,
-    /// Where to write it; - for standard output
+    /// File to write; - for standard output
     pub file: PathBuf,
 }
 
@@ -415,10 +415,10 @@ pub struct RestoreArgs {
     /// Make a clone of this name, with addresses and seeds of its own
     #[arg(long, value_name = "NEW")]
     pub name: Option<String>,
-    /// The clone's configuration (what is under 'config' in a deployment), in the place of the saved one
+    /// The clone's configuration (as under 'config' in a deployment) instead of the saved one
     #[arg(long, value_name = "FILE", requires = "name")]
     pub config: Option<PathBuf>,
-    /// Leave it paused, to be wired before the frames in its rings go on
+    /// Leave the instance paused, so that it can be wired before the frames in its rings go on
     #[arg(long)]
     pub paused: bool,
 }
@@ -437,28 +437,28 @@ Exit codes: that of the program, or
     override_usage = "nfluid run-function [OPTIONS] PROGRAM [ARGS]..."
 )]
 pub struct FunctionArgs {
-    /// CPU time that it may use, for example 500ms
+    /// Limit of CPU time, for example 500ms
     #[arg(long, default_value = "10s", value_name = "TIME")]
     pub cpu_time: Millis,
-    /// Time that it may take from its start to its end
+    /// Limit of the time from start to end
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub timeout: Millis,
-    /// Memory that it may use
+    /// Memory limit
     #[arg(long, default_value = "128MiB", value_name = "AMOUNT")]
     pub memory: Bytes,
-    /// What it may write to standard output, and as much to standard error
+    /// Limit of standard output, and of standard error
     #[arg(long, default_value = "1MiB", value_name = "AMOUNT")]
     pub max_output: Bytes,
-    /// Processes and threads that it may have
+    /// Limit of processes and threads
     #[arg(long, default_value_t = 32, value_name = "NUMBER")]
     pub tasks: u32,
-    /// Its weight against other functions, as a part of one core
+    /// Weight against other functions, as a part of one core
     #[arg(long, default_value = "10%", value_name = "PERCENT")]
     pub share: Share,
-    /// The most CPU time that it gets, as a part of one core
+    /// Cap of CPU time, as a part of one core
     #[arg(long, default_value = "100%", value_name = "PERCENT")]
     pub cap: Share,
-    /// Print what it used to standard error
+    /// Print the resources used to standard error
     #[arg(short, long)]
     pub verbose: bool,
     /// The executable file - a program, or a script whose interpreter the daemon's host has - and its arguments: whatever comes
@@ -473,7 +473,7 @@ pub struct FunctionArgs {
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// How to print the checks
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 }
@@ -487,7 +487,7 @@ pub struct CompletionArgs {
 
 #[derive(Debug, Args)]
 pub struct VersionArgs {
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,
 }

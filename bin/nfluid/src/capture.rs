@@ -26,7 +26,7 @@ pub async fn capture(client: &Client, screen: Screen, args: &CaptureArgs) -> Res
     let mut capture = client.capture(&args.port).await?;
     while let Some(piece) = capture.next().await? {
         output.write_all(&piece)?;
-        // Piece by piece: whoever reads along sees a frame when it passes.
+        // Flushed with each piece, so that a reader sees a frame when it passes.
         output.flush()?;
     }
     Ok(())

@@ -54,7 +54,7 @@ pub async fn events(client: &Client, screen: Screen, args: &EventsArgs) -> Resul
     }
 }
 
-/// One event in one line, but for YAML.
+/// Prints one event, in one line except for YAML.
 fn print_event(screen: Screen, format: Format, event: &Event) -> Result<(), Failure> {
     match format {
         Format::Json => screen.line(&serde_json::to_string(event)?),

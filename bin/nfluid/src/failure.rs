@@ -1,4 +1,4 @@
-//! Why the program ends without having done what it was asked for, and with which exit code.
+//! The reasons for which the program fails, with their exit codes.
 
 use nfluid_api::client::ClientError;
 use nfluid_api::types::{Diagnostic, Problem};
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 /// A reason to end.
 #[derive(Debug)]
 pub enum Failure {
-    /// The operation failed; the message says what and what to do.
+    /// The operation failed; the message names the fault and the remedy.
     Operation(String),
-    /// A function did not end as it should: this exit code, and why.
+    /// A function did not succeed: this exit code, and the reason.
     Function(u8, String),
     /// The operation failed for these reasons.
     Diagnostics(String, Vec<Diagnostic>),
@@ -18,9 +18,9 @@ pub enum Failure {
     NotReachable(String),
     /// The socket's permissions keep the user out.
     NotPermitted(String),
-    /// Whoever reads the output has gone: nothing to complain about.
+    /// The reader of the output has closed it, which is not an error.
     ReaderGone,
-    /// Everything has been said already.
+    /// All errors have been printed already.
     Reported,
 }
 
@@ -33,7 +33,7 @@ impl Failure {
         Failure::Operation(format!("{message}\n  help: {remedy}"))
     }
 
-    /// The exit code, as `nfluid --help` lists them.
+    /// Returns the exit code, as `nfluid --help` lists them.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::ReaderGone => 0,

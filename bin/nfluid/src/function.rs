@@ -21,7 +21,7 @@ const TOO_MUCH_OUTPUT: u8 = 126;
 const OUT_OF_MEMORY: u8 = 137;
 const SIGNALLED: u8 = 128;
 
-/// Runs a program and ends as it has ended.
+/// Runs a program, and ends with its exit status.
 pub async fn run(client: &Client, screen: Screen, args: &FunctionArgs) -> Result<(), Failure> {
     let request = request(args)?;
     let report = client.run_function(&request).await.map_err(|error| {
@@ -35,7 +35,7 @@ pub async fn run(client: &Client, screen: Screen, args: &FunctionArgs) -> Result
         Failure::Function(NOT_RUN, message)
     })?;
     let errors = decoded(&report.errors)?;
-    // Who does not read what went wrong does not lose what went right.
+    // A closed standard error does not lose the output on standard output.
     let _unread = std::io::stderr().write_all(&errors);
     screen.bytes(&decoded(&report.output)?)?;
     if args.verbose {
@@ -63,7 +63,7 @@ fn request(args: &FunctionArgs) -> Result<FunctionRequest, Failure> {
     }
     let program = read(program, &path.display().to_string())?;
     let input = std::io::stdin();
-    // Somebody at a terminal is not waited for.
+    // Input from a terminal is not waited for.
     let input = if input.is_terminal() {
         Vec::new()
     } else {
@@ -126,7 +126,7 @@ fn outcome(request: &FunctionRequest, end: FunctionEnd) -> Result<(), Failure> {
     let limits = &request.limits;
     let (code, why) = match end {
         FunctionEnd::Exited(0) => return Ok(()),
-        // It has said itself what was wrong.
+        // The program has reported the fault itself.
         FunctionEnd::Exited(status) => return Err(Failure::Function(status, String::new())),
         FunctionEnd::Killed(signal) => (
             SIGNALLED.saturating_add(signal),

@@ -1,7 +1,7 @@
 //! `nfluid gen`: traffic on a network interface, or on the ports of the instance that runs it.
 //!
-//! As an instance's `program`, `nfluid gen send --port out` finds the port `out` in the table that
-//! every instance inherits. No runtime, no thread, no daemon: an instance may do little.
+//! As an instance's `program`, `nfluid gen send --port out` finds the port `out` in the table that every instance
+//! inherits. This command uses no runtime, no thread and no daemon, since an instance may do little.
 
 use crate::failure::Failure;
 use nfluid_gen::cli::{CliError, GenCommand, PortSource};

@@ -63,7 +63,7 @@ async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(),
         }
         Resource::Deployment => {
             let deployment: Value = client.get("/v1/deployment").await?;
-            // A deployment has no table; its own syntax is what people read.
+            // A deployment has no table: its own syntax is the readable form.
             screen.object(args.output, &deployment, || {
                 screen.print(&nfluid_control::yaml::to_text(&deployment))
             })
@@ -118,7 +118,7 @@ fn instances_table(instances: &[InstanceStatus]) -> Table {
     table
 }
 
-/// How many ports it has, or the interfaces that it is on.
+/// Returns the number of its ports, or the interfaces that it is attached to.
 fn place(instance: &InstanceStatus) -> String {
     match &instance.fast {
         None => instance.ports.len().to_string(),
@@ -274,7 +274,7 @@ fn uplinks_table(uplinks: &[UplinkStatus]) -> Table {
     table
 }
 
-/// Rules and frames that the NIC classifies, of all.
+/// Returns the rules and frames that the NIC classifies, of all.
 fn by_nic(steering: &SteeringStatus) -> String {
     let rules = steering.rules + steering.rules_by_xdp;
     let frames = steering.frames + steering.frames_by_xdp;
@@ -388,7 +388,7 @@ pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> R
     let path = format!("/v1/{kind}/{}", escaped(&args.name));
     let object: Value = client.get(&path).await?;
     screen.print(&nfluid_control::yaml::to_text(&object))?;
-    // A fast path has interfaces instead, and they are shown already.
+    // A fast path has interfaces instead, which are shown already.
     if matches!(args.resource, Describable::Instance) && object["tier"] != "xdp" {
         describe_ports(client, screen, &args.name).await?;
     }

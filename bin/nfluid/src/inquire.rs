@@ -91,7 +91,7 @@ pub async fn doctor(client: &Client, screen: Screen, args: &DoctorArgs) -> Resul
     Ok(())
 }
 
-/// What can be checked from here.
+/// Checks what can be checked without the daemon.
 fn without_daemon(error: ClientError) -> DoctorReport {
     let daemon = match Failure::from(error) {
         Failure::NotReachable(text) | Failure::NotPermitted(text) => text,

@@ -153,7 +153,7 @@ pub async fn restore(client: &Client, screen: Screen, args: &RestoreArgs) -> Res
     ))
 }
 
-/// Writes a file that is whole or as it was before.
+/// Writes a file either completely or not at all.
 fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let is_other = std::fs::metadata(path).is_ok_and(|there| !there.is_file());
     if is_other {
@@ -173,7 +173,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     written
 }
 
-/// A configuration as a deployment has it.
+/// Reads a configuration in the syntax of a deployment.
 fn configuration(path: &Path) -> Result<serde_json::Value, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| about(path, "reading", &error))?;
     let root = nfluid_control::yaml::parse(&text).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The command line of nfluid: flags, tables, completion. What it does is done by the daemon.
+//! The command line of nfluid: flags, tables, completion. The daemon does the work.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -68,7 +68,7 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Restart(args) => inquire::restart(client, screen, args).await,
         Command::Doctor(args) => inquire::doctor(client, screen, args).await,
         Command::Version(args) => inquire::version(client, screen, args).await,
-        // Traffic needs no daemon and no runtime: `start` has taken it.
+        // Traffic needs no daemon and no runtime: `start` has handled it.
         Command::Gen(command) => generate::run(command),
         Command::Completion(args) => {
             let mut script = Vec::new();

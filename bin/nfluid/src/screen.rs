@@ -50,7 +50,7 @@ impl Screen {
         }
     }
 
-    /// Whether standard output is a terminal.
+    /// Returns true if standard output is a terminal.
     pub fn is_terminal(self) -> bool {
         io::stdout().is_terminal()
     }
@@ -84,7 +84,7 @@ impl Screen {
         self.print(&table.text(|heading| self.styled(Style::Bold, heading)))
     }
 
-    /// Prints a value for programs, or, for people, what `table` prints.
+    /// Prints a value for programs, or, in table format, the output of `table`.
     pub fn object<T: Serialize>(
         self,
         format: Format,
@@ -122,11 +122,11 @@ impl Screen {
         }
     }
 
-    /// Prints why the program ends, to standard error.
+    /// Prints the reason of a failure to standard error.
     pub fn failure(self, failure: &Failure) {
         let message = match failure {
             Failure::ReaderGone | Failure::Reported => return,
-            // What it had to say, the function has said.
+            // The function has reported the fault itself.
             Failure::Function(_, message) if message.is_empty() => return,
             Failure::Diagnostics(message, found) => {
                 self.diagnostics(found);
@@ -138,7 +138,7 @@ impl Screen {
             | Failure::NotPermitted(message) => message,
         };
         let word = styled(self.colors_err, Style::Red, "error:");
-        // An instance may have had a word in it.
+        // The message may contain text of an instance.
         eprintln!("{word} {}", printable_lines(message));
     }
 }
@@ -212,7 +212,7 @@ impl Table {
     }
 }
 
-/// A text from elsewhere without what could steer the terminal.
+/// Removes characters that could control the terminal from foreign text.
 pub fn printable(text: String) -> String {
     if text.chars().any(char::is_control) {
         return text.chars().flat_map(char::escape_debug).collect();
@@ -220,7 +220,7 @@ pub fn printable(text: String) -> String {
     text
 }
 
-/// The same for a text of several lines.
+/// Does the same for a text of several lines.
 pub fn printable_lines(text: &str) -> String {
     let lines: Vec<String> = text
         .split('\n')

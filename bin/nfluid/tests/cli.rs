@@ -399,7 +399,7 @@ fn instances_are_paused_upgraded_saved_and_restored() {
     let file = file.to_str().expect("text");
     assert!(fixture.ok(&["save", "fw1", file]).contains("8 bytes"));
     assert_eq!(std::fs::read(file).expect("written"), b"NFLIMAGE");
-    // What cannot be written whole leaves what was there.
+    // A failed write leaves the existing file as it was.
     let gone = folder.path().join("gone/fw1.image");
     fixture.fails(1, &["save", "fw1", gone.to_str().expect("text")]);
     let files = std::fs::read_dir(folder.path()).expect("it is there");

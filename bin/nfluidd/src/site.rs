@@ -10,7 +10,7 @@ use nfluid_control::model::Deployment;
 use nfluid_formats::message::{Address, Taken};
 use nfluid_instance::pool;
 use nfluid_lifecycle::arrival::{self, ArrivalRings};
-use nfluid_lifecycle::departure::{self, Handed, Way};
+use nfluid_lifecycle::departure::{self, DepartureStream, Output};
 use nfluid_lifecycle::pausing;
 use nfluid_migration::site::{Forwarded, Instances, Leaving, Rings, Site, Stopped};
 use nfluid_sandbox::ProcessIdentity;
@@ -83,7 +83,7 @@ impl Instances for HostInstances {
 
     fn unpause(&self, name: &str) {
         // An instance that is not paused is left as it is.
-        let _ = pausing::go_on(&mut *lock(&self.host), name);
+        let _ = pausing::resume(&mut *lock(&self.host), name);
     }
 
     fn pause(&self, name: &str) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ impl Instances for HostInstances {
     }
 
     fn frames_dropped(&self, name: &str) -> u64 {
-        departure::overflowed(&self.host, name)
+        departure::frames_dropped(&self.host, name)
     }
 
     fn frames_left(&self, name: &str) -> u64 {
@@ -100,7 +100,7 @@ impl Instances for HostInstances {
     }
 
     fn close_ports(&self, name: &str) -> anyhow::Result<ProcessIdentity> {
-        departure::shut(&self.host, name)
+        departure::close_ports(&self.host, name)
     }
 
     fn open_ports(
@@ -109,11 +109,11 @@ impl Instances for HostInstances {
         process: &ProcessIdentity,
         record: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        departure::open(&self.host, name, process, record)
+        departure::open_ports(&self.host, name, process, record)
     }
 
     fn reopen_ports(&self, name: &str) {
-        departure::reopen(&self.host, name);
+        departure::reopen_ports(&self.host, name);
     }
 
     fn rehearse(&self, name: &str, state: &[u8]) -> anyhow::Result<()> {
@@ -149,7 +149,7 @@ impl Instances for HostInstances {
 }
 
 /// An instance of this host that is frozen for a move.
-pub struct HostStopped(Way);
+pub struct HostStopped(DepartureStream);
 
 impl Stopped for HostStopped {
     fn hold(&mut self) -> anyhow::Result<()> {
@@ -157,15 +157,15 @@ impl Stopped for HostStopped {
     }
 
     fn forward(&mut self) -> anyhow::Result<()> {
-        self.0.hand_on()
+        self.0.forward()
     }
 
     fn next(&mut self) -> anyhow::Result<Forwarded> {
-        Ok(match self.0.handed()? {
-            Handed::Frames(frames) => Forwarded::Frames(frames),
-            Handed::AllThatWaited => Forwarded::AllThatWaited,
-            Handed::Nothing => Forwarded::Nothing,
-            Handed::End => Forwarded::End,
+        Ok(match self.0.next_output()? {
+            Output::Frames(frames) => Forwarded::Frames(frames),
+            Output::AllThatWaited => Forwarded::AllThatWaited,
+            Output::Nothing => Forwarded::Nothing,
+            Output::End => Forwarded::End,
         })
     }
 

@@ -8,20 +8,20 @@ use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::wiring::Destination;
 use std::fmt;
 
-/// One step. It carries what was there before, so that it can be undone.
+/// One step. A step carries the former value as well, so that it can be undone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Changes a group of tenants while its instances run, also which group it is in. One that is made is in a group that is
-    /// there; nothing is in one that is removed.
+    /// Changes a group of tenants while its instances run, including the group that it is in. The parent of a new
+    /// group exists already; a group that is removed is empty.
     Group(Diff<Group>),
-    /// Changes a switch while frames pass. No port is on one that is removed.
+    /// Changes a switch while frames pass. A switch that is removed has no ports.
     Switch(Diff<Switch>),
-    /// Makes an uplink, with no destination yet; or removes one, to which no frames go any more. No uplink is changed.
+    /// Creates an uplink without a destination, or removes one without incoming frames. An uplink is never changed.
     Uplink(Diff<UplinkSpec>),
-    /// Makes an instance, its ports with no destination yet; removes one to which no frames go; or stops one and starts another
-    /// in its place, whose ports have no destination meanwhile.
+    /// Creates an instance whose ports have no destination yet; removes an instance to which no frames go; or
+    /// replaces an instance, while its ports have no destination.
     Instance(Diff<Box<InstanceSpec>>),
-    /// Starts another instance on the ports of one, which hands them over: they stay wired, and no frame is lost.
+    /// Starts another instance on the ports of one that hands them over. The ports stay wired, and no frame is lost.
     Upgrade {
         /// The instance.
         name: String,
@@ -55,8 +55,8 @@ pub enum Action {
         /// As it shall be.
         new: PlatformSetting,
     },
-    /// Divides the flows of an instance among another number of its members, which all run: no frame is lost, and who gets
-    /// a flow gets its state.
+    /// Divides the flows of an instance among another number of its members, which all run. No frame is lost, and a
+    /// member that gains a flow gets its state.
     Scale {
         /// The instance.
         name: String,
@@ -65,13 +65,13 @@ pub enum Action {
         /// Members that shall share them.
         new: u16,
     },
-    /// Changes where a port's frames go, in one step: no frame is lost on the way.
+    /// Changes the destination of a port's frames, in one step: no frame is lost.
     Wire {
         /// The port.
         port: PortRef,
-        /// Where they go; absent: nowhere.
+        /// The present destination; absent: none.
         old: Option<Destination>,
-        /// Where they shall go; absent: nowhere.
+        /// The new destination; absent: none.
         new: Option<Destination>,
     },
 }
@@ -87,7 +87,7 @@ impl Action {
         Action::Instance(Diff::remove(name, Box::new(spec)))
     }
 
-    /// The instance that this makes, and what it is made from.
+    /// Returns the instance that this step creates, with its specification.
     pub fn created(&self) -> Option<(&str, &InstanceSpec)> {
         match self {
             Action::Instance(Diff {
@@ -99,7 +99,7 @@ impl Action {
         }
     }
 
-    /// The instance that this puts in the place of another one, and what it is made from.
+    /// Returns the instance that this step puts in place of another one, with its specification.
     pub fn replaced(&self) -> Option<(&str, &InstanceSpec)> {
         match self {
             Action::Instance(Diff {
@@ -111,7 +111,7 @@ impl Action {
         }
     }
 
-    /// The step that undoes this one.
+    /// Returns the step that undoes this one.
     #[must_use]
     pub fn inverse(&self) -> Action {
         use Action::*;

@@ -11,24 +11,24 @@ use crate::stopwatch::Lap;
 use crate::wiring::Destination;
 use thiserror::Error;
 
-/// Why the platform could not do something.
+/// The reason why the platform could not carry out an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlatformErrorKind {
-    /// Something that it needs is not there, for example an interface.
+    /// An object that the action needs does not exist, for example an interface.
     NotFound,
-    /// Somebody else has it.
+    /// Another party uses the object.
     Busy,
     /// Memory, ports or another resource ran out.
     Exhausted,
     /// The NF refused, for example a configuration.
     Refused,
-    /// This kernel or machine cannot.
+    /// This kernel or machine does not support the action.
     Unsupported,
     /// None of the above.
     Failed,
 }
 
-/// Why an action failed, for the operator.
+/// The failure of an action, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct PlatformError {
@@ -71,8 +71,8 @@ pub fn no_instance(name: &str) -> PlatformError {
 /// A method that returns an error has changed nothing: it undoes its own halves. Names are those
 /// of the deployment. Calls come from one thread at a time.
 pub trait Platform {
-    /// Told the whole list before the first action, to allocate in bulk. Allocating here what
-    /// [`Platform::finish`] then does not find used is fine.
+    /// Announces the whole list before the first action, for allocations in bulk. Allocations that are unused at
+    /// [`Platform::finish`] do no harm.
     ///
     /// # Errors
     /// The plan cannot be carried out; nothing has been done.
@@ -80,50 +80,52 @@ pub trait Platform {
         Ok(())
     }
 
-    /// Told after the last action, or after the last one was undone.
+    /// Called after the last action, or after the last one was undone.
     fn finish(&mut self) {}
 
-    /// Makes a group of tenants with nothing in it, changes one while its instances run, or removes one that nothing is in.
+    /// Creates an empty group of tenants, changes a group while its instances run, or removes an empty group.
     ///
     /// # Errors
     /// The group is as before.
     fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError>;
 
-    /// Makes a switch without ports, changes one - its ports and learned addresses stay -, or removes one that no port is on.
+    /// Creates a switch without ports, changes a switch - its ports and learned addresses stay -, or removes a switch
+    /// without ports.
     ///
     /// # Errors
     /// The switch is as before.
     fn switch(&mut self, change: &Diff<Switch>) -> Result<(), PlatformError>;
 
-    /// Makes an uplink - frames that its interface receives are dropped until it is wired -, or removes one, and everything that
-    /// was done to its interface.
+    /// Creates an uplink - frames that its interface receives are dropped until it is wired -, or removes an uplink
+    /// and all changes to its interface.
     ///
     /// # Errors
     /// The interface is as before.
     fn uplink(&mut self, change: &Diff<UplinkSpec>) -> Result<(), PlatformError>;
 
-    /// Makes and starts an instance - frames that it sends are dropped until its ports are wired -, stops and removes one that
-    /// nothing is wired to, or puts another in the place of one whose ports are not wired. The new one may be started before the
-    /// old one is stopped.
+    /// Creates and starts an instance, removes an instance, or replaces one. Frames that a new instance sends are
+    /// dropped until its ports are wired. An instance to be removed has no incoming wires. An instance to be replaced
+    /// has no wires; the new one may be started before the old one is stopped.
     ///
     /// # Errors
     /// There is no such instance, or the old one runs as before.
     fn instance(&mut self, change: &Diff<Box<InstanceSpec>>) -> Result<(), PlatformError>;
 
-    /// Puts another instance in the place of one, on the same ports, which stay wired: no frame is lost. See
+    /// Replaces an instance on the same ports, which stay wired: no frame is lost. See
     /// [`crate::plan::is_handed_over`].
     ///
     /// # Errors
     /// The old one runs as before.
     fn upgrade(&mut self, name: &str, new: &InstanceSpec) -> Result<(), PlatformError>;
 
-    /// Changes a setting of a running instance, which is not stopped for that and loses no frame.
+    /// Changes a setting of a running instance, without stopping it and without losing a frame.
     ///
     /// # Errors
     /// The old setting is in force.
     fn set(&mut self, name: &str, setting: &Setting) -> Result<(), PlatformError>;
 
-    /// Changes the place of a fast path among those of its interfaces: each packet meets them in the old order or in the new one.
+    /// Changes the place of a fast path among those of its interfaces: each packet passes them in the old order or in
+    /// the new one.
     ///
     /// # Errors
     /// They are in the old one.
@@ -141,14 +143,14 @@ pub trait Platform {
     /// They are divided as before.
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError>;
 
-    /// Sends the frames of a port elsewhere, or nowhere. From one frame to the next: none is lost
-    /// and none goes to both.
+    /// Changes the destination of a port's frames, from one frame to the next: no frame is lost, and none goes to
+    /// both.
     ///
     /// # Errors
     /// They go where they went before.
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError>;
 
-    /// What it has done since it was asked last, as far as it measures that.
+    /// Returns the steps since the last call, as far as the platform measures them.
     fn laps(&mut self) -> Vec<Lap> {
         Vec::new()
     }
@@ -157,7 +159,7 @@ pub trait Platform {
 /// Carries out one action.
 ///
 /// # Errors
-/// What the platform says; nothing has changed.
+/// The platform's error; nothing has changed.
 pub fn perform<P: Platform + ?Sized>(
     platform: &mut P,
     action: &Action,
@@ -182,7 +184,7 @@ pub fn perform<P: Platform + ?Sized>(
 pub struct ApplyError {
     /// The action that failed, in words.
     pub action: String,
-    /// Why.
+    /// The cause.
     pub cause: PlatformError,
     /// What could not be undone, in words; empty: everything is as before.
     pub not_undone: Vec<String>,
@@ -230,7 +232,7 @@ fn run<P: Platform + ?Sized>(
     Ok(())
 }
 
-/// Goes on after a step that cannot be undone: the more of the old state returns, the better.
+/// Undoes the actions. Goes on after a step that cannot be undone, to restore as much of the old state as possible.
 fn undo<P: Platform + ?Sized>(
     platform: &mut P,
     actions: &[Action],

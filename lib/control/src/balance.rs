@@ -1,18 +1,18 @@
-//! On which core which instance goes: the policy of the placements `pinned`, `spread` and `packed`.
+//! Placement of instances on cores: the policy of the placements `pinned`, `spread` and `packed`.
 //!
-//! Pure: it is given what was measured, and answers with moves. An instance's load is what it would use of a core by
-//! itself: the time that it ran and the time that it was ready and waited, over the time that passed. A core's load is the
-//! sum, so that more than 1 on a core means that somebody waits there.
+//! A pure function from measurements to moves. An instance's load is its demand of a core: the time that it ran and
+//! the time that it was ready and waited, over the time that passed. A core's load is the sum of these, so that more
+//! than 1 on a core means that an instance waits there.
 //!
-//! Moves cost caches and scatter figures, so each must pay: it takes a least gain, no instance moves again before it has
-//! dwelt where it is, and what fills a core (`fill`) is less than what empties it (`full`), so that a move is never the
-//! reason for the next.
+//! Moves cost cache contents and make measurements scatter, so each must pay: a move needs a minimum gain, an
+//! instance stays for a dwell time after a move, and the load up to which a core is filled (`fill`) is less than the
+//! load from which it is relieved (`full`), so that a move never causes the next one.
 
 use crate::placement::Placement;
 use crate::quantity::Millis;
 use std::collections::BTreeMap;
 
-/// What is weighed when a move is thought about.
+/// The parameters of a decision about moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Least gain: by how much of a core the load of the fuller of two cores must go down.
@@ -43,11 +43,11 @@ pub struct Placed {
     pub name: String,
     /// The core that it is on, the first of several.
     pub core: u32,
-    /// On how many it is: as many as its ports have queues, and so threads.
+    /// The number of cores that it is on: one for each queue of its ports, and so for each thread.
     pub width: usize,
     /// The cores that it may be on.
     pub allowed: Vec<u32>,
-    /// Who decides.
+    /// The party that decides.
     pub placement: Placement,
     /// Measured, as a part of a core.
     pub load: f64,
@@ -66,8 +66,8 @@ impl Placed {
     }
 }
 
-/// The cores of an instance that is on `core` and has `width` threads: so many of those that it may be on, from that one
-/// on, around the end of the list.
+/// Returns the cores of an instance on `core` with `width` threads: this many of the allowed cores, from `core` on,
+/// wrapping around at the end of the list.
 pub fn window(allowed: &[u32], core: u32, width: usize) -> Vec<u32> {
     let Some(first) = allowed.iter().position(|one| *one == core) else {
         return vec![core];
@@ -88,18 +88,18 @@ pub struct Move {
     pub from: u32,
     /// Where it goes.
     pub to: u32,
-    /// Why, for the operator.
+    /// The reason, for the operator.
     pub why: String,
 }
 
-/// What is on a core.
+/// The load and the promises on a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Burden {
     load: f64,
     promised: f64,
 }
 
-/// Every core that somebody is or may be on.
+/// Returns the burden of every core that an instance is on or may be on.
 fn burdens(placed: &[Placed]) -> BTreeMap<u32, Burden> {
     let mut cores: BTreeMap<u32, Burden> = BTreeMap::new();
     for one in placed {
@@ -116,9 +116,9 @@ fn burdens(placed: &[Placed]) -> BTreeMap<u32, Burden> {
     cores
 }
 
-/// Those who are guaranteed more than what is left for them where they are, when all there want the CPU; and how much
-/// that is, as a part of a core. A core is divided by what was promised on it.
-pub fn unkept(placed: &[Placed]) -> Vec<(&Placed, f64)> {
+/// Returns the instances whose guarantee is more than what their core leaves them when all instances there want the
+/// CPU, with the amount left, as a part of a core. A core is divided in proportion to the promises on it.
+pub fn violated_guarantees(placed: &[Placed]) -> Vec<(&Placed, f64)> {
     let cores = burdens(placed);
     let guaranteed = placed.iter().filter(|one| one.guaranteed > 0.0);
     let left = |one: &Placed| left_for(one, &one.cores(), &cores);
@@ -128,7 +128,7 @@ pub fn unkept(placed: &[Placed]) -> Vec<(&Placed, f64)> {
         .collect()
 }
 
-/// What is left for an instance on these cores, whose burdens it is part of.
+/// Returns what is left for an instance on these cores, whose burdens include the instance.
 fn left_for(one: &Placed, on: &[u32], cores: &BTreeMap<u32, Burden>) -> f64 {
     let own = one.promised / on.len().max(1) as f64;
     let of_core = |core: &u32| {
@@ -138,7 +138,7 @@ fn left_for(one: &Placed, on: &[u32], cores: &BTreeMap<u32, Burden>) -> f64 {
     on.iter().map(of_core).sum()
 }
 
-/// Whether all guarantees hold on `core`, of those that are there and of `one`, once that is there too.
+/// Returns true if all guarantees hold on `core`, for the instances there and for `one`, once `one` is there too.
 fn guarantees_hold(placed: &[Placed], one: &Placed, core: u32) -> bool {
     let mut all = placed.iter().chain([one]);
     if all.all(|it| it.guaranteed <= 0.0) {
@@ -155,11 +155,14 @@ fn guarantees_hold(placed: &[Placed], one: &Placed, core: u32) -> bool {
     });
     let touched = window(&one.allowed, core, one.width);
     let is_touched = |it: &Placed| it.cores().iter().any(|core| touched.contains(core));
-    !unkept(&there).iter().any(|(it, _)| is_touched(it))
+    !violated_guarantees(&there)
+        .iter()
+        .any(|(it, _)| is_touched(it))
 }
 
-/// The core on which `one` starts: `packed` goes where most is and it fits, the others where least was promised, and of
-/// those where least is done; of all, where no guarantee is broken, if there is such a core. Nothing if it may be nowhere.
+/// Returns the core on which `one` starts. `packed` takes the fullest core on which it fits. The others take the core
+/// with the least promises and, among equals, the least load. Cores on which no guarantee is broken come first.
+/// `None` if `one` may be nowhere.
 pub fn first_core(placed: &[Placed], one: &Placed, rules: Rules) -> Option<u32> {
     let keeping = |core: &&u32| guarantees_hold(placed, one, **core);
     let kept: Vec<u32> = one.allowed.iter().filter(keeping).copied().collect();
@@ -169,7 +172,7 @@ pub fn first_core(placed: &[Placed], one: &Placed, rules: Rules) -> Option<u32> 
 
 fn choose_core(placed: &[Placed], one: &Placed, allowed: &[u32], rules: Rules) -> Option<u32> {
     let cores = burdens(placed);
-    // Of several cores, the heaviest counts.
+    // Of several cores, the heaviest one counts.
     let on = |core: &u32| {
         let several = window(&one.allowed, *core, one.width);
         let burdens = several.iter().filter_map(|core| cores.get(core));
@@ -201,7 +204,8 @@ fn choose_core(placed: &[Placed], one: &Placed, allowed: &[u32], rules: Rules) -
     core.copied()
 }
 
-/// The moves that pay now; few at a time, as the loads that follow are measured before the next.
+/// Returns the moves that pay now. They are few at a time, since the resulting loads are measured before the next
+/// moves.
 pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
     let cores = burdens(placed);
     if let Some(one) = keep_a_guarantee(placed, now, rules) {
@@ -213,9 +217,10 @@ pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
     empty_a_core(placed, &cores, now, rules)
 }
 
-/// A move off a core where a guarantee does not hold, to one where all do: whoever may move there with the least load.
+/// Finds a move off a core where a guarantee does not hold, to a core where all hold: the movable instance with the
+/// least load.
 fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move> {
-    for (broken, left) in unkept(placed) {
+    for (broken, left) in violated_guarantees(placed) {
         let on = broken.cores();
         let mut here: Vec<&Placed> = placed
             .iter()
@@ -237,20 +242,21 @@ fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move
     None
 }
 
-/// One with several threads is on several cores, among which the kernel divides them.
+/// An instance with several threads is on several cores, among which the kernel divides them, and is not moved.
 fn may_move(one: &Placed, now: Millis, rules: Rules) -> bool {
     one.width <= 1 && one.placement.is_moved() && now.0.saturating_sub(one.since.0) >= rules.dwell.0
 }
 
-/// What is lost in divisions.
+/// Tolerance for rounding in divisions.
 const ROUNDING: f64 = 1e-9;
 
-/// Whether what is promised on a core still fits with one more: not more than a core, or than where it is now.
+/// Returns true if the promises on a core still fit with one more instance: at most a whole core, or less than where
+/// the instance is now.
 fn promises_fit(one: &Placed, from: Burden, to: Burden) -> bool {
     to.promised + one.promised <= from.promised.max(1.0) + ROUNDING
 }
 
-/// The one move that takes most load off a fuller core.
+/// Finds the move that takes the most load off a fuller core.
 fn relieve(
     placed: &[Placed],
     cores: &BTreeMap<u32, Burden>,
@@ -296,7 +302,7 @@ fn step(one: &Placed, to: u32, why: String) -> Move {
     }
 }
 
-/// Takes all packed instances off the core that does least, if they fit where others are already.
+/// Moves all packed instances off the core with the least load, if they fit on other cores in use.
 fn empty_a_core(
     placed: &[Placed],
     cores: &BTreeMap<u32, Burden>,
@@ -304,14 +310,14 @@ fn empty_a_core(
     rules: Rules,
 ) -> Vec<Move> {
     let is_used = |core: &u32| placed.iter().any(|one| one.cores().contains(core));
-    // Who is spread would flee from who follows.
+    // A spread instance would move away from packed ones that follow.
     let takes_packed = |core: &u32| {
         let mut there = placed.iter().filter(|one| one.core == *core).peekable();
         there.peek().is_some() && there.all(|one| one.placement != Placement::Spread)
     };
     let mut candidates: Vec<(&u32, &Burden)> =
         cores.iter().filter(|(core, _)| is_used(core)).collect();
-    // Of two that do as little, the higher number: else who fits nowhere would go to and fro.
+    // Of two equal cores, the higher number: otherwise an instance that fits nowhere would move back and forth.
     candidates.sort_by(|a, b| a.1.load.total_cmp(&b.1.load).then(b.0.cmp(a.0)));
     for (core, _) in candidates {
         let is_here = |one: &&Placed| one.cores().contains(core);
@@ -331,19 +337,21 @@ fn empty_a_core(
     Vec::new()
 }
 
-/// Whether no guarantee is broken by these moves that holds now.
+/// Returns true if these moves break no guarantee that holds now.
 fn keeps_guarantees(placed: &[Placed], moves: &[Move]) -> bool {
     let mut after = placed.to_vec();
     for step in moves {
         let moved = after.iter_mut().find(|one| one.name == step.name);
         moved.into_iter().for_each(|one| one.core = step.to);
     }
-    let before = unkept(placed);
+    let before = violated_guarantees(placed);
     let is_old = |one: &Placed| before.iter().any(|(old, _)| old.name == one.name);
-    unkept(&after).iter().all(|(one, _)| is_old(one))
+    violated_guarantees(&after)
+        .iter()
+        .all(|(one, _)| is_old(one))
 }
 
-/// First fit, the largest first, on the fullest core that has room.
+/// First fit, the largest first, on the fullest core with room.
 fn fit_elsewhere(
     here: &[&Placed],
     cores: &BTreeMap<u32, Burden>,

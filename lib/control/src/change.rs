@@ -123,7 +123,7 @@ fn compare<T: PartialEq>(
     changes.extend(gone.map(|name| change(Verb::Removed, kind, name)));
 }
 
-/// How I/O threads are; the model is told at the instances that it changes.
+/// Changes of the I/O threads. A change of the model is reported at the instances that it changes.
 fn io_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
     let (before, now) = (old.io().settings, new.io().settings);
     if before != now {
@@ -144,7 +144,7 @@ fn congestion_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Chan
     }
 }
 
-/// What its flavor says is a part of a pool.
+/// Changes of pools, including those of a pool's flavor.
 fn pool_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
     let table = |deployment| {
         let mut table = Table::new();
@@ -201,7 +201,7 @@ fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change
     changes.extend(gone.map(|name| change(Verb::Removed, Kind::Instance, name)));
 }
 
-/// Ports that stay but move to another place; ports that come or go replace the instance.
+/// Changes of ports that stay but are attached elsewhere. Ports that are added or removed replace the instance.
 fn port_changes(name: &str, old: &Instance, new: &Instance, changes: &mut Vec<Change>) {
     for (port, spec) in new.ports.iter() {
         if let Some(before) = old.ports.get(port)
@@ -230,7 +230,7 @@ fn link_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
     changes.extend(gone.map(|name| change(Verb::Removed, Kind::Link, name)));
 }
 
-/// Chains that come before or after others at a classifier than they did.
+/// Returns the chains whose precedence at a classifier changes.
 fn reordered_chains(old: &Deployment, new: &Deployment) -> BTreeSet<String> {
     let (old, new) = (classifiers(old), classifiers(new));
     let mut reordered = BTreeSet::new();

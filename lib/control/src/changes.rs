@@ -1,18 +1,18 @@
-//! The instances that have changed of late. A thread that follows thousands of instances looks at these alone.
+//! The recently changed instances. A thread that follows thousands of instances reads only these.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// Changes that are remembered. Who has not looked for longer looks at all.
+/// Number of changes that are kept. A reader that is further behind reads all instances.
 const REMEMBERED: usize = 1024;
 
-/// What has changed.
+/// The result of a query for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// Nothing.
     Nothing,
-    /// These, some of which may be gone; and the number of the newest change.
+    /// The changed instances, some of which may be gone, and the number of the newest change.
     Some(u64, BTreeSet<String>),
-    /// Perhaps all; and the number of the newest change.
+    /// Possibly all instances, and the number of the newest change.
     All(u64),
 }
 
@@ -20,12 +20,12 @@ pub enum Changed {
 #[derive(Default)]
 pub struct Changes {
     newest: u64,
-    /// The names of the last ones, the newest at the back; whoever has seen none of them has missed some.
+    /// The names of the last changes, the newest at the back. A reader that has seen none of them has missed some.
     names: VecDeque<String>,
 }
 
 impl Changes {
-    /// Notes one of this instance.
+    /// Adds a change of this instance.
     pub fn note(&mut self, name: &str) {
         self.newest += 1;
         if self.names.len() >= REMEMBERED {
@@ -34,13 +34,13 @@ impl Changes {
         self.names.push_back(name.to_owned());
     }
 
-    /// Notes one that may be of any.
+    /// Adds a change that may concern any instance.
     pub fn note_all(&mut self) {
         self.newest += 1;
         self.names.clear();
     }
 
-    /// What is new to who has seen all up to number `seen`, or none.
+    /// Returns the changes after number `seen`; `None`: the reader has seen none.
     pub fn since(&self, seen: Option<u64>) -> Changed {
         let missed = seen.map(|seen| self.newest.saturating_sub(seen));
         match missed.and_then(|missed| usize::try_from(missed).ok()) {

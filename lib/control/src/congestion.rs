@@ -10,23 +10,23 @@ pub const AVERAGE_DEFAULT: Micros = Micros(10_000);
 /// The delay to aim at where none is named: CoDel's (RFC 8289), longer than the turns of NFs that share a core.
 pub const TARGET_DEFAULT: Micros = Micros(5_000);
 
-/// How a core finds out how congested it is.
+/// The law by which a core determines its congestion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "law", rename_all = "kebab-case")]
 pub enum Law {
-    /// It does not: no frame is marked.
+    /// None: no frame is marked.
     #[default]
     Off,
-    /// By the time that it needs for what waits, against a target.
+    /// By the time that the core needs for the waiting frames, against a target.
     SelfTuning {
-        /// The time to aim at.
+        /// The target time.
         target: Micros,
     },
-    /// By thresholds on the number of frames that wait for it.
+    /// By thresholds on the number of waiting frames.
     Red4 {
-        /// No marks up to so many frames.
+        /// No frame is marked up to this number of frames.
         min: u32,
-        /// From here on the probability rises steeply.
+        /// From this number of frames on, the probability rises steeply.
         max: u32,
         /// The probability at `max`, for the cheapest instance.
         probability: Share,
@@ -36,10 +36,10 @@ pub enum Law {
 }
 
 impl Law {
-    /// The law, if there is one.
+    /// Returns the law in the form of `nfluid_marking`, if there is one.
     ///
     /// # Errors
-    /// It makes no sense.
+    /// The parameters are invalid.
     pub fn checked(self) -> Result<Option<nfluid_marking::Law>, LawError> {
         match self {
             Law::Off => Ok(None),
@@ -72,10 +72,10 @@ impl Law {
 /// The `congestion` of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Congestion {
-    /// Of cores that are not named.
+    /// The law of cores that are not named.
     #[serde(flatten)]
     pub law: Law,
-    /// Of these cores.
+    /// The laws of named cores.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub cores: BTreeMap<u32, Law>,
     /// Chains refuse frames at their entry while a ring further on is full.
@@ -83,7 +83,7 @@ pub struct Congestion {
 }
 
 impl Congestion {
-    /// With this law everywhere.
+    /// Returns a configuration with this law on all cores.
     pub fn everywhere(law: Law) -> Self {
         Congestion {
             law,
@@ -92,7 +92,7 @@ impl Congestion {
         }
     }
 
-    /// As it is where nothing is said: nobody is marked, nothing refused.
+    /// Returns the default: no frame is marked or refused.
     pub fn none() -> Self {
         Congestion {
             backpressure: false,

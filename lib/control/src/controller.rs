@@ -1,4 +1,4 @@
-//! The way from a request to a changed host: read, check, plan, stage, carry out, commit.
+//! The path from a request to a changed host: read, check, plan, stage, carry out, commit.
 
 use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
@@ -36,21 +36,21 @@ pub struct Controller<P, S> {
     store: S,
     pub(crate) desired: Desired,
     present: Inventory,
-    /// Of the deployment; made when it is needed, and again after every change of the whole.
+    /// The index of the deployment, created when needed, and again after every change of the whole.
     index: Option<Index>,
     pub(crate) guests: Guests,
 }
 
-/// A change of single instances that was made.
+/// A completed change of single instances.
 #[derive(Debug)]
 pub struct Stepped {
     /// The answer.
     pub response: ApplyResponse,
-    /// When it would survive a power cut.
+    /// Signals when the change would survive a power cut.
     pub durable: Durable,
-    /// What is to be done on the disk by somebody who has time: nobody waits for it.
+    /// Pending work on the disk, which no request waits for.
     pub tidying: Option<Tidying>,
-    /// Where the time went until here.
+    /// The time of each phase so far.
     pub watch: Stopwatch,
 }
 
@@ -64,8 +64,8 @@ pub struct RestoreFailure {
 }
 
 impl<P: Platform, S: Store> Controller<P, S> {
-    /// Loads the desired state. `present` is what exists on the platform already, taken over from
-    /// an earlier daemon; [`Controller::restore`] makes up the difference.
+    /// Loads the desired state. `present` are the objects adopted from an earlier daemon; [`Controller::restore`]
+    /// creates the others.
     ///
     /// # Errors
     /// The saved state cannot be read.
@@ -86,7 +86,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         self.desired.read()
     }
 
-    /// The same for who does not wait until a change is made.
+    /// Returns a handle for readers that do not wait until a change is done.
     pub fn desired(&self) -> Desired {
         self.desired.clone()
     }
@@ -106,14 +106,14 @@ impl<P: Platform, S: Store> Controller<P, S> {
         &mut self.platform
     }
 
-    /// Tells that something no longer exists, for example after an interface vanished, so that
-    /// [`Controller::restore`] makes it again.
+    /// Notes that an object no longer exists, for example after an interface vanished, so that
+    /// [`Controller::restore`] creates it again.
     pub fn lost(&mut self, action: &Action) {
         self.present.record(action);
     }
 
-    /// Makes what is desired and not there, one by one: what fails does not keep the rest from
-    /// being made. Can be called again at any time. Empty: everything desired is there.
+    /// Creates the desired objects that are missing, one by one: a failure does not prevent the others. Can be called
+    /// again at any time. Empty: all desired objects exist.
     pub fn restore(&mut self) -> Vec<RestoreFailure> {
         let actions = plan(&self.present, &Inventory::of(&self.deployment()));
         if actions.is_empty() {
@@ -130,7 +130,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         for action in actions {
             let action = self.present.reduce(action);
             if !self.present.allows(&action) {
-                // What it needs has failed before it, and is reported.
+                // An object that this one needs has failed before, which is reported.
                 continue;
             }
             match perform(&mut self.platform, &action) {
@@ -172,8 +172,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
         })
     }
 
-    /// Adds instances and links of theirs, in a time that does not depend on how much there is already. Nothing: the
-    /// document is for [`Controller::apply`], which does more, and tells what is wrong.
+    /// Adds instances and their links, in a time that does not depend on the size of the deployment. `None`: the
+    /// document needs [`Controller::apply`], which handles all changes and reports all faults.
     ///
     /// # Errors
     /// Carrying it out failed. Nothing was changed.
@@ -214,8 +214,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
         }))
     }
 
-    /// Removes instances and links of theirs, in a time that does not depend on how much there is. Nothing: the request is
-    /// for [`Controller::delete`].
+    /// Removes instances and their links, in a time that does not depend on the size of the deployment. `None`: the
+    /// request needs [`Controller::delete`].
     ///
     /// # Errors
     /// Carrying it out failed. Nothing was changed.
@@ -253,7 +253,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         }))
     }
 
-    /// Carries out a small change and keeps it.
+    /// Carries out a small change and saves it.
     fn make_step(
         &mut self,
         step: &Step<'_>,
@@ -277,10 +277,10 @@ impl<P: Platform, S: Store> Controller<P, S> {
         })
     }
 
-    /// Divides the flows of an instance among so many.
+    /// Divides the flows of an instance among `replicas` members.
     ///
     /// # Errors
-    /// There is no such instance, it cannot be several, or carrying it out failed. Nothing was changed.
+    /// There is no such instance, it cannot have several members, or carrying it out failed. Nothing was changed.
     pub fn scale(
         &mut self,
         name: &str,
@@ -298,7 +298,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         let instance = instance.ok_or_else(|| not_desired(name))?;
         instance.replicas = (replicas > 1).then_some(replicas);
         let mut report = Report::new(None, None);
-        // As a new one: whether it can be several was not asked before.
+        // Validated as a new instance: whether it can have several members was not checked before.
         validate(&desired, Background::default(), environment, &mut report);
         let warnings = report.finish().map_err(|errors| {
             Problem::invalid(
@@ -354,7 +354,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         })
     }
 
-    /// Makes the platform as `desired` says, and keeps that.
+    /// Makes the platform match `desired`, and saves `desired`.
     fn change_to(&mut self, desired: Deployment, dry_run: bool) -> Result<Vec<Change>, Problem> {
         let actions = plan(&self.present, &Inventory::of(&desired));
         let mut changes = changes(&self.deployment(), &desired);
@@ -382,7 +382,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         Ok(changes)
     }
 
-    /// The new state could not be committed: back to the old one, on the platform and on disk.
+    /// Returns to the old state, on the platform and on disk, after the new state could not be committed.
     fn take_back(&mut self) {
         self.store.discard();
         // Best effort both: what cannot be undone stays visible as a difference of `present`, and
@@ -395,8 +395,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     }
 }
 
-/// Objects that the deployments agree on but that have to be made again: they had failed or
-/// vanished.
+/// Adds objects that both deployments have but that have to be created again, since they had failed or vanished.
 fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
     let named: HashSet<(Kind, String)> = changes
         .iter()
@@ -483,7 +482,7 @@ fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Proble
     Err(
         Problem::not_found(format!("there is no {} '{name}'", object.kind)).with_remedy(
             match object.kind {
-                // There is nothing to be told of them beyond that.
+                // The deployment shows everything about flavors.
                 Kind::Flavor => "'nfluid get deployment' shows them".to_owned(),
                 kind => format!("'nfluid get {}' lists them", kind.plural()),
             },
@@ -491,7 +490,7 @@ fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Proble
     )
 }
 
-/// Why an instance is not to be found in the deployment. Some that run are no part of it.
+/// Returns the reason why an instance is not in the deployment: some running instances are not part of it.
 pub fn not_desired(name: &str) -> Problem {
     let whose = |what: &str, remedy: String| {
         let detail = format!("instance '{name}' is no object of the deployment: it is {what}");
@@ -521,7 +520,7 @@ fn remove_links(deployment: &mut Deployment, which: impl Fn(&Link) -> bool) -> b
     deployment.links.len() < before
 }
 
-/// Removes every object that `named` has, as far as it is there.
+/// Removes every object of `named` that exists.
 fn remove_all_of(deployment: &mut Deployment, named: &Deployment) {
     for name in named.chains.names() {
         deployment.chains.remove(name);

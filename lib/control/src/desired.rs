@@ -1,12 +1,12 @@
-//! The desired state, which others read while it is being changed.
+//! The desired state, which other threads read while it is being changed.
 //!
-//! A change waits for instances, processes and the disk. Until it is made, what is desired is what was desired before: nobody
-//! who only wants to know that waits for it.
+//! A change waits for instances, processes and the disk. Until the change is done, readers get the former desired
+//! state, without waiting.
 
 use crate::model::Deployment;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The desired state, shared by the controller, which alone changes it, with all who read it.
+/// The desired state. Only the controller changes it; others read it.
 #[derive(Clone, Debug)]
 pub struct Desired(Arc<RwLock<Deployment>>);
 
@@ -15,12 +15,13 @@ impl Desired {
         Desired(Arc::new(RwLock::new(deployment)))
     }
 
-    /// What is desired. A change is not taken over before this is dropped, so it is not for keeping.
+    /// Locks the desired state for reading. A change is not adopted before the guard is dropped, so the guard must
+    /// not be kept.
     pub fn read(&self) -> RwLockReadGuard<'_, Deployment> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Not while something is held that was read.
+    /// Locks the desired state for writing. The caller must hold no read guard.
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Deployment> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,16 +1,16 @@
-//! What has happened: the log of the last events, and where the rooms of the daemon report them.
+//! The log of the last events, and the interface by which the parts of the daemon report events.
 
 use nfluid_api::types::{Event, EventKind, EventPage, Kind};
 use std::collections::VecDeque;
 
-/// Longest message in bytes; an NF's words may be part of it.
+/// Limit of a message in bytes; a part of it may be text of an NF.
 const MESSAGE_BYTES_MAX: usize = 2048;
 
 /// What an event is about.
 pub type Subject<'a> = Option<(Kind, &'a str)>;
 
-/// Where the rooms of the daemon report what has happened. An implementation takes no lock of a caller, so that any thread may
-/// report while it holds a lock of its own.
+/// The recipient of events. An implementation takes no lock of a caller, so that any thread may report while it holds
+/// a lock of its own.
 pub trait Events: Send + Sync {
     /// Records an event. An event of an instance counts as a change of that instance.
     fn record(&self, kind: EventKind, subject: Subject<'_>, message: String);

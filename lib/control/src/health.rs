@@ -1,49 +1,50 @@
-//! Whether an instance that runs is well: what is looked at, and what follows from what was found.
+//! The health of a running instance: checks, and decisions from their results.
 //!
-//! A state machine without a clock. Time counts as the instance had it: time in which it waited for a core is not held
-//! against it, so that one with a small share, or a full neighbour, is not taken for one that hangs.
+//! A state machine without a clock. Time is counted as the instance had it: the time in which the instance waited for
+//! a core does not count. So an instance with a small share, or with a busy neighbour, is not taken for one that
+//! hangs.
 
 use crate::model::Program;
 use crate::quantity::Millis;
 use serde::Serialize;
 use std::fmt;
 
-/// What can be looked at.
+/// A kind of check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
     /// A built-in NF answers on its control socket, between two batches of frames.
     Process,
-    /// Where frames wait, some are taken.
+    /// Where frames wait, the instance takes some.
     Progress,
 }
 
-/// What is done about one that is not well.
+/// The action on an unhealthy instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
     /// It is killed, and started again as its restart policy says.
     #[default]
     Restart,
-    /// It is told of, and left as it is.
+    /// An event is reported, and the instance is left as it is.
     Report,
 }
 
-/// How an instance is looked after.
+/// The health checks of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Health {
-    /// What is looked at; empty: all that the program allows.
+    /// The checks; empty: all that the program supports.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// Between two looks.
+    /// Interval between two checks.
     pub interval: Millis,
-    /// Time of its own within which it has to answer, and to take frames that wait.
+    /// The instance's own time within which it has to answer, and to take waiting frames.
     pub timeout: Millis,
-    /// Failures in a row after which it is unhealthy.
+    /// Consecutive failures after which it is unhealthy.
     pub failures: u32,
-    /// How long after its start nothing is held against it.
+    /// Time after the start in which failures do not count.
     pub grace: Millis,
-    /// What is done then.
+    /// The action on an unhealthy instance.
     pub action: Remedy,
 }
 
@@ -61,7 +62,7 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Whether `check` is made of an instance in which `program` runs.
+    /// Returns true if `check` applies to an instance that runs `program`.
     pub fn makes(&self, check: Check, program: &Program) -> bool {
         let is_possible = check == Check::Progress || matches!(program, Program::BuiltIn { .. });
         is_possible && (self.checks.is_empty() || self.checks.contains(&check))
@@ -74,49 +75,49 @@ impl fmt::Display for Health {
     }
 }
 
-/// What became of the last question to an NF.
+/// The state of the last question to an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing was asked since it answered last.
+    /// Nothing was asked since the last answer.
     NotAsked,
-    /// It answered.
+    /// The answer has come.
     Came,
-    /// Nothing has come yet.
+    /// The answer is awaited.
     Awaited,
-    /// Something came that is no answer, or it does not listen.
+    /// An invalid answer has come, or the NF does not listen.
     Wrong(&'static str),
 }
 
-/// A ring of a port, as it was found. What the instance says of it is any number.
+/// The state of a port's ring. The instance's own position may be any number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingFound {
     /// Frames that wait.
     pub waiting: u32,
-    /// Position up to which the instance has read, as it says.
+    /// The position up to which the instance has read, as the instance reports it.
     pub read_to: u32,
 }
 
-/// What was found at one look.
+/// The readings of one check.
 #[derive(Clone, Debug)]
 pub struct Look {
     /// Time since the instance was started, or taken over.
     pub age: Millis,
-    /// Time since the last look that the instance had: it ran, or did not want to.
+    /// The instance's own time since the last check: it ran, or did not want to run.
     pub had: Millis,
-    /// Of its control socket.
+    /// The reading of its control socket.
     pub answer: Answer,
-    /// Of its rings, always in the same order.
+    /// The readings of its rings, always in the same order.
     pub rings: Vec<RingFound>,
-    /// It waits for room where its own frames go.
+    /// True if it waits for room in the rings of its receivers.
     pub is_held_up: bool,
 }
 
-/// What is new.
+/// A change of health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is not well, and why.
+    /// The instance has become unhealthy, with the reason.
     Fell(String),
-    /// It is well again.
+    /// The instance is healthy again.
     Recovered,
 }
 
@@ -126,20 +127,20 @@ struct Stall {
     lasted: Millis,
 }
 
-/// Follows one run of an instance.
+/// Tracks the health of one run of an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Checkup {
     silent: Millis,
     stalls: Vec<Stall>,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Time that had passed at the last failure that was counted.
+    /// The instance's own time at the last failure that was counted.
     counted: Millis,
     is_unhealthy: bool,
 }
 
 impl Checkup {
-    /// Takes in what was found, and says what is new.
+    /// Evaluates a check. Returns a change of health.
     pub fn look(&mut self, health: &Health, look: &Look) -> Option<Turn> {
         self.follow(look);
         if look.age < health.grace {
@@ -183,7 +184,7 @@ impl Checkup {
         }
     }
 
-    /// What is not as it should be at the moment, for how long, and in words.
+    /// Returns the present fault, its duration, and its description.
     fn trouble(&self, look: &Look) -> Option<(Millis, String)> {
         if let Answer::Wrong(what) = look.answer {
             return Some((self.silent, what.to_owned()));
@@ -240,8 +241,13 @@ mod tests {
         }
     }
 
-    /// Looks once a second from second `from` on; what was told, and at which look.
-    fn told(checkup: &mut Checkup, from: u64, looks: u64, found: Look) -> Option<(u64, Turn)> {
+    /// Checks once a second from second `from` on. Returns the reported change, and the number of the check.
+    fn first_change(
+        checkup: &mut Checkup,
+        from: u64,
+        looks: u64,
+        found: Look,
+    ) -> Option<(u64, Turn)> {
         (from..from + looks).find_map(|second| {
             let look = Look {
                 age: Millis(second * 1_000),
@@ -255,10 +261,14 @@ mod tests {
     fn who_does_not_answer_falls_once_after_as_many_failures_and_recovers() {
         let mut checkup = Checkup::default();
         let hung = look(0, 1_000, Answer::Awaited, 0, 7);
-        let (at, turn) = told(&mut checkup, 0, 20, hung.clone()).expect("it falls");
+        let (at, turn) = first_change(&mut checkup, 0, 20, hung.clone()).expect("it falls");
         assert_eq!(at, 4, "two seconds of grace, three failures");
         assert!(matches!(turn, Turn::Fell(why) if why.contains("not answered for 3s")));
-        assert_eq!(told(&mut checkup, 5, 20, hung), None, "it is told once");
+        assert_eq!(
+            first_change(&mut checkup, 5, 20, hung),
+            None,
+            "it is told once"
+        );
         let well = look(60_000, 1_000, Answer::Came, 0, 7);
         assert_eq!(checkup.look(&health(), &well), Some(Turn::Recovered));
         assert_eq!(checkup.look(&health(), &well), None);
@@ -268,7 +278,7 @@ mod tests {
     fn frames_that_wait_count_until_some_are_taken() {
         let mut checkup = Checkup::default();
         let hung = look(0, 1_000, Answer::NotAsked, 5, 7);
-        let (_, turn) = told(&mut checkup, 10, 20, hung.clone()).expect("it falls");
+        let (_, turn) = first_change(&mut checkup, 10, 20, hung.clone()).expect("it falls");
         assert!(matches!(turn, Turn::Fell(why) if why.starts_with("5 frames wait")));
         let mut checkup = Checkup::default();
         for second in 10..100u32 {
@@ -290,18 +300,19 @@ mod tests {
             is_held_up: true,
             ..look(0, 1_000, Answer::NotAsked, 64, 7)
         };
-        assert_eq!(told(&mut Checkup::default(), 10, 100, held), None);
+        assert_eq!(first_change(&mut Checkup::default(), 10, 100, held), None);
     }
 
     #[test]
     fn nonsense_is_a_failure_without_waiting() {
         let wrong = look(0, 0, Answer::Wrong("it answers nonsense"), 0, 0);
-        let (at, turn) = told(&mut Checkup::default(), 10, 9, wrong).expect("it falls");
+        let (at, turn) = first_change(&mut Checkup::default(), 10, 9, wrong).expect("it falls");
         assert_eq!((at, turn), (12, Turn::Fell("it answers nonsense".into())));
     }
 
     proptest! {
-        /// Whatever it says: one that had less time of its own than the failures take never falls.
+        /// Whatever the instance reports: with less time of its own than the failures take, it never becomes
+        /// unhealthy.
         // promise: 5.16
         #[test]
         fn who_gets_no_time_never_falls(

@@ -1,4 +1,4 @@
-//! What validation asks of the outside world, as traits: the host and the NF catalogue.
+//! The facts that validation asks for, as traits: the host and the NF catalogue.
 
 use crate::fast::Attach;
 use crate::spec::PortSpec;
@@ -12,37 +12,37 @@ pub trait Host {
     /// Memory of the host in bytes.
     fn memory_bytes(&self) -> u64;
 
-    /// How an interface is. `netns` is a name in `/run/netns` or an absolute path; absent: the
-    /// daemon's own. An interface that the platform itself uses is [`InterfaceFact::Present`].
+    /// Returns the state of an interface. `netns` is a name in `/run/netns` or an absolute path; absent: the daemon's
+    /// own. An interface that the platform itself uses is [`InterfaceFact::Present`].
     fn interface(&self, name: &str, netns: Option<&str>) -> InterfaceFact;
 
-    /// Whether an interface that is there can classify by flow, with the reason if not.
+    /// Checks that an existing interface can classify by flow.
     ///
     /// # Errors
-    /// Why not, for the operator.
+    /// The reason why not, for the operator.
     fn steering(&self, _name: &str, _netns: Option<&str>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether a program can be run, with the reason if not.
+    /// Checks that a program can be run.
     ///
     /// # Errors
-    /// Why not, for the operator.
+    /// The reason why not, for the operator.
     fn program(&self, path: &str) -> Result<(), String>;
 }
 
-/// How an interface is.
+/// The state of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InterfaceFact {
-    /// It is there and can be used.
+    /// The interface exists and can be used.
     Present,
-    /// It is not there; the names that are.
+    /// The interface does not exist; the names of those that exist.
     Missing(Vec<String>),
-    /// It is not there, but in this other namespace.
+    /// The interface is in this other namespace.
     Elsewhere(String),
-    /// The namespace is not there.
+    /// The namespace does not exist.
     NoNamespace,
-    /// An XDP program of somebody else is on it.
+    /// An XDP program of another party is on the interface.
     Busy(String),
 }
 
@@ -65,8 +65,8 @@ pub trait Catalogue {
         Vec::new()
     }
 
-    /// The names of those NFs with a fast path that can have a slow path other than the kernel's stack: they hand up what
-    /// another function can decide.
+    /// Returns the names of the NFs with a fast path that can have a slow path other than the kernel's stack: these
+    /// hand up packets that another function can decide.
     fn slow_path_names(&self) -> Vec<String> {
         Vec::new()
     }
@@ -79,25 +79,25 @@ pub trait Catalogue {
         Ok(())
     }
 
-    /// Whether an NF that has one can be in this mode, for packets that go this way.
+    /// Checks that an NF with a fast path supports this mode, for packets in this direction.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     fn validate_attach(&self, _nf: &str, _attach: &Attach) -> Result<(), NfAttachError> {
         Ok(())
     }
 
-    /// Whether an NF with this valid configuration can work on several queues of its ports, each with
-    /// an NF of its own.
+    /// Checks that an NF with this valid configuration can work on several queues of its ports, with an NF for each
+    /// queue.
     ///
     /// # Errors
-    /// Why not, for the operator.
+    /// The reason why not, for the operator.
     fn queues(&self, _nf: &str, _config: &Value, _ports: &[PortSpec]) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A way to be on an interface that an NF has no form for.
+/// A kind of attachment that an NF does not support.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NfAttachError {
     /// The key that asks for it.
@@ -135,8 +135,8 @@ pub const fn slots(ring: u32, ports: usize) -> u64 {
 /// TX slots of each port of an instance: frames that it makes itself per flush. What it forwards needs none.
 pub const TX_SLOTS: u32 = 64;
 
-/// The same of a built-in NF that makes its calls itself: it passes on nearly all that it sends, and flushes in between when it
-/// makes more.
+/// The same for a built-in NF that makes its system calls itself: it forwards nearly all frames that it sends, and
+/// flushes in between when it creates more.
 pub const TX_SLOTS_BUILT_IN: u32 = 32;
 
 /// Most slots of the memory that a trust group shares.

@@ -30,16 +30,16 @@ pub struct Inventory {
     pub instances: BTreeMap<String, InstanceSpec>,
     /// How I/O threads are.
     pub io: IoSettings,
-    /// Who is told of congestion, and how.
+    /// The congestion signals.
     pub congestion: Congestion,
-    /// Which instances are one after the other.
+    /// The order of instances in chains.
     pub ways: Ways,
     /// Prepared instances.
     pub pools: Pools,
-    /// Among how many members the flows of instances are divided that have several.
+    /// The number of members among which the flows of instances are divided.
     #[serde(skip_serializing_if = "Members::is_empty")]
     pub members: Members,
-    /// Where each port's frames go.
+    /// The destination of each port's frames.
     #[serde(serialize_with = "wires_by_name")]
     pub wires: Wiring,
 }
@@ -48,7 +48,7 @@ fn wires_by_name<S: serde::Serializer>(wires: &Wiring, serializer: S) -> Result<
     serializer.collect_map(wires.iter().map(|(port, to)| (port.to_string(), to)))
 }
 
-/// Carries a change out.
+/// Applies a change to a table.
 fn put<T>(objects: &mut BTreeMap<String, T>, change: Diff<T>) {
     match change.new {
         Some(new) => drop(objects.insert(change.name, new)),
@@ -57,7 +57,7 @@ fn put<T>(objects: &mut BTreeMap<String, T>, change: Diff<T>) {
 }
 
 impl Inventory {
-    /// What a valid deployment asks for.
+    /// Returns the inventory that a valid deployment asks for.
     pub fn of(deployment: &Deployment) -> Self {
         let mut inventory = Inventory {
             groups: deployment.group_table(),
@@ -105,7 +105,7 @@ impl Inventory {
         }
     }
 
-    /// Takes down that an action was carried out.
+    /// Records that an action was carried out.
     pub fn record(&mut self, action: &Action) {
         match action.clone() {
             Action::Group(change) => put(&mut self.groups, change),
@@ -137,7 +137,7 @@ impl Inventory {
         }
     }
 
-    /// Whether everything that an action needs is there, and nothing that it must not meet.
+    /// Returns true if everything that an action needs exists, and nothing that conflicts with it.
     pub fn allows(&self, action: &Action) -> bool {
         match action {
             Action::Group(change) => self.allows_group(change),
@@ -212,7 +212,7 @@ impl Inventory {
             }
     }
 
-    /// The action without what it cannot have: classifier entries for ports that do not exist drop
+    /// Returns the action without the parts that are impossible: classifier entries for ports that do not exist drop
     /// their frames instead.
     #[must_use]
     pub fn reduce(&self, mut action: Action) -> Action {
@@ -234,7 +234,7 @@ impl Inventory {
         group.is_none_or(|group| self.groups.contains_key(group))
     }
 
-    /// Whether such a port is at either end of a wire.
+    /// Returns true if such a port is at either end of a wire.
     fn is_wired(&self, which: impl Fn(&PortRef) -> bool) -> bool {
         self.wires
             .iter()

@@ -1,11 +1,11 @@
-//! I/O models: who executes the switch for an instance (docs/adr/0008).
+//! I/O models: the party that executes the switch for an instance (docs/adr/0008).
 
 use crate::quantity::Share;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Who executes the switch for the frames that an instance sends.
+/// The party that executes the switch for the frames that an instance sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoModel {
@@ -51,14 +51,14 @@ impl fmt::Display for IoModel {
     }
 }
 
-/// What an I/O thread does when there is nothing to forward.
+/// The behaviour of an I/O thread without frames to forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoIdle {
-    /// Sleeps, after a short look around, until an instance rings.
+    /// Sleeps, after a short polling phase, until an instance rings.
     #[default]
     Sleep,
-    /// Looks on: nobody has to wake it, and its core is never idle.
+    /// Polls: no instance has to wake the thread, and its core is never idle.
     Poll,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for IoIdle {
     }
 }
 
-/// How the I/O threads of a platform are.
+/// The settings of a platform's I/O threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IoSettings {
     /// Cores of the split workers, one worker each; empty: the last core that instances may use.

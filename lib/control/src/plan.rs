@@ -45,7 +45,7 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     actions
 }
 
-/// Objects of the present that another takes the place of, or that go before others come.
+/// Present objects that are replaced, or that are removed before others are created.
 struct Rebuilt<'a> {
     instances: BTreeSet<&'a str>,
     uplinks: BTreeSet<&'a str>,
@@ -82,7 +82,7 @@ impl<'a> Rebuilt<'a> {
     }
 }
 
-/// Whether the change from `old` to `new` cannot be made while the instance runs.
+/// Returns true if the change from `old` to `new` cannot be made while the instance runs.
 pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let takes_new_configuration =
         matches!(new.program, Program::BuiltIn { .. }) && new.stack.is_none();
@@ -105,8 +105,8 @@ fn is_at_the_same_interfaces(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     }
 }
 
-/// Whether `new` can be put in the place of `old` on the same ports, which `old` hands over while frames pass: both are
-/// built-in NFs, with a queue and memory for each port of their own.
+/// Returns true if `new` can take over the ports of `old` while frames pass: both are built-in NFs, with one queue
+/// per port, and with memory of their own.
 pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let hands_over = |spec: &InstanceSpec| {
         let built_in = matches!(spec.program, Program::BuiltIn { .. });
@@ -125,9 +125,9 @@ pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
 }
 
 struct ScaleSteps {
-    /// Before anything of theirs is taken away.
+    /// Done before any object of these members is removed.
     fewer: Vec<Action>,
-    /// When all members are there, and their frames have a way.
+    /// Done when all members exist, and their frames have a destination.
     more: Vec<Action>,
 }
 
@@ -143,7 +143,7 @@ fn scale_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) 
         .collect();
     for name in names {
         let (before, wanted) = (current.member_count(name), desired.member_count(name));
-        // Ports that are made anew have no members, and members that have gone no flows.
+        // Ports that are created again have no members, and members that are gone have no flows.
         let is_there = |member: &String| {
             current.instances.contains_key(member) && !rebuilt.instances.contains(member.as_str())
         };
@@ -264,7 +264,8 @@ fn make_instances(
     actions: &mut Vec<Action>,
 ) {
     let mut fresh: Vec<_> = missing(&desired.instances, &current.instances).collect();
-    // Who is behind another on an interface comes after it: what the other would stop does not get past it.
+    // A fast path behind another one on an interface comes later: no packet that the first would stop passes the
+    // second.
     fresh.sort_by_key(|(_, spec)| spec.order());
     let fresh = fresh.into_iter();
     actions.extend(fresh.map(|(name, spec)| Action::create_instance(name, spec.clone())));
@@ -275,7 +276,8 @@ fn make_instances(
                 actions.push(Action::Instance(Diff::change(name, old, new)));
             }
             Some(old) if needs_replacing(old, new) => {
-                // What changes while it runs does so afterwards. The new configuration is there from the start.
+                // Settings that change while an instance runs change afterwards. The new configuration is in force
+                // from the start.
                 let mut upgraded = new.clone();
                 for setting in settings(old) {
                     setting.put(&mut upgraded);
@@ -303,7 +305,7 @@ fn change_instance(name: &str, old: &InstanceSpec, new: &InstanceSpec, actions: 
     }));
 }
 
-/// Before others may want their interfaces.
+/// Removed before other objects may want the interfaces.
 fn remove_fast_paths(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
     let gone = missing(&current.instances, &desired.instances);
     let mut gone: Vec<_> = gone.filter(|(_, spec)| spec.is_fast_path()).collect();
@@ -312,7 +314,7 @@ fn remove_fast_paths(current: &Inventory, desired: &Inventory, actions: &mut Vec
     actions.extend(gone.into_iter().map(removal));
 }
 
-/// One after the other, so that two of which both move up, or both down, never change places on the way.
+/// One after the other, so that two that both move up, or both down, never change places in between.
 fn order_fast_paths(
     current: &Inventory,
     desired: &Inventory,
@@ -345,8 +347,8 @@ fn removal((name, spec): (&String, &InstanceSpec)) -> Action {
     Action::remove_instance(name, spec.clone())
 }
 
-/// Makes and changes groups, so that the place of each is there, and none goes into itself, before it comes there: outer ones
-/// first.
+/// Creates and changes groups in an order in which the parent of each exists, and no group is put into itself: outer
+/// groups first.
 fn make_groups(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
     let mut all = diffs(&current.groups, &desired.groups);
     all.retain(|diff| diff.new.is_some());

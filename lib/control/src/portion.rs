@@ -4,7 +4,7 @@ use crate::quantity::{Share, ValueError, percentage, serialize_as_text};
 use std::fmt;
 use std::str::FromStr;
 
-/// Of what something is a part.
+/// The reference of a portion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Whole {
     /// One core.

@@ -1,4 +1,4 @@
-//! What was promised to an instance, in parts of a core: its own share, or what its groups leave it of theirs.
+//! The CPU time promised to an instance, in parts of a core: its own share, or its part of its groups' shares.
 
 use crate::group::{Groups, weight};
 use crate::portion::Portion;
@@ -6,8 +6,8 @@ use crate::quantity::Share;
 use crate::spec::Resources;
 use std::collections::BTreeMap;
 
-/// What each instance was promised, by its name. Within a group a share is a proportion: the group's own part is divided by
-/// the weights of all that is in it, and what nobody was promised is not dealt out here.
+/// Returns the promise of each instance, by its name. Within a group a share is a proportion: the group's own part is
+/// divided by the weights of everything in it. CPU time that is promised to no instance is not distributed here.
 pub fn parts<'a>(
     groups: &Groups,
     instances: &[(&'a str, &Resources)],

@@ -1,4 +1,4 @@
-//! Where the time of a change goes.
+//! The time of each phase of a change.
 
 use nfluid_api::types::{Phase, Timeline};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Whether and when an ended instance is started again.
+//! The decision about the restart of an ended instance.
 //!
 //! A state machine without a clock: time is handed to it, in milliseconds on any monotonic clock.
 
@@ -14,21 +14,21 @@ pub enum Exit {
     Failure,
 }
 
-/// What to do about it.
+/// The decision after an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Start it again at this time.
     RestartAt(Millis),
     /// Leave it: its policy asks for no restart.
     Stop,
-    /// Leave it: it failed more often in a row than its policy bears.
+    /// Do not restart: it failed more often in a row than its policy allows.
     GiveUp {
         /// Restarts that were tried in a row.
         restarts: u32,
     },
 }
 
-/// Watches over one instance.
+/// The supervisor of one instance.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
     restart: Restart,
@@ -57,7 +57,7 @@ impl Supervisor {
         }
     }
 
-    /// Changes the policy; a wait that has begun goes on.
+    /// Changes the policy; a wait in progress goes on.
     pub fn set_restart(&mut self, restart: Restart) {
         self.restart = restart;
     }
@@ -80,18 +80,18 @@ impl Supervisor {
         }
     }
 
-    /// The instance was started again at `now`, by this policy or by an operator.
+    /// Notes that the instance was started again at `now`, by this policy or by an operator.
     pub fn started(&mut self, now: Millis) {
         self.state = State::Running { since: now };
         self.total += 1;
     }
 
-    /// An operator asks for a fresh start: past failures are forgiven.
+    /// Forgets past failures, for a restart by an operator.
     pub fn forgive(&mut self) {
         self.in_a_row = 0;
     }
 
-    /// The instance ended at `now`, or could not be started.
+    /// Notes that the instance ended at `now`, or could not be started. Returns the decision.
     pub fn ended(&mut self, now: Millis, exit: Exit) -> Decision {
         if let State::Running { since } = self.state
             && now.0.saturating_sub(since.0) >= self.restart.healthy.0

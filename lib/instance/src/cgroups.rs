@@ -5,23 +5,24 @@ use nfluid_control::group::{Group, Groups, path, weight};
 use nfluid_lifecycle::machine;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupError, CgroupRoot};
 
-/// The cgroup of group `name`: a prefix keeps it apart from those of instances.
+/// Returns the name of the cgroup of group `name`: the prefix separates it from those of instances.
 pub fn directory_name(name: &str) -> String {
     format!("g-{name}")
 }
 
-/// The cgroup of instance `name`: a prefix keeps it apart from the daemon's own.
+/// Returns the name of the cgroup of instance `name`: the prefix separates it from the daemon's own.
 pub fn cgroup_name(name: &str) -> String {
     format!("i-{name}")
 }
 
-/// How deep the platform's cgroups are looked through: deeper is not ours.
+/// Depth to which the platform's cgroups are searched: cgroups below that are not the platform's.
 const DEPTH_MAX: u32 = 8;
 
-/// Where the cgroups of `group`'s instances are, made if need be; at the top without a group.
+/// Returns the cgroup in which the instances of `group` are, and creates it if necessary. Without a group: the
+/// platform's cgroup.
 ///
 /// # Errors
-/// The kernel refuses to make a cgroup.
+/// The kernel refuses to create a cgroup.
 pub fn place(
     platform: &CgroupRoot,
     groups: &Groups,
@@ -34,10 +35,10 @@ pub fn place(
     Ok(place)
 }
 
-/// A cgroup for an instance, new: what a daemon that died has left there is removed.
+/// Creates a new cgroup for an instance. A cgroup that a dead daemon left there is removed.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses to create a cgroup.
 pub fn new_cgroup(place: &CgroupRoot, instance: &str) -> Result<Cgroup, CgroupError> {
     let name = cgroup_name(instance);
     place.create(&name).or_else(|_| {
@@ -46,7 +47,7 @@ pub fn new_cgroup(place: &CgroupRoot, instance: &str) -> Result<Cgroup, CgroupEr
     })
 }
 
-/// Every directory of instances, the platform's own first: the path of its groups' names, and itself.
+/// Returns every directory of instances, the platform's own first: the path of its groups' names, and the directory.
 pub fn places(platform: &CgroupRoot) -> Vec<(Vec<String>, CgroupRoot)> {
     let mut found = vec![(Vec::new(), platform.clone())];
     let mut looked_at = 0;
@@ -67,8 +68,7 @@ pub fn places(platform: &CgroupRoot) -> Vec<(Vec<String>, CgroupRoot)> {
     found
 }
 
-/// The cgroup of this name that the process is in, wherever a daemon that was killed in the middle of a move has left
-/// it.
+/// Returns the cgroup of this name that the process is in, also if a daemon was killed in the middle of a move.
 pub fn cgroup_of(platform: &CgroupRoot, name: &str, pid: u32) -> Option<Cgroup> {
     let mut all = places(platform).into_iter();
     all.find_map(|(_, place)| {
@@ -80,7 +80,7 @@ pub fn cgroup_of(platform: &CgroupRoot, name: &str, pid: u32) -> Option<Cgroup> 
     })
 }
 
-/// Weight and cap of a group. A cap that a group around it does not allow is as that one's.
+/// Sets the weight and the cap of a group. A cap above the cap of an enclosing group is lowered to that.
 pub fn limit(root: &CgroupRoot, groups: &Groups, name: &str, group: &Group) -> anyhow::Result<()> {
     let share = weight(group.share, group.guarantee, machine::cpu_count());
     root.set_weight(portion(share)?)?;
@@ -88,7 +88,7 @@ pub fn limit(root: &CgroupRoot, groups: &Groups, name: &str, group: &Group) -> a
     Ok(())
 }
 
-/// Removes the cgroups of groups that are not there, or not at that place.
+/// Removes the cgroups of groups that do not exist, or that exist elsewhere.
 pub fn remove_empty(platform: &CgroupRoot, groups: &Groups) {
     for (names, place) in places(platform).into_iter().rev() {
         let Some(name) = names.last() else { continue };

@@ -1,8 +1,8 @@
-//! A thread that removes what is left of ended instances when their processes, cgroups and files are gone: maps in the switch,
-//! and numbers. The kernel takes some 10 ms to take maps out of a table, and takes out many together in the same time. So a
-//! change does not wait for it.
+//! A thread that removes what is left of ended instances after their processes, cgroups and files are gone: maps in
+//! the switch, and numbers. The kernel takes some 10 ms to remove maps from a table, and removes many together in the
+//! same time. So a change does not wait for the removal.
 //!
-//! Until the maps are out, a record under another name tells a later daemon what to remove.
+//! Until the maps are removed, a record under another name tells a later daemon what to remove.
 
 use crate::numbers::{InUse, Numbers};
 use anyhow::Context;
@@ -21,10 +21,10 @@ pub struct Leftovers {
     pub record: PathBuf,
 }
 
-/// The thread.
+/// The handle of the thread.
 pub struct Cleaner {
     queue: Mutex<Sender<Leftovers>>,
-    /// How many are under way.
+    /// Number of leftovers that are not removed yet.
     pending: Arc<(Mutex<usize>, Condvar)>,
 }
 
@@ -32,7 +32,7 @@ impl Cleaner {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the kernel has no thread left.
+    /// The kernel has no thread left.
     pub fn start(switch: Arc<Switch>, numbers: Numbers) -> anyhow::Result<Self> {
         let (queue, waiting) = channel();
         let pending = Arc::<(Mutex<usize>, Condvar)>::default();
@@ -47,15 +47,15 @@ impl Cleaner {
         })
     }
 
-    /// Buries somebody, later.
+    /// Queues leftovers for removal.
     pub fn take(&self, leftovers: Leftovers) {
         count(&self.pending, |pending| *pending += 1);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // The thread ends with the process only.
+        // The thread ends only with the process.
         let _ = queue.send(leftovers);
     }
 
-    /// Waits until nothing is left.
+    /// Waits until all leftovers are removed.
     pub fn finish(&self) {
         let (pending, changed) = &*self.pending;
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ fn clean_all(
         }
         let cleaned = all.len();
         for one in all {
-            // Before its numbers are somebody else's.
+            // Removed before another instance gets the numbers.
             let _ = std::fs::remove_file(&one.record);
             if let Some(own) = one.numbers {
                 numbers.free(&own);

@@ -1,11 +1,11 @@
-//! How many descriptors the daemon may have open: it keeps one for every instance, that of its
-//! process, and the thread that reads logs, which has a table of its own, another.
+//! The daemon's limit of open descriptors. The daemon keeps one descriptor for the process of each instance. The
+//! thread that reads logs has a descriptor table of its own, with another one for each instance.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Kept for everything but instances: connections, files, the switch.
+/// Descriptors reserved for other uses than instances: connections, files, the switch.
 const RESERVE: u64 = 256;
 
 /// Raises the limit of this process as far as it may.
@@ -13,7 +13,7 @@ pub fn raise() {
     let now = getrlimit(Resource::Nofile);
     let most = fs::read_to_string("/proc/sys/fs/nr_open");
     let most: Option<u64> = most.ok().and_then(|text| text.trim().parse().ok());
-    // The hard limit can be raised by who has CAP_SYS_RESOURCE; everybody may go up to it.
+    // A process with CAP_SYS_RESOURCE can raise the hard limit. Any process may raise its limit up to the hard limit.
     for limit in [most.max(now.maximum), now.maximum] {
         let both = Rlimit {
             current: limit,
@@ -26,11 +26,11 @@ pub fn raise() {
     tracing::warn!(limit = ?now.current, "the limit of open files stays as it is");
 }
 
-/// Whether there is room for more instances. The kernel gives out the lowest free number: that of a new descriptor tells
-/// how many there are.
+/// Checks that there is room for more instances. The kernel hands out the lowest free number, so the number of a new
+/// descriptor shows how many are open.
 ///
 /// # Errors
-/// Says what the limit is and how to raise it.
+/// Names the limit, and the way to raise it.
 pub fn check_room(newest: &OwnedFd) -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let used = newest.as_raw_fd().unsigned_abs();

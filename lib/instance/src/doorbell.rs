@@ -1,10 +1,10 @@
 //! The named pipes that wake instances: by name, so that a later daemon finds them again.
 //!
-//! An instance has both ends of its own pipe, so that it is never without a writer, and its link peers have the write
-//! end. A peer that rings for one that has ended is told that nobody reads, and does not care.
+//! Each instance has both ends of its own pipe, so that the pipe always has a writer. Its link peers have the write
+//! end. A peer that rings for an ended instance gets an error that nothing reads the pipe, and ignores it.
 //!
-//! What an instance wakes its I/O thread with is an eventfd, which has no name: a later daemon takes
-//! it from the instance.
+//! The doorbell by which an instance wakes its I/O thread is an eventfd without a name: a later daemon takes the
+//! eventfd from the instance.
 
 use anyhow::{Context, ensure};
 use nfluid_sandbox::Instance;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-/// Makes a named pipe, if it is not there, for root only.
+/// Creates a named pipe for root only, if it does not exist.
 ///
 /// # Errors
 /// As the kernel reports them.
@@ -26,7 +26,7 @@ pub fn make(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Both ends: opening one alone would wait for, or fail without, the other.
+/// Opens both ends: opening only one end would block, or fail without the other.
 ///
 /// # Errors
 /// As the kernel reports them.
@@ -34,17 +34,17 @@ pub fn open_both(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::RDWR)
 }
 
-/// The end that rings, whether or not anybody has the other one.
+/// Opens the write end, whether or not the pipe has a reader.
 ///
 /// # Errors
 /// As the kernel reports them.
 pub fn open_ringing(path: &Path) -> io::Result<OwnedFd> {
-    // Without a reader it could not be opened.
+    // The write end cannot be opened without a reader.
     let _reader = open_both(path)?;
     open(path, OFlags::WRONLY)
 }
 
-/// Rings once. A bell that nobody hears, or that rings already, needs no more.
+/// Rings once. A doorbell without a listener, or one that is already rung, needs no second ring.
 pub fn ring(path: &Path) {
     if let Ok(bell) = open_ringing(path) {
         let _full_or_unheard = rustix::io::write(&bell, &[0]);
@@ -59,18 +59,18 @@ fn open(path: &Path, end: OFlags) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// What an instance wakes its I/O thread with.
+/// Creates the doorbell by which an instance wakes its I/O thread.
 ///
 /// # Errors
-/// When no descriptor is left.
+/// No descriptor is left.
 pub fn make_io() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// The same, of an instance that runs and has it as `number`.
+/// Takes that doorbell from a running instance that has it as descriptor `number`.
 ///
 /// # Errors
-/// When the instance has closed it, or put something else in its place.
+/// The instance has closed the descriptor, or put another file in its place.
 pub fn take_io(process: &Instance, number: RawFd) -> anyhow::Result<OwnedFd> {
     let bell = pidfd_getfd(process.as_fd(), number, PidfdGetfdFlags::empty())
         .context("taking the bell of its I/O thread")?;

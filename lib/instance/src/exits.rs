@@ -22,10 +22,10 @@ pub struct Exits {
 }
 
 impl Exits {
-    /// Watches no process yet.
+    /// Creates a watch without processes.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub fn new() -> io::Result<Self> {
         Ok(Exits {
             reports: Arc::new(epoll::create(CreateFlags::CLOEXEC)?),
@@ -48,7 +48,7 @@ impl Exits {
     /// Stops watching a process.
     pub fn forget(&self, process: &Instance) {
         self.names().remove(&process.pid());
-        // The kernel may have told of the exit already.
+        // The kernel may have reported the exit already.
         let _ = epoll::delete(&*self.reports, process.as_fd());
     }
 

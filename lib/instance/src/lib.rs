@@ -1,8 +1,8 @@
-//! Instances of tier `process`: how one is made, found again, and taken down.
+//! Instances of tier `process`: creation, adoption and removal.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`making`] | an instance in the making, with shells: processes that wait to be told what they are |
+//! | [`making`] | an instance that is being created; shells: processes that wait for their assignment |
 //! | [`pool`] | shells that are kept ready |
 //! | [`runtime`] | what the life of instances has them made by |
 //! | [`maker`] | what instances are made with |
@@ -21,7 +21,8 @@
 //! | [`logs`], [`log_room`], [`reserve`] | logs, and the room that is kept for records |
 //! | [`functions`] | programs that run once, for an answer |
 //!
-//! The room knows no plan, no API server and no other instance: the daemon says what is to be made, with whose doorbells.
+//! This crate knows no plan, no API server and no other instance: the daemon names the instances to be created, and
+//! the doorbells that each one gets.
 
 pub mod cgroups;
 pub mod cleaner;

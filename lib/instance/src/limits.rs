@@ -1,4 +1,4 @@
-//! What an instance may use: weight, cap and memory of its cgroup, and the time slice of its threads.
+//! The limits of an instance: weight, cap and memory of its cgroup, and the time slice of its threads.
 
 use nfluid_control::group::{Groups, path, weight};
 use nfluid_control::portion::Portion;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Processes and threads that an instance may have.
 const PIDS_MAX: u32 = 256;
 
-/// Weight, cap and memory of an instance's cgroup.
+/// Sets weight, cap and memory of an instance's cgroup.
 pub fn set_resources(
     cgroup: &Cgroup,
     groups: &Groups,
@@ -23,7 +23,7 @@ pub fn set_resources(
     limit_new(cgroup, resources)
 }
 
-/// Weight and memory of a cgroup that has no cap.
+/// Sets weight and memory of a new cgroup, which has no cap.
 pub fn limit_new(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
     set_weight(cgroup, resources)?;
     cgroup.set_memory(resources.memory.0)?;
@@ -31,20 +31,20 @@ pub fn limit_new(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The weight of an instance's cgroup.
+/// Sets the weight of an instance's cgroup.
 pub fn set_weight(cgroup: &Cgroup, resources: &Resources) -> anyhow::Result<()> {
     let weight = weight(resources.share, resources.guarantee, machine::cpu_count());
     Ok(cgroup.set_weight(portion(weight)?)?)
 }
 
-/// As cgroups have it: so many hundredths of a percent of a core.
+/// Converts hundredths of a percent of a core to the cgroup's unit.
 pub fn portion(hundredths: u64) -> Result<Share, CgroupError> {
     let per_mille = u32::try_from(hundredths.div_ceil(10)).unwrap_or(u32::MAX);
     Share::from_per_mille(per_mille.clamp(1, Share::MAX_PER_MILLE))
 }
 
-/// The cap of something in `group` that is given `own`: not above those of the groups that it is in, which cgroup v1 does
-/// not take.
+/// Returns the effective cap of an object in `group` with the cap `own`: at most the caps of the enclosing groups,
+/// since cgroup v1 refuses a higher one.
 pub fn cap_of(
     groups: &Groups,
     group: Option<&str>,
@@ -58,10 +58,12 @@ pub fn cap_of(
     least.map(portion).transpose()
 }
 
-/// Gives the threads of a process the time slice that its operator has chosen. Without one they have the platform's, and
-/// may shorten it while they have little to do ([`nfluid_ring::slice`]); where the kernel has no slices they have none.
+/// Gives the threads of a process the time slice that the operator has chosen. Without a choice, the threads have the
+/// platform's slice, and may shorten it while they have little to do ([`nfluid_ring::slice`]). On kernels without
+/// slices nothing is set.
 ///
 /// # Errors
+/// For a chosen slice, as [`Instance::set_slice`].
 /// For a slice that was chosen, as [`Instance::set_slice`].
 pub fn give_slice(process: &Instance, chosen: Option<Micros>) -> Result<(), InstanceError> {
     match chosen {
@@ -75,10 +77,10 @@ pub fn give_slice(process: &Instance, chosen: Option<Micros>) -> Result<(), Inst
     }
 }
 
-/// Puts a process on these CPUs, of which there is one at least.
+/// Pins a process to these CPUs; there is at least one.
 ///
 /// # Errors
-/// It is gone, or none of them is there.
+/// The process is gone, or none of the CPUs exists.
 pub fn pin(process: &Instance, cpus: &[u32]) -> Result<(), InstanceError> {
     let cpus: Vec<usize> = cpus.iter().map(|cpu| *cpu as usize).collect();
     process.pin(&cpus)

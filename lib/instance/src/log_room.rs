@@ -1,9 +1,9 @@
-//! Room for the logs of all instances together. They lie beside the records of what runs, and a record that cannot be
-//! written is an instance that does not come back: so the logs have a share of that file system, and the last part of it is
-//! not theirs.
+//! The bound of the logs of all instances together. Logs lie on the same file system as the records of running
+//! instances, and an instance whose record cannot be written does not come back. So the logs have a share of that
+//! file system, and its last part is reserved for records.
 //!
-//! Where they reach their share, the instance that has written most loses the older half of its log, and then the rest:
-//! who writes little keeps all, however much others write.
+//! When the logs reach their share, the instance with the longest log loses the older half, and then the rest. An
+//! instance that writes little keeps its whole log, however much others write.
 
 use crate::reserve;
 use std::collections::BTreeMap;
@@ -11,25 +11,25 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a log file before it is moved aside; one older file is kept.
+/// Size in bytes at which a log file is moved aside; one older file is kept.
 pub const FILE_MAX: u64 = 1 << 20;
-/// Most bytes of all logs.
+/// Limit of all logs in bytes.
 const ALL_MAX: u64 = 64 << 20;
-/// Of the file system, this part at most: a fourth.
+/// The logs get at most this part of the file system: a fourth.
 const SHARE: u64 = 4;
 /// A tmpfs gives a file whole pages, of this many bytes.
 const PAGE: u64 = 4096;
-/// How the name of a log ends, and that of the older part of it.
+/// The suffixes of a log file and of its older part.
 pub const ENDINGS: [&str; 2] = ["log", "log.1"];
 
-/// Bytes of the two files of a log.
+/// Size in bytes of the two files of a log.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     new: u64,
     old: u64,
 }
 
-/// The logs that there are, by their newer files.
+/// The logs that exist, by their newer files.
 pub struct LogRoom {
     sizes: BTreeMap<PathBuf, Size>,
     all_max: u64,
@@ -47,7 +47,7 @@ impl Default for LogRoom {
 }
 
 impl LogRoom {
-    /// Counts a log that is there already.
+    /// Counts a log that exists already.
     pub fn adopt(&mut self, file: &Path) {
         let length = |ending| {
             let found = std::fs::metadata(file.with_extension(ending));
@@ -57,10 +57,10 @@ impl LogRoom {
         self.sizes.insert(file.to_owned(), Size { new, old });
     }
 
-    /// Appends to a log, if there is room or others can give way.
+    /// Appends to a log, if there is room or other logs can be shortened.
     ///
     /// # Errors
-    /// The kernel's; [`io::ErrorKind::StorageFull`] if there is no log left to give way.
+    /// The kernel's; [`io::ErrorKind::StorageFull`] if no log is left to shorten.
     pub fn append(&mut self, file: &Path, bytes: &[u8]) -> io::Result<()> {
         let _until_written = reserve::taking();
         while !self.has_room(file, paged(bytes.len() as u64))? {
@@ -105,7 +105,7 @@ impl LogRoom {
         Ok(bytes <= left.bytes && all + bytes <= most)
     }
 
-    /// Removes the older part of the longest log, or the whole of it if it has none.
+    /// Removes the older part of the longest log, or the whole log if it has no older part.
     fn shorten_longest(&mut self) -> io::Result<()> {
         let longest = self
             .sizes
@@ -132,7 +132,7 @@ fn paged(bytes: u64) -> u64 {
 mod tests {
     use super::*;
 
-    // Catches: no total; the total counted without what was moved aside; the one who writes little gives way.
+    // Catches: no total; a total without the files moved aside; a short log that is removed first.
     // promise: 7.25
     #[test]
     fn all_logs_together_have_a_bound_and_the_longest_gives_way() {
@@ -157,7 +157,7 @@ mod tests {
         let quiet = std::fs::read(file("quiet")).expect("it is kept");
         assert_eq!(quiet, b"words\n");
         assert!(room.is_short);
-        // A daemon that comes later counts what it finds.
+        // A later daemon counts the logs that it finds.
         let mut later = LogRoom {
             all_max: 1 << 20,
             ..LogRoom::default()

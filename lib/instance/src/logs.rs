@@ -1,9 +1,9 @@
-//! What instances write to their standard output and error.
+//! The standard output and error of instances.
 //!
-//! Each has a named pipe, which the daemon reads into a file of bounded size, and all files together have a bound
-//! ([`LogRoom`]). An instance that
-//! writes faster than that, or while no daemon reads, loses lines and nothing else. The files of the last [`FORMER_MAX`] that
-//! have ended stay; those of instances on demand end with them, as any stranger can have these come and go.
+//! Each instance has a named pipe, which the daemon reads into a file of bounded size. All files together have a
+//! bound as well ([`LogRoom`]). An instance that writes faster, or while no daemon reads, loses lines and nothing
+//! else. The files of the last [`FORMER_MAX`] ended instances stay. Files of instances on demand are removed with the
+//! instance, since any stranger can cause such instances.
 
 use crate::doorbell;
 use crate::log_room::{FILE_MAX, LogRoom};
@@ -20,41 +20,41 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes read from one instance before the next one's turn.
+/// Bytes read from one instance before the next instance's turn.
 const TURN: usize = 16 << 10;
 /// Pause after a turn: bounds what a hostile instance can make the daemon do to about 1.6 MB/s.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Logs that are read before the next pause; the kernel tells the others first after it.
+/// Logs that are read before the next pause. The kernel reports the others first after the pause.
 const AT_ONCE: usize = 64;
-/// Logs of instances that have ended which are kept.
+/// Number of logs of ended instances that are kept.
 pub const FORMER_MAX: usize = 256;
-/// The number of no log: there is something to open or to close.
+/// A number that no log has: a request waits.
 const REQUESTS: u64 = 0;
 
 struct Followed {
     file: Arc<Path>,
-    /// Whether it is read, once that is known, or why not.
+    /// The result of opening the pipe, once known.
     is_read: Option<Result<(), String>>,
 }
 
-/// What the thread is asked to do.
+/// A request to the thread.
 enum Request {
     Open(u64, PathBuf),
     Close(u64),
-    /// Count a file that an earlier daemon has left, and what was moved aside of it.
+    /// Count a file that an earlier daemon has left, with its older part.
     Adopt(PathBuf),
-    /// Remove a file and what was moved aside of it.
+    /// Remove a file with its older part.
     Remove(PathBuf),
 }
 
-/// Who is followed.
+/// The logs that are read.
 #[derive(Default)]
 struct Table {
     next: u64,
     numbers: BTreeMap<String, u64>,
     followed: BTreeMap<u64, Followed>,
     requests: VecDeque<Request>,
-    /// Those that have ended, and their files: the oldest first.
+    /// Ended instances and their files, the oldest first.
     former: VecDeque<(String, PathBuf)>,
 }
 
@@ -65,7 +65,7 @@ impl Table {
         followed.map(|followed| followed.file)
     }
 
-    /// Keeps the file of one that has ended, in the place of the oldest that is kept so.
+    /// Keeps the file of an ended instance, in place of the oldest one that is kept.
     fn retire(&mut self, name: String, file: PathBuf) {
         if name.contains(AT) && front_of(&name).is_none() {
             return self.requests.push_back(Request::Remove(file));
@@ -76,7 +76,7 @@ impl Table {
             let Some((name, file)) = self.former.pop_front() else {
                 return;
             };
-            // There may be another of that name by now.
+            // A new instance may have the name by now.
             if !self.numbers.contains_key(&name) {
                 self.requests.push_back(Request::Remove(file));
             }
@@ -84,7 +84,7 @@ impl Table {
     }
 }
 
-/// What the thread shares with the others.
+/// The state that the thread shares with its callers.
 #[derive(Default)]
 struct Shared {
     table: Mutex<Table>,
@@ -98,7 +98,8 @@ impl Shared {
     }
 }
 
-/// Reads the logs of all instances, in a thread that has the pipes to itself: they take no descriptor of the daemon's.
+/// Reads the logs of all instances in a thread with a descriptor table of its own, so that the pipes take no
+/// descriptor of the daemon.
 pub struct LogCollector {
     shared: Arc<Shared>,
     asked: Arc<OwnedFd>,
@@ -108,7 +109,7 @@ impl LogCollector {
     /// Starts the thread.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn start() -> anyhow::Result<Self> {
         let shared = Arc::<Shared>::default();
         let asked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -123,12 +124,12 @@ impl LogCollector {
         Ok(LogCollector { shared, asked })
     }
 
-    /// Has the log of instance `name` read from `pipe`, which is there, into `file`.
+    /// Starts to read the log of instance `name` from `pipe`, which exists, into `file`.
     pub fn follow(&self, name: &str, pipe: PathBuf, file: PathBuf) {
         let mut table = self.shared.table();
         table.next += 1;
         let number = table.next;
-        // It may have one of an earlier daemon.
+        // The instance may have a log of an earlier daemon.
         table.requests.push_back(Request::Adopt(file.clone()));
         let followed = Followed {
             file: file.into(),
@@ -145,7 +146,7 @@ impl LogCollector {
     /// Waits until the log of instance `name` is read.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Returns the reason why the log is not read.
     pub fn await_reading(&self, name: &str) -> anyhow::Result<()> {
         let mut table = self.shared.table();
         loop {
@@ -162,7 +163,7 @@ impl LogCollector {
         }
     }
 
-    /// Goes on reading what was the log of `former`, which is instance `name` from now on, into `file`.
+    /// Continues the log of `former`, which is instance `name` from now on, in `file`.
     pub fn rename(&self, former: &str, name: &str, file: PathBuf) {
         let mut table = self.shared.table();
         let Some(number) = table.numbers.remove(former) else {
@@ -177,7 +178,7 @@ impl LogCollector {
         }
     }
 
-    /// Stops reading it.
+    /// Stops reading a log.
     pub fn forget(&self, name: &str) {
         let mut table = self.shared.table();
         if let Some(number) = table.numbers.remove(name) {
@@ -188,7 +189,7 @@ impl LogCollector {
         }
     }
 
-    /// Takes over the files in `folder` of instances that an earlier daemon had, and that are not there any more.
+    /// Takes over the files in `folder` of instances that an earlier daemon had and that do not exist any more.
     pub fn adopt_former(&self, folder: &Path) {
         let mut table = self.shared.table();
         let mut found = Vec::new();
@@ -209,12 +210,12 @@ impl LogCollector {
     }
 
     fn ask(&self) {
-        // Full: it has been asked.
+        // A full eventfd is readable already.
         let _ = rustix::io::write(&*self.asked, &1u64.to_ne_bytes());
     }
 }
 
-/// The thread.
+/// The state of the thread.
 struct Reader<'a> {
     shared: &'a Shared,
     asked: &'a OwnedFd,
@@ -244,8 +245,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Waits until there is something to do, does what was asked, and reads a turn of each log that has something; whether
-    /// one had.
+    /// Waits for requests and log data, handles the requests, and reads a turn of each log with data. Returns true if
+    /// a log had data.
     fn collect(&mut self) -> bool {
         let nothing = Event {
             flags: EventFlags::empty(),
@@ -256,7 +257,7 @@ impl<'a> Reader<'a> {
         let mut has_read = false;
         for event in ready.iter().take(count) {
             match event.data.u64() {
-                REQUESTS => self.obey(),
+                REQUESTS => self.handle_requests(),
                 number => {
                     self.read(number);
                     has_read = true;
@@ -279,7 +280,7 @@ impl<'a> Reader<'a> {
         let mut bytes = vec![0u8; TURN];
         let read = rustix::io::read(pipe, &mut bytes).unwrap_or(0);
         match self.room.append(&file, &bytes[..read]) {
-            // Told once, by the room: an instance can write at any rate.
+            // `LogRoom` reports this once: an instance can write at any rate.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             Err(error) => {
                 tracing::warn!(file = %file.display(), %error, "writing an instance's log");
@@ -288,7 +289,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads nothing for a while, but does what is asked.
+    /// Reads nothing for a while, but handles requests.
     fn pause(&mut self) {
         let end = Instant::now() + PAUSE;
         loop {
@@ -299,13 +300,13 @@ impl<'a> Reader<'a> {
             let timeout = Timespec::try_from(left).unwrap_or_default();
             let mut asked = [PollFd::new(self.asked, PollFlags::IN)];
             if matches!(poll(&mut asked, Some(&timeout)), Ok(1..)) {
-                self.obey();
+                self.handle_requests();
             }
         }
     }
 
-    /// Does what was asked.
-    fn obey(&mut self) {
+    /// Handles the requests.
+    fn handle_requests(&mut self) {
         let _ = rustix::io::read(self.asked, &mut [0; 8]);
         let requests = std::mem::take(&mut self.shared.table().requests);
         for request in requests {
@@ -313,7 +314,7 @@ impl<'a> Reader<'a> {
                 Request::Close(number) => drop(self.pipes.remove(&number)),
                 Request::Adopt(file) => self.room.adopt(&file),
                 Request::Remove(file) => self.room.remove(&file),
-                // Forgotten since.
+                // The log was given up meanwhile.
                 Request::Open(number, _) if !self.shared.table().followed.contains_key(&number) => {
                 }
                 Request::Open(number, path) => {
@@ -339,17 +340,17 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Lines of a log from byte `since` on, at most the last `tail`, and the position behind them.
+/// Returns the lines of a log from byte `since` on, at most the last `tail`, and the position behind them.
 ///
 /// # Errors
-/// When the file cannot be read; a file that is not there is an empty log.
+/// The file cannot be read. A missing file is an empty log.
 pub fn read_lines(path: &Path, since: u64, tail: usize) -> io::Result<(Vec<String>, u64)> {
     let mut file = match std::fs::File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
         other => other?,
     };
     let len = file.metadata()?.len();
-    // Moved aside since: from the start of the new file.
+    // The file was moved aside since: start at the beginning of the new file.
     let start = if since > len { 0 } else { since };
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
@@ -398,28 +399,28 @@ mod tests {
         logs.follow("here", folder.path().join("pipe"), file("here"));
         logs.adopt_former(folder.path());
         let mut reader = Reader::new(&logs.shared, &logs.asked).expect("an epoll");
-        reader.obey();
+        reader.handle_requests();
         assert_eq!(
             names(),
             ["fw@r1.log", "here.log", "here.log.1"]
                 .map(str::to_owned)
                 .into()
         );
-        // So many more, and there is no room for the first.
+        // This many more, so that the first one is removed.
         for number in 0..FORMER_MAX {
             let name = format!("n{number}");
             logs.follow(&name, folder.path().join("pipe"), file(&name));
             write(file(&name), "words\n");
             logs.forget(&name);
         }
-        reader.obey();
+        reader.handle_requests();
         let left = names();
         assert!(!left.contains("fw@r1.log") && left.contains("here.log"));
         assert_eq!(left.len(), FORMER_MAX + 2);
-        // One that is there again goes by its own end.
+        // An instance that runs again is removed at its own end.
         logs.follow("n0", folder.path().join("pipe"), file("n0"));
         logs.forget("here");
-        reader.obey();
+        reader.handle_requests();
         assert!(names().contains("n0.log") && names().contains("here.log"));
     }
 }

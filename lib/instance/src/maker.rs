@@ -66,7 +66,7 @@ impl Maker {
 
     /// The doorbell and the log pipe of an instance, and that the daemon reads the log.
     pub fn make_pipes(&self, name: &str) -> anyhow::Result<()> {
-        doorbell::make(&self.paths.bell(name)).context("making the doorbell")?;
+        doorbell::make(&self.paths.doorbell(name)).context("making the doorbell")?;
         self.follow_log(name)
     }
 

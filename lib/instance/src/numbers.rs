@@ -2,7 +2,7 @@
 
 use nfluid_switch::numbers::Ids;
 
-/// The numbers that instances have.
+/// The numbers that are in use.
 #[derive(Clone, Debug)]
 pub struct Numbers {
     /// Ports of the platform.
@@ -27,10 +27,10 @@ pub struct InUse {
 }
 
 impl Numbers {
-    /// Numbers for an instance with `ports` ports.
+    /// Takes numbers for an instance with `ports` ports.
     ///
     /// # Errors
-    /// There are not enough left of one kind; none is taken then.
+    /// Too few numbers of one kind are left; no number is taken then.
     pub fn take(&self, ports: u32) -> anyhow::Result<InUse> {
         let first_port = self.ports.take(ports);
         let pool = self.pools.take(1);
@@ -58,7 +58,7 @@ impl Numbers {
         );
     }
 
-    /// Marks the numbers of an instance that is there already.
+    /// Marks the numbers of an instance that exists already.
     pub fn mark(&self, numbers: &InUse) {
         let ports = numbers.first_port..numbers.first_port + numbers.ports;
         ports.for_each(|port| self.ports.mark(port));
@@ -66,7 +66,7 @@ impl Numbers {
         self.users.mark(numbers.user);
     }
 
-    /// Gives the numbers of an instance back.
+    /// Frees the numbers of an instance.
     pub fn free(&self, numbers: &InUse) {
         let ports = numbers.first_port..numbers.first_port + numbers.ports;
         ports.for_each(|port| self.ports.free(port));

@@ -1,4 +1,4 @@
-//! Where a platform keeps what must outlive its daemon.
+//! The paths of everything that must outlive the daemon.
 
 use nfluid_records::Directories;
 use std::path::{Path, PathBuf};
@@ -18,77 +18,77 @@ impl Paths {
         &self.0
     }
 
-    /// Pinned maps and the switch's attachment.
+    /// Returns the directory of pinned maps and of the switch's attachment.
     pub fn pin(&self) -> &Path {
         &self.0.pin
     }
 
-    /// Pinned maps of one instance.
+    /// Returns the directory of an instance's pinned maps.
     pub fn instance_pins(&self, name: &str) -> PathBuf {
         self.0.pin.join("instances").join(name)
     }
 
-    /// The record by which a running instance is found again.
+    /// Returns the record by which a running instance is found again.
     pub fn record(&self, name: &str) -> PathBuf {
         self.records().join(format!("{name}.json"))
     }
 
-    /// All records.
+    /// Returns the directory of all records.
     pub fn records(&self) -> PathBuf {
         self.0.run.join("instances")
     }
 
     /// The named pipe that wakes an instance.
-    pub fn bell(&self, name: &str) -> PathBuf {
+    pub fn doorbell(&self, name: &str) -> PathBuf {
         self.0.run.join("bells").join(name)
     }
 
-    /// The named pipe into which an instance writes its log.
+    /// Returns the named pipe into which an instance writes its log.
     pub fn log_pipe(&self, name: &str) -> PathBuf {
         self.0.run.join("logs").join(format!("{name}.pipe"))
     }
 
-    /// The instance's log.
+    /// Returns the instance's log file.
     pub fn log(&self, name: &str) -> PathBuf {
         self.0.run.join("logs").join(format!("{name}.log"))
     }
 
-    /// The socket on which an instance listens for the daemon.
+    /// Returns the socket on which an instance listens for the daemon.
     pub fn control(&self, name: &str) -> PathBuf {
         self.0.run.join("control").join(name)
     }
 
-    /// Where its successor listens, until it has the ports.
+    /// Returns the socket on which its successor listens until the successor has the ports.
     pub fn next_control(&self, name: &str) -> PathBuf {
         self.control(name).with_extension("next")
     }
 
-    /// What is written down of a division of flows that has begun.
+    /// Returns the record of a division of flows that is under way.
     pub fn scaling(&self, name: &str) -> PathBuf {
         self.scalings().join(format!("{name}.json"))
     }
 
-    /// All of them.
+    /// Returns the directory of all records of divisions.
     pub fn scalings(&self) -> PathBuf {
         self.0.run.join("scaling")
     }
 
-    /// Scripts of functions that run.
+    /// Returns the directory of the scripts of running functions.
     pub fn functions(&self) -> PathBuf {
         self.0.run.join("functions")
     }
 
-    /// The record by which the process of the I/O threads is found again.
+    /// Returns the record by which the process of the I/O threads is found again.
     pub fn io_record(&self) -> PathBuf {
         self.io().join("process.json")
     }
 
-    /// The socket on which it listens for the daemon.
+    /// Returns the socket on which the process of the I/O threads listens for the daemon.
     pub fn io_socket(&self) -> PathBuf {
         self.io().join("process.sock")
     }
 
-    /// What it says when it panics.
+    /// Returns the file to which the process of the I/O threads writes when it panics.
     pub fn io_errors(&self) -> PathBuf {
         self.io().join("process.stderr")
     }
@@ -97,12 +97,12 @@ impl Paths {
         self.0.run.join("io")
     }
 
-    /// Pinned pools of trust groups.
+    /// Returns the directory of pinned pools of trust groups.
     pub fn groups(&self) -> PathBuf {
         self.0.pin.join("groups")
     }
 
-    /// Pinned pool of one trust group.
+    /// Returns the directory of the pinned pool of one trust group.
     pub fn group_pins(&self, name: &str) -> PathBuf {
         self.groups().join(name)
     }
@@ -112,10 +112,11 @@ impl Paths {
         self.0.run.join("switches.json")
     }
 
-    /// Makes the directories, and `others` besides, for root only. Removes what a daemon has left that was killed while it wrote.
+    /// Creates the directories, and `others` besides, for root only. Removes temporary files of a daemon that was
+    /// killed while it wrote.
     ///
     /// # Errors
-    /// Names the directory that could not be made.
+    /// Names the directory that could not be created.
     pub fn create(&self, others: &[PathBuf]) -> anyhow::Result<()> {
         use anyhow::Context;
         use std::os::unix::fs::DirBuilderExt;

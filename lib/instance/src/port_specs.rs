@@ -5,7 +5,8 @@ use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_switch::{PortSpec, Wake};
 
-/// TX slots of each port of an instance that is made now. An I/O thread gives them back late: then there are more.
+/// Returns the TX slots of each port of a new instance. An I/O thread returns slots late, so that an instance with
+/// one needs more.
 pub fn tx_slots(spec: &InstanceSpec) -> u32 {
     let is_built_in = matches!(spec.program, Program::BuiltIn { .. });
     if is_built_in && spec.trust.is_none() && !spec.io.has_threads() {
@@ -15,7 +16,8 @@ pub fn tx_slots(spec: &InstanceSpec) -> u32 {
     }
 }
 
-/// The ports of an instance, every queue one of its own, with ids from `first_id` and so many TX slots each.
+/// Returns the ports of an instance with ids from `first_id` on and this many TX slots each. Each queue is a port of
+/// its own.
 pub fn port_specs(spec: &InstanceSpec, first_id: u32, tx_slots: u32) -> Vec<PortSpec> {
     let queues = spec
         .ports
@@ -28,7 +30,7 @@ pub fn port_specs(spec: &InstanceSpec, first_id: u32, tx_slots: u32) -> Vec<Port
             made.mtu = port.mtu;
             made.tx_slots = tx_slots;
             made.queue = (queue, port.queues);
-            // Its queues' threads share one pipe, which a link's sender rings once for all of them.
+            // The threads of its queues share one pipe. The sender of a link rings this pipe once for all of them.
             made.kernel_doorbell = port.queues > 1;
             made.wake = wake_of(spec.wake);
             made
@@ -36,7 +38,7 @@ pub fn port_specs(spec: &InstanceSpec, first_id: u32, tx_slots: u32) -> Vec<Port
         .collect()
 }
 
-/// When an instance is woken, for the switch.
+/// Converts the wake setting of an instance for the switch.
 pub(crate) fn wake_of(wake: Option<nfluid_control::wake::Wake>) -> Wake {
     wake.map_or(Wake::AT_ONCE, |wake| Wake {
         frames: wake.frames,

@@ -1,24 +1,25 @@
-//! The part of the run directory's file system that is kept for records: what users fill, logs and scripts, ends before it.
+//! The reserve for records on the run directory's file system: files that users fill, logs and scripts, stop before
+//! the reserve.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most bytes that are kept, and the part of a small file system that is.
+/// Largest reserve in bytes. On a small file system the reserve is a part of it.
 const KEPT_MAX: u64 = 16 << 20;
 const KEPT_SHARE: u64 = 4;
 
 /// Sizes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Bytes that can be written before what is kept begins.
+    /// Bytes that can be written before the reserve begins.
     pub bytes: u64,
-    /// Bytes of all of it.
+    /// Bytes of the whole file system.
     pub size: u64,
 }
 
-/// Looks at the file system of `folder`.
+/// Reads the free space of the file system of `folder`.
 ///
 /// # Errors
 /// As statvfs(3).
@@ -30,16 +31,17 @@ pub fn left(folder: &Path) -> io::Result<Left> {
     ))
 }
 
-/// Held from the look at what is left until it is written to: two who look before either writes would take it twice.
+/// Locks the reserve. Held from the reading of the free space until the write, so that two writers cannot use the
+/// same space.
 pub fn taking() -> MutexGuard<'static, ()> {
     static TAKING: Mutex<()> = Mutex::new(());
     TAKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a file, if that leaves what is kept.
+/// Writes a file if the reserve stays free.
 ///
 /// # Errors
-/// [`io::ErrorKind::StorageFull`] if there is no room, then there is no file either; as write(2).
+/// [`io::ErrorKind::StorageFull`] if there is no room, and then no file is left; otherwise as write(2).
 pub fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let _until_written = taking();
     let folder = file.parent().unwrap_or(file);
@@ -51,7 +53,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn of(size: u64, free: u64) -> Left {
-    // A tmpfs without a limit says that it has no blocks at all.
+    // A tmpfs without a limit reports zero blocks.
     if size == 0 {
         return Left {
             bytes: u64::MAX,

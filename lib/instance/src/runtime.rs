@@ -1,4 +1,4 @@
-//! The runtime of isolation `process`: instances come from a shell where one suits, and else from nothing.
+//! The runtime of isolation `process`: instances are made from a suitable shell, or from scratch.
 
 use crate::maker::Maker;
 use crate::making::Making;
@@ -8,31 +8,31 @@ use crate::process;
 use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
-use nfluid_lifecycle::runtime::{Adopted, Batch, Coming, Outcome, Prepared, Runtime};
+use nfluid_lifecycle::runtime::{Adopted, Batch, Outcome, PlannedInstance, Prepared, Runtime};
 use nfluid_lifecycle::workload::Workload;
 use std::sync::Arc;
 
-/// Makes instances that are processes in sandboxes.
+/// Creates instances that are processes in sandboxes.
 pub struct Processes {
     maker: Arc<Maker>,
     pool: Arc<Pool>,
 }
 
 impl Processes {
-    /// Makes them with `maker`, and takes shells from `pool`.
+    /// Creates the runtime: `maker` makes instances, `pool` supplies shells.
     pub fn new(maker: Arc<Maker>, pool: Arc<Pool>) -> Self {
         Processes { maker, pool }
     }
 
-    /// Takes a shell for an instance, or begins it from nothing.
-    fn begin(&self, coming: Coming) -> anyhow::Result<Making> {
-        let Coming {
+    /// Takes a shell for an instance, or begins from scratch.
+    fn begin(&self, coming: PlannedInstance) -> anyhow::Result<Making> {
+        let PlannedInstance {
             name,
             spec,
             site,
             peers,
         } = &coming;
-        // How a program is linked decides which shell suits.
+        // The linkage of a program decides which shell suits.
         let program = match &spec.program {
             Program::Path { program, .. } if self.pool.asks_for_linkage(spec) => {
                 self.maker.programs.open(program).ok()
@@ -49,8 +49,8 @@ impl Processes {
         }
         let begin = || Making::begin(&self.maker, name, spec, site.clone(), peers.clone());
         let begun = begin();
-        if begun.is_err() && self.pool.give_up() {
-            // What it lacked, shells may have had.
+        if begun.is_err() && self.pool.release_shells() {
+            // Shells may have held the resource that was lacking.
             return begin();
         }
         begun
@@ -66,7 +66,7 @@ impl Runtime for Processes {
         self.maker.groups.plan(members);
     }
 
-    fn prepare(&self, coming: Vec<Coming>) -> Box<dyn Batch> {
+    fn prepare(&self, coming: Vec<PlannedInstance>) -> Box<dyn Batch> {
         let mut begun = Begun::default();
         for one in coming {
             let name = one.name.clone();
@@ -76,18 +76,19 @@ impl Runtime for Processes {
             }
         }
         if Making::enter(&mut begun.makings).is_err() {
-            // Then one by one, when the plan comes to them: the error is of one of them alone.
+            // The batch failed, so each instance is begun when the plan comes to it: the error then belongs to that
+            // instance alone.
             begun.makings.clear();
         }
         Box::new(begun)
     }
 
-    fn start(&self, coming: Coming) -> anyhow::Result<Box<dyn Prepared>> {
+    fn start(&self, coming: PlannedInstance) -> anyhow::Result<Box<dyn Prepared>> {
         let trusts = coming.spec.trust.is_some();
         let mut making = self.begin(coming)?;
         if let Err(why) = Making::enter(std::slice::from_mut(&mut making)) {
-            // What it lacks in its trust group, shells may have.
-            if !trusts || !self.pool.give_up() {
+            // Shells may hold the room in the trust group that was lacking.
+            if !trusts || !self.pool.release_shells() {
                 return Err(why);
             }
             Making::enter(std::slice::from_mut(&mut making))?;

@@ -18,7 +18,7 @@ pub struct Tenants {
 }
 
 impl Tenants {
-    /// No groups, below the platform's cgroup.
+    /// Creates an empty set of groups below the platform's cgroup.
     pub fn new(platform: CgroupRoot) -> Self {
         Tenants {
             platform,
@@ -26,15 +26,15 @@ impl Tenants {
         }
     }
 
-    /// The groups.
+    /// Returns the groups.
     pub fn groups(&self) -> &Groups {
         &self.groups
     }
 
-    /// Makes a group, with nothing in it.
+    /// Creates an empty group.
     ///
     /// # Errors
-    /// There is none.
+    /// The group was not created.
     pub fn make(&mut self, name: &str, spec: &Group) -> anyhow::Result<()> {
         let mut groups = self.groups.clone();
         groups.insert(name.to_owned(), spec.clone());
@@ -47,7 +47,7 @@ impl Tenants {
         Ok(())
     }
 
-    /// Changes a group, and where it is.
+    /// Changes a group and its place.
     ///
     /// # Errors
     /// The group is as before.
@@ -81,18 +81,18 @@ impl Tenants {
         Ok(())
     }
 
-    /// Removes a group that nothing is in. The cgroup stays until [`Tenants::remove_empty`]: what is left of instances is taken
-    /// down first.
+    /// Removes an empty group. The cgroup stays until [`Tenants::remove_empty`], since leftovers of instances are
+    /// taken down first.
     pub fn remove(&mut self, name: &str) {
         self.groups.remove(name);
     }
 
-    /// Removes the cgroups of groups that are not there, or not at that place.
+    /// Removes the cgroups of groups that do not exist, or that exist elsewhere.
     pub fn remove_empty(&self) {
         cgroups::remove_empty(&self.platform, &self.groups);
     }
 
-    /// Takes over the groups that are to be there, as far as that can be done; the others are left out.
+    /// Adopts the desired groups, as far as possible. Groups that cannot be adopted are left out.
     pub fn adopt(&mut self, desired: &Groups, events: &dyn Events) {
         let mut names: Vec<&String> = desired.keys().collect();
         names.sort_by_key(|name| path(desired, Some(name)).len());
@@ -110,14 +110,14 @@ impl Tenants {
         }
     }
 
-    /// What a group has used.
+    /// Returns the resources that a group has used.
     pub fn usage(&self, name: &str) -> CgroupStats {
         let root = cgroups::place(&self.platform, &self.groups, Some(name)).ok();
         root.and_then(|root| root.stats().ok()).unwrap_or_default()
     }
 
-    /// Puts in force what limits a group and all in it. On cgroup v1 no cap may be above one around it, at no moment: all
-    /// inside are lifted first.
+    /// Applies the limits of a group and of everything in it. On cgroup v1 no cap may exceed an enclosing cap at any
+    /// moment: all inner caps are lifted first.
     fn limit_within(
         &self,
         instances: &Instances,
@@ -149,7 +149,7 @@ impl Tenants {
         Ok(())
     }
 
-    /// Moves a group and all that is in it to where it is by `groups`.
+    /// Moves a group, with everything in it, to its place in `groups`.
     fn relocate(
         &self,
         instances: &mut Instances,
@@ -166,7 +166,7 @@ impl Tenants {
         }
         for instance in instances_in(instances, &inside) {
             if let Some(running) = instances.get_mut(&instance) {
-                // One that was not moved yet when another failed is there already, and stays.
+                // After a failure, an instance that was not moved yet is already in its old place, and stays.
                 running.workload.relocate(groups, &running.spec.resources)?;
             }
         }
@@ -174,7 +174,7 @@ impl Tenants {
     }
 }
 
-/// The groups that are in `name`, itself first, outer ones before those in them.
+/// Returns `name` and the groups inside it, outer groups before inner ones.
 fn groups_in(groups: &Groups, name: &str) -> Vec<String> {
     let mut inside: Vec<&String> = groups
         .keys()

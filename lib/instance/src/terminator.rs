@@ -1,8 +1,9 @@
-//! Instances that terminate TLS: what they are given beside what all instances are, and how they end.
+//! Instances that terminate TLS: their additional descriptors, and their end.
 //!
-//! They are on the kernel's stack. This daemon opens the sockets on which they are called and reads certificate and key; the
-//! instance, in the sandbox of all, has both by descriptor and can neither make a socket nor open a file. Who makes connections
-//! to its backend is its connector, a process of its own beside it (docs/adr/0024-tls-termination.md).
+//! Terminators use the kernel's stack. This daemon opens their listening sockets and reads certificate and key. The
+//! instance, in the usual sandbox, gets both by descriptor, and can neither create a socket nor open a file. A
+//! connector, a separate process beside the terminator, makes connections to the backend
+//! (docs/adr/0024-tls-termination.md).
 
 use anyhow::{Context, anyhow};
 use nfluid_control::host::NfConfigError;
@@ -27,23 +28,23 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The name of the NF, and of the file with its program less its beginning.
+/// The name of the NF, and the suffix of its program's file name.
 pub const NAME: &str = "tls";
-/// Descriptors that a terminator, or its connector, has beside its connections'.
+/// Descriptors of a terminator, or its connector, beside those of its connections.
 const OWN_DESCRIPTORS: u64 = 600;
-/// How often a terminator that is to end is asked whether anybody is left.
+/// Interval at which a terminator that is to end is asked for open connections.
 const LOOK: Duration = Duration::from_millis(20);
 const DAY: i64 = 86_400;
 
-/// Whether that terminates TLS.
-pub fn is_one(program: &Program) -> bool {
+/// Returns true if `program` is the TLS terminator.
+pub fn is_terminator(program: &Program) -> bool {
     matches!(program, Program::BuiltIn { nf } if nf == NAME)
 }
 
 /// Checks a configuration, and the files that it names.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// Returns the first fault.
 pub fn check_config(config: &Value) -> Result<(), NfConfigError> {
     let wrong = |key: &str, message: String| NfConfigError {
         path: key.to_owned(),
@@ -76,7 +77,8 @@ fn check_validity(validity: Validity, now: i64) -> Result<(), String> {
     Ok(())
 }
 
-/// Certificates and key, which go together; else the configuration's key that is wrong, and why.
+/// Reads certificates and key, and checks that they match. On failure returns the key of the configuration that is
+/// wrong, with the reason.
 fn secrets(config: &Config) -> Result<(Vec<u8>, Key), (&'static str, String)> {
     let about = |key: &'static str, path: &Path, why: &dyn std::fmt::Display| {
         (key, format!("{}: {why}", path.display()))
@@ -95,36 +97,36 @@ fn secrets(config: &Config) -> Result<(Vec<u8>, Key), (&'static str, String)> {
     }
 }
 
-/// What a terminator is given.
+/// The additional descriptors of a terminator.
 pub struct Equipment {
-    /// Where its sockets are, and its backend is called from.
+    /// The network namespace of its sockets, from which its backend is called.
     pub namespace: OwnedFd,
-    /// The sockets on which it is called.
+    /// Its listening sockets.
     pub listeners: Vec<OwnedFd>,
     /// Its certificates, PEM.
     pub certificates: Vec<u8>,
     /// Its key.
     pub key: Key,
-    /// Its limit of descriptors among others.
+    /// Its limits, among them that of descriptors.
     pub limits: Limits,
-    /// The way to its connector, if it has a backend.
+    /// The socket to its connector, if it has a backend.
     pub connector: Option<OwnedFd>,
-    /// What its connector is given.
+    /// The input of its connector.
     pub connecting: Option<Connecting>,
 }
 
-/// What a connector is given.
+/// The input of a connector.
 pub struct Connecting {
-    /// Where the backend is.
+    /// The address of the backend.
     pub server: std::net::SocketAddr,
-    /// The way to its terminator.
+    /// The socket to its terminator.
     pub way: OwnedFd,
-    /// Most connections of its terminator.
+    /// Limit of its terminator's connections.
     pub connections: u64,
 }
 
 impl Connecting {
-    /// What it may have: besides a little of its own a descriptor for each connection that is on its way.
+    /// Returns the limits of the connector: some descriptors of its own, and one for each connection in progress.
     pub fn limits(&self) -> Limits {
         Limits {
             descriptors: OWN_DESCRIPTORS + self.connections,
@@ -133,10 +135,10 @@ impl Connecting {
     }
 }
 
-/// Opens all that a terminator is given.
+/// Opens everything that a terminator is given.
 ///
 /// # Errors
-/// Somebody else listens at an address, there is no such namespace, or a file is not what it should be.
+/// An address is in use, the namespace does not exist, or a file is invalid.
 pub fn equip(spec: &InstanceSpec, stack: &Stack) -> anyhow::Result<Equipment> {
     let config = Config::parse(&spec.config).map_err(|error| anyhow!("{}: {error}", error.key))?;
     let (certificates, key) = secrets(&config).map_err(|(key, why)| anyhow!("{key}: {why}"))?;
@@ -150,7 +152,7 @@ pub fn equip(spec: &InstanceSpec, stack: &Stack) -> anyhow::Result<Equipment> {
         certificates,
         key,
         limits: Limits {
-            // The client's and the backend's of each.
+            // Two sockets for each connection: the client's and the backend's.
             descriptors: OWN_DESCRIPTORS + 2 * connections,
             ..Limits::default()
         },
@@ -171,7 +173,7 @@ pub fn equip(spec: &InstanceSpec, stack: &Stack) -> anyhow::Result<Equipment> {
     Ok(equipment)
 }
 
-/// Opens sockets in a namespace, which a thread of its own enters.
+/// Opens listening sockets in a namespace, which a separate thread enters.
 fn listen(namespace: &OwnedFd, stack: &Stack) -> anyhow::Result<Vec<OwnedFd>> {
     let open = || -> anyhow::Result<Vec<OwnedFd>> {
         if stack.netns.is_some() {
@@ -190,8 +192,8 @@ fn listen(namespace: &OwnedFd, stack: &Stack) -> anyhow::Result<Vec<OwnedFd>> {
 }
 
 impl Equipment {
-    /// What the terminator inherits and under which names it finds that, without the way to its connector: `give` takes a
-    /// descriptor and says its number.
+    /// Adds the terminator's descriptors, without the socket to its connector, and returns their names: `give` takes
+    /// a descriptor and returns its number.
     ///
     /// # Errors
     /// The kernel has no more memory.
@@ -225,13 +227,13 @@ impl Equipment {
     }
 }
 
-/// The connectors that this daemon has started. They end by themselves, with their terminators; the kernel keeps what is left
-/// of one until this daemon has seen it.
+/// The connectors that this daemon has started. They end with their terminators. The kernel keeps a zombie until this
+/// daemon reaps it.
 #[derive(Default)]
 pub struct Connectors(Mutex<Vec<Instance>>);
 
 impl Connectors {
-    /// Remembers one.
+    /// Adds a connector.
     pub fn keep(&self, connector: Instance) {
         self.reap();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,8 +247,8 @@ impl Connectors {
     }
 }
 
-/// Has a terminator accept nobody any more, and waits until its connections are over or `patience` has passed. A terminator that
-/// does not answer is not waited for.
+/// Makes a terminator stop accepting connections, and waits until its connections are over or `patience` has passed.
+/// Returns at once if the terminator does not answer.
 pub fn drain(control: &Path, patience: Duration) {
     let end = Instant::now() + patience;
     let request = Request::Drain { until: Vec::new() };

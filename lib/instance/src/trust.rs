@@ -1,4 +1,4 @@
-//! Trust groups: the pools that instances of one `trust` share. A group is there as long as it has members.
+//! Trust groups: the pools that instances of one `trust` share. A group exists as long as it has members.
 
 use crate::paths::Paths;
 use anyhow::Context;
@@ -12,10 +12,11 @@ use nfluid_switch::{Group, Handover, InstanceMemory, PortSpec, Switch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A new group has room for so many times its first members: later ones join without disturbing them.
+/// A new group has room for this many times its first members, so that later members can join without a change of
+/// memory.
 const ROOM: u32 = 2;
 
-/// What documents are checked against is what the memory has.
+/// Documents are validated against the real size of the memory.
 const _: () = assert!(nfluid_control::host::SHARED_SLOTS_MAX == SHARED_SLOTS_MAX as u64);
 
 /// All groups of the platform.
@@ -28,14 +29,14 @@ pub struct Groups {
 #[derive(Default)]
 struct Known {
     groups: BTreeMap<String, Arc<Group>>,
-    /// Slots that the members which the plan in progress makes need, by group.
+    /// Slots of the members that the plan in progress creates, by group.
     planned: BTreeMap<String, u32>,
-    /// Slots that the shells of all pools need, by group.
+    /// Slots of the shells of all pools, by group.
     pooled: BTreeMap<String, u32>,
 }
 
 impl Groups {
-    /// No group of trust is known yet.
+    /// Creates an empty table of trust groups.
     pub fn new(paths: Paths) -> Self {
         Groups {
             paths,
@@ -48,7 +49,7 @@ impl Groups {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what the plan in progress is going to make: group and ports of each member.
+    /// Records the members that the plan in progress is going to create: group and ports of each.
     pub fn plan(&self, members: impl Iterator<Item = (String, Vec<PortSpec>)>) {
         let mut known = self.known();
         known.planned.clear();
@@ -57,7 +58,7 @@ impl Groups {
         }
     }
 
-    /// Notes which shells there are to be: a group that is made later has room for those in it.
+    /// Records the planned shells, so that a group that is created later has room for them.
     pub fn plan_pools(&self, pools: &Pools) {
         let mut pooled = BTreeMap::new();
         for pool in pools.values() {
@@ -70,7 +71,7 @@ impl Groups {
         self.known().pooled = pooled;
     }
 
-    /// The memory of a new member of group `name`, which is made if it is not there.
+    /// Returns memory for a new member of group `name`. Creates the group if it does not exist.
     ///
     /// # Errors
     /// The group is full, there are too many groups, or the kernel refuses.
@@ -121,7 +122,7 @@ impl Groups {
         let slots = need.saturating_mul(ROOM).min(SHARED_SLOTS_MAX).max(need);
         let mut group = Group::create(switch, id, slots)?;
         let pins = self.paths.group_pins(name);
-        // Left by a daemon that died in between.
+        // Pins of a daemon that died in between.
         let _ = std::fs::remove_dir_all(&pins);
         if let Err(error) = group.pin(&pins) {
             switch.remove_group(&group)?;
@@ -130,10 +131,10 @@ impl Groups {
         Ok(Arc::new(group))
     }
 
-    /// Group `name` with number `id`, as an earlier daemon has left it.
+    /// Adopts group `name` with number `id` from an earlier daemon.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// The group does not exist any more.
     pub fn adopt(&self, name: &str, id: u32) -> anyhow::Result<Arc<Group>> {
         let mut known = self.known();
         if let Some(group) = known.groups.get(name) {
@@ -147,8 +148,8 @@ impl Groups {
         Ok(group)
     }
 
-    /// After the adoption: only instances with these pools are there. What others had is free, and groups
-    /// of nobody are gone.
+    /// Called after the adoption of instances: only instances with these pools exist. Frees the slots of all others,
+    /// and removes groups without members.
     pub fn keep_only(&self, switch: &Switch, pools: &BTreeSet<u32>) {
         for group in self.known().groups.values() {
             group.keep_only(pools);
@@ -167,7 +168,7 @@ impl Groups {
         }
     }
 
-    /// Ends the groups that have no members any more.
+    /// Removes the groups without members.
     pub fn end_unused(&self, switch: &Switch) {
         let mut known = self.known();
         known.groups.retain(|name, group| {

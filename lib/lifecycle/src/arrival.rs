@@ -1,7 +1,7 @@
-//! What another host hands on to an instance that has come from there: frames, and the addresses that they are for.
+//! Frames and addresses that another host forwards to an instance that has arrived from there.
 
 use crate::services::{Services, lock};
-use crate::workload::Inlets;
+use crate::workload::InstanceRings;
 use anyhow::{Context, ensure};
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::Address;
@@ -11,27 +11,27 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// After so long without room in a ring its owner is not emptying it. The other host keeps its frames meanwhile, and waits
-/// longer for each of its words.
+/// After this time without room in a ring, the instance counts as not emptying the ring. Meanwhile the other host
+/// keeps its frames, and waits longer for each of its messages.
 const STALLED: Duration = Duration::from_secs(2);
-/// Between two looks for room.
+/// Interval at which a full ring is checked for room.
 const ROOM_POLL: Duration = Duration::from_micros(500);
 
-/// The rings of an instance that has come.
+/// The rings of an instance that has arrived.
 pub struct ArrivalRings {
     name: String,
     process: ProcessIdentity,
-    inlets: Box<dyn Inlets>,
+    instance_rings: Box<dyn InstanceRings>,
 }
 
 /// Frames in their order, by port.
 type Waiting<'a> = BTreeMap<u8, Vec<&'a [u8]>>;
 
 impl ArrivalRings {
-    /// Of an instance with this process, while it is the one that has the ports.
+    /// Returns the rings of an instance, as long as the instance has this process and owns its ports.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn of<C: Services>(
         host: &Mutex<C>,
         name: &str,
@@ -42,15 +42,16 @@ impl ArrivalRings {
         Ok(ArrivalRings {
             name: name.to_owned(),
             process: process.clone(),
-            inlets: running.workload.inlets()?,
+            instance_rings: running.workload.instance_rings()?,
         })
     }
 
-    /// Puts frames into the rings, in their order, when there is room. Half of a ring is left to who sends there by now.
-    /// Returns how many found room, and how many did not, as nobody empties the rings.
+    /// Puts frames into the rings, in their order, as soon as there is room. Half of each ring is left to the senders
+    /// on this host. Returns the number of frames that had room, and the number of frames that had none because the
+    /// instance does not empty its rings.
     ///
     /// # Errors
-    /// They are none.
+    /// The bytes are not frames.
     pub fn put<C: Services>(&self, host: &Mutex<C>, bytes: &[u8]) -> anyhow::Result<(u64, u64)> {
         let mut waiting = Waiting::new();
         for (port, frame) in frames_in(bytes)? {
@@ -58,7 +59,7 @@ impl ArrivalRings {
         }
         let mut nowhere = 0;
         waiting.retain(|port, frames| {
-            let is_there = self.inlets.has(*port);
+            let is_there = self.instance_rings.has(*port);
             nowhere += if is_there { 0 } else { frames.len() };
             is_there
         });
@@ -88,23 +89,25 @@ impl ArrivalRings {
         }
     }
 
-    /// Counts frames for which there was no room, as long as the instance is there that they were for.
+    /// Counts frames without room, as long as the instance that they were for exists.
     fn count_left<C: Services>(&self, host: &Mutex<C>, waiting: &Waiting<'_>) {
         if self.is_there(&*lock(host)) {
             for (port, frames) in waiting {
-                self.inlets.count_left_out(*port, frames.len() as u64);
+                self.instance_rings
+                    .count_left_out(*port, frames.len() as u64);
             }
         }
     }
 
-    /// Returns true if the instance has the process that it had. The numbers of its ports may be another's afterwards.
+    /// Returns true if the instance still has the same process. Otherwise the numbers of its ports may belong to
+    /// another instance.
     fn is_there(&self, services: &dyn Services) -> bool {
         let running = services.instances().get(&self.name);
         let process = running.and_then(|running| running.workload.identity());
         process.as_ref() == Some(&self.process)
     }
 
-    /// Puts as many as there is room for, and takes them out of the lists.
+    /// Puts as many frames as have room, and removes them from the lists.
     fn put_some<C: Services>(
         &self,
         host: &Mutex<C>,
@@ -117,7 +120,7 @@ impl ArrivalRings {
         );
         let mut all = 0;
         for (port, frames) in waiting {
-            let put = self.inlets.put(*port, frames);
+            let put = self.instance_rings.put(*port, frames);
             frames.drain(..put);
             all += put as u64;
         }
@@ -125,7 +128,7 @@ impl ArrivalRings {
     }
 }
 
-/// The addresses of an instance's own ports.
+/// Returns the addresses of an instance's own ports.
 pub fn addresses_of<C: Services>(host: &Mutex<C>, name: &str) -> Vec<Address> {
     let host = lock(host);
     let running = host.instances().get(name);
@@ -134,10 +137,10 @@ pub fn addresses_of<C: Services>(host: &Mutex<C>, name: &str) -> Vec<Address> {
     own.map(|(number, port)| (number, port.mac.0)).collect()
 }
 
-/// Has an instance tell the hosts at its ports that addresses are behind it.
+/// Makes an instance announce on its ports that addresses are behind it.
 ///
 /// # Errors
-/// It does not answer.
+/// The instance does not answer.
 pub fn announce<C: Services>(
     host: &Mutex<C>,
     name: &str,

@@ -5,7 +5,7 @@ use nfluid_control::balance::window;
 use nfluid_control::placement::Placement;
 use nfluid_control::spec::{InstanceSpec, Resources};
 
-/// The CPUs that an instance may run on.
+/// Returns the CPUs that an instance may run on.
 pub fn usable(resources: &Resources) -> Vec<u32> {
     match resources.cpus.as_slice() {
         [] => machine::cpus(),
@@ -13,7 +13,7 @@ pub fn usable(resources: &Resources) -> Vec<u32> {
     }
 }
 
-/// The CPUs that an instance is pinned to which is on `core`; nothing: it may be anywhere.
+/// Returns the CPUs that an instance with placement on `core` is pinned to. Empty if the instance may run anywhere.
 pub fn pinned_to(spec: &InstanceSpec, core: Option<u32>) -> Vec<u32> {
     let resources = &spec.resources;
     match core {
@@ -24,7 +24,8 @@ pub fn pinned_to(spec: &InstanceSpec, core: Option<u32>) -> Vec<u32> {
     }
 }
 
-/// On how many cores an instance is at a time, that is put on cores: it has a thread for each queue of a port.
+/// Returns the number of cores that an instance with placement occupies at a time: one thread for each queue of a
+/// port.
 pub fn width(spec: &InstanceSpec) -> usize {
     let queues = spec.ports.iter().map(|port| usize::from(port.queues));
     queues.max().unwrap_or(1)

@@ -1,21 +1,25 @@
-//! Instances that a plan makes and ends.
+//! Creation and end of the instances of a plan.
 
 use crate::errors::failed;
 use crate::limits::put_in_force;
 use crate::pausing;
 use crate::running::Running;
-use crate::runtime::{Coming, Prepared, Site};
+use crate::runtime::{PlannedInstance, Prepared, Site};
 use crate::services::Services;
 use crate::workload::Remains;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
 use std::sync::Arc;
 
-/// What is to be known to make an instance now.
-pub fn coming(services: &dyn Services, name: &str, spec: &InstanceSpec) -> Coming {
+/// Collects the inputs for creating an instance now.
+pub fn planned_instance(
+    services: &dyn Services,
+    name: &str,
+    spec: &InstanceSpec,
+) -> PlannedInstance {
     let groups = services.groups();
     let mut placings = services.instances().placings(&[(name, spec)], groups);
-    Coming {
+    PlannedInstance {
         name: name.to_owned(),
         spec: spec.clone(),
         site: Site {
@@ -26,10 +30,10 @@ pub fn coming(services: &dyn Services, name: &str, spec: &InstanceSpec) -> Comin
     }
 }
 
-/// Takes up an instance that was made. Returns the steps of its making.
+/// Adds an instance that was created to the table. Returns the steps of its creation.
 ///
 /// # Errors
-/// Nothing of the instance is left.
+/// The instance was removed again.
 pub fn take_up(
     services: &mut dyn Services,
     name: &str,
@@ -49,7 +53,7 @@ pub fn take_up(
     instances.insert(name, Running::new(spec.clone(), workload, core, now));
     let served = capped.and_then(|()| {
         if spec.io.has_threads() {
-            services.entrust(name, spec.io)?;
+            services.assign_io(name, spec.io)?;
         }
         Ok(())
     });
@@ -60,14 +64,14 @@ pub fn take_up(
     Ok(laps)
 }
 
-/// Ends an instance. What is left of it is removed when the result is dropped; absent: there is no such instance.
+/// Ends an instance. Dropping the result removes what is left of it. `None`: there is no such instance.
 ///
 /// # Errors
 /// The instance cannot be ended, and runs as before.
 pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box<dyn Remains>>> {
     services.instances().check_settled(name)?;
     pausing::end(services, name);
-    // From here on frames for it wait for another, or have no way.
+    // From here on, frames for the instance wait for another instance, or have no destination.
     services.dismiss(name);
     let Some(running) = services.instances_mut().get_mut(name) else {
         return Ok(None);
@@ -84,7 +88,7 @@ pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box
 /// Takes over an instance of an earlier daemon.
 ///
 /// # Errors
-/// It is not taken over.
+/// The instance is not taken over.
 pub fn adopt(services: &mut dyn Services, name: &str, spec: &InstanceSpec) -> anyhow::Result<u64> {
     let runtime = services.runtime(spec).map_err(anyhow::Error::from)?;
     let adopted = runtime.adopt(name, spec)?;
@@ -106,7 +110,7 @@ pub fn adopt(services: &mut dyn Services, name: &str, spec: &InstanceSpec) -> an
     if adopted.lost > 0
         && let Some(running) = services.instances().get(name)
     {
-        // Whoever sent behind these has rung, and the ring found nothing.
+        // Senders that put frames behind the lost ones have rung, and the instance found nothing in its ring.
         running.workload.ring();
     }
     Ok(adopted.lost)

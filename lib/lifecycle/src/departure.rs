@@ -1,5 +1,5 @@
-//! Instances that leave for another host, and the ports of those that have come from one. Which of the two hosts has an instance
-//! is settled elsewhere (`lib/migration`).
+//! Instances that leave for another host, and the ports of instances that have arrived from one. `lib/migration`
+//! decides which of the two hosts has an instance.
 
 use crate::running::Running;
 use crate::services::{Services, lock};
@@ -20,97 +20,95 @@ use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long an instance may be silent while it hands something over.
+/// Time for which the instance may be silent while it forwards frames.
 const SILENCE: Duration = Duration::from_secs(5);
-/// How long it may take to write its state, all of it; it goes on by itself after twice the time.
+/// Time in which the instance has to write its whole state. The instance goes on by itself after twice this time.
 const STATE: Duration = Duration::from_secs(10);
-/// How long it may take to hand on what waits when it was told that this is the end.
+/// Time in which the instance has to forward the frames that wait, after it was told to end.
 const ENDING: Duration = Duration::from_secs(10);
-/// After so long without a frame none is waited for any more.
+/// After this time without a frame, [`DepartureStream::next_output`] stops waiting.
 const QUIET: Duration = Duration::from_millis(20);
-/// Bytes of frames that are handed on at once.
+/// Size in bytes of one read of forwarded frames.
 const PIECE: usize = 64 << 10;
 
-/// The way to an instance that stands still. Dropped before [`Way::hold`], it lets the instance go on.
-pub struct Way {
+/// The connection to an instance that stands still for a move. Dropped before [`DepartureStream::hold`], the
+/// connection lets the instance go on.
+pub struct DepartureStream {
     stream: UnixStream,
-    /// What was read of a frame that is not whole.
+    /// The received part of an incomplete frame.
     rest: Vec<u8>,
-    /// Nothing is taken any more after this time.
+    /// The time after which no frame is accepted any more.
     ends: Option<Instant>,
 }
 
-impl Way {
+impl DepartureStream {
     fn new(stream: UnixStream) -> Self {
-        Way {
+        DepartureStream {
             stream,
             rest: Vec::new(),
             ends: None,
         }
     }
 
-    /// From now on the instance does not go on by itself.
+    /// Keeps the instance from going on by itself.
     ///
     /// # Errors
-    /// It has ended, or has gone on.
+    /// The instance has ended, or has gone on.
     pub fn hold(&mut self) -> anyhow::Result<()> {
-        self.say(b'H')
+        self.send(b'H')
     }
 
-    /// The instance hands on what waits, and what still comes: see [`Way::handed`].
+    /// Makes the instance forward the frames that wait, and those that still come: see [`DepartureStream::next_output`].
     ///
     /// # Errors
-    /// It has ended.
-    pub fn hand_on(&mut self) -> anyhow::Result<()> {
+    /// The instance has ended.
+    pub fn forward(&mut self) -> anyhow::Result<()> {
         self.stream.set_read_timeout(Some(QUIET))?;
-        self.say(b'F')
+        self.send(b'F')
     }
 
-    /// The instance hands on what waits now, and no more.
+    /// Makes the instance forward the frames that wait now, and then end.
     ///
     /// # Errors
-    /// It has ended.
+    /// The instance has ended.
     pub fn end(&mut self) -> anyhow::Result<()> {
         self.stream.set_read_timeout(Some(SILENCE))?;
         self.ends = Some(Instant::now() + ENDING);
-        self.say(b'E')
+        self.send(b'E')
     }
 
-    fn say(&mut self, word: u8) -> anyhow::Result<()> {
+    fn send(&mut self, word: u8) -> anyhow::Result<()> {
         self.stream
             .write_all(&[word])
             .context("the instance has ended")
     }
 
-    /// What the instance hands on next.
+    /// Returns what the instance forwards next.
     ///
     /// # Errors
-    /// What it writes is no frame, it finds no end, or the kernel's.
-    pub fn handed(&mut self) -> anyhow::Result<Handed> {
+    /// The bytes are not frames, the instance exceeds its time to end, or the kernel reports an error.
+    pub fn next_output(&mut self) -> anyhow::Result<Output> {
         loop {
             let is_over = self.ends.is_some_and(|ends| Instant::now() > ends);
-            ensure!(
-                !is_over,
-                "it goes on although it was told that this is the end"
-            );
+            ensure!(!is_over, "the instance goes on although it was told to end");
             let whole = whole_frames(&self.rest);
             if whole > 0 {
-                return Ok(Handed::Frames(self.rest.drain(..whole).collect()));
+                return Ok(Output::Frames(self.rest.drain(..whole).collect()));
             }
             if self.rest.starts_with(&MARK) {
                 self.rest.drain(..MARK.len());
-                return Ok(Handed::AllThatWaited);
+                return Ok(Output::AllThatWaited);
             }
-            // It would be waited for, and kept, without an end.
+            // An invalid head would make the daemon wait for bytes, and keep them, without a bound.
             check_beginning(&self.rest)?;
             let before = self.rest.len();
             self.rest.resize(before + PIECE, 0);
             let read = self.stream.read(&mut self.rest[before..]);
             self.rest.truncate(before + *read.as_ref().unwrap_or(&0));
             match read {
-                Ok(0) => return Ok(Handed::End),
+                Ok(0) => return Ok(Output::End),
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Handed::Nothing),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Output::Nothing),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
@@ -118,23 +116,24 @@ impl Way {
     }
 }
 
-/// What an instance that stands still hands on.
+/// What an instance that stands still forwards.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Handed {
-    /// Whole frames, as it writes them.
+pub enum Output {
+    /// Whole frames, in the format in which the instance writes them.
     Frames(Vec<u8>),
-    /// No more than was handed on by now has waited. An instance of an older version does not say so.
+    /// All frames that waited when forwarding began have been forwarded. An instance of an older version does not
+    /// report this.
     AllThatWaited,
-    /// Nothing for a while.
+    /// No frame for a while.
     Nothing,
-    /// Nothing will come any more.
+    /// No frame will come any more.
     End,
 }
 
-/// Begins to move an instance away: whatever else concerns it is refused until [`settle`].
+/// Begins to move an instance away. Other operations on the instance are refused until [`settle`].
 ///
 /// # Errors
-/// It cannot be moved.
+/// The instance cannot be moved.
 pub fn begin_departure<C: Services>(
     host: &Mutex<C>,
     name: &str,
@@ -163,14 +162,15 @@ pub fn begin_departure<C: Services>(
     Ok(identity)
 }
 
-/// Stops an instance at a batch edge, and returns its state, and the addresses that frames for it were for lately.
+/// Stops an instance at a batch edge. Returns its state, and the destination addresses of recent frames for the
+/// instance.
 ///
 /// # Errors
-/// It goes on.
+/// The instance goes on.
 pub fn stop<C: Services>(
     host: &Mutex<C>,
     name: &str,
-) -> anyhow::Result<(Way, Vec<u8>, Vec<Address>)> {
+) -> anyhow::Result<(DepartureStream, Vec<u8>, Vec<Address>)> {
     let (control, room) = {
         let host = lock(host);
         let running = host.instances().get(name);
@@ -191,22 +191,23 @@ pub fn stop<C: Services>(
     let addresses = take_addresses(&mut answer, ADDRESSES_MAX);
     let stream = UnixStream::from(way);
     stream.set_write_timeout(Some(SILENCE))?;
-    // It is hostile: it may write slowly, and without an end.
+    // The instance is hostile: it may write slowly, and without an end.
     let state = read_state(daemon::ByDeadline::new(&stream, STATE))?;
-    Ok((Way::new(stream), state, addresses))
+    Ok((DepartureStream::new(stream), state, addresses))
 }
 
-/// Tells an instance that stands still, and whose daemon has died, that it goes on here.
+/// Lets an instance go on here that stands still and whose daemon has died.
 ///
 /// # Errors
-/// It does not listen.
+/// The instance does not listen.
 pub fn resume<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<()> {
     let control = lock(host).instances().control(name);
     let control = control.context("there is no such instance")?;
     daemon::ask(&control, &Request::Resume).map(drop)
 }
 
-/// Frames that an instance that stands still for its move has, in its rings or taken out of them: they end with it.
+/// Returns the number of frames that an instance holds while it stands still for a move, in its rings or in its
+/// memory. The frames are lost when the instance ends.
 pub fn frames_left<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
     let (control, in_rings) = {
         let host = lock(host);
@@ -219,43 +220,44 @@ pub fn frames_left<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
     told.unwrap_or(0).saturating_add(in_rings)
 }
 
-/// It is settled who has an instance: what concerns it is not refused any more.
+/// Notes that one host has the instance for certain: operations on the instance are no longer refused.
 pub fn settle<C: Services>(host: &Mutex<C>, name: &str) {
     let host = &mut *lock(host);
     set_moving(host, name, false);
     host.instances_mut().doubtful.remove(name);
-    // Should it have ended meanwhile, that was not reported.
+    // An end of the process during the move was not reported.
     note_exits(host, &[name.to_owned()]);
 }
 
-/// Notes that it is not settled who has an instance; whatever concerns it is refused.
+/// Notes that either host may have the instance: operations on the instance are refused.
 pub fn unsettle<C: Services>(host: &Mutex<C>, name: &str) {
     set_moving(&mut *lock(host), name, true);
 }
 
-/// How many frames have found an instance's rings full since it was made.
-pub fn overflowed<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
+/// Returns how many frames were dropped since the instance was created because its rings were full.
+pub fn frames_dropped<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
     let host = lock(host);
     let running = host.instances().get(name);
     running.map_or(0, |running| running.workload.overflowed())
 }
 
-/// Notes instances of an earlier daemon that may run elsewhere: one that has to be made again before that is settled gets no
-/// frames, and sends none.
+/// Notes instances of an earlier daemon that may run elsewhere. If one of them has to be created again before its
+/// host is certain, it gets no frames and sends none.
 pub fn suspect<C: Services>(host: &Mutex<C>, names: impl Iterator<Item = String>) {
     lock(host).instances_mut().doubtful.extend(names);
 }
 
-/// The process of an instance, while it runs.
+/// Returns the process of an instance, if the process runs.
 pub fn process_of<C: Services>(host: &Mutex<C>, name: &str) -> Option<ProcessIdentity> {
     lock(host).instances().get(name)?.workload.identity()
 }
 
-/// Keeps frames from an instance that was just made and that is another host's still, and it from sending any.
+/// Closes the ports of an instance that was just created and that another host still owns: no frame gets to the
+/// instance, and the instance sends none.
 ///
 /// # Errors
-/// It has ended already.
-pub fn shut<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<ProcessIdentity> {
+/// The instance has ended already.
+pub fn close_ports<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<ProcessIdentity> {
     let host = &mut *lock(host);
     let (identity, workload) = process(host, name).context("it has ended")?;
     workload.set_ports_up(false);
@@ -263,11 +265,11 @@ pub fn shut<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<ProcessI
     Ok(identity)
 }
 
-/// Opens the ports of an instance that is this host's from now on; what `note` does is done first, and nothing else in between.
+/// Opens the ports of an instance that this host owns from now on. Calls `note` first, with nothing in between.
 ///
 /// # Errors
-/// It is not the process that it was, or `note` fails; the ports stay shut.
-pub fn open<C: Services>(
+/// The instance has another process than before, or `note` fails. The ports stay closed.
+pub fn open_ports<C: Services>(
     host: &Mutex<C>,
     name: &str,
     expected: &ProcessIdentity,
@@ -285,8 +287,8 @@ pub fn open<C: Services>(
     Ok(())
 }
 
-/// As [`open`], for one that a daemon has owned that died before it could open them.
-pub fn reopen<C: Services>(host: &Mutex<C>, name: &str) {
+/// Does what [`open_ports`] does, for an instance whose daemon died before it could open the ports.
+pub fn reopen_ports<C: Services>(host: &Mutex<C>, name: &str) {
     let host = &*lock(host);
     if host.instances().check_awake(name).is_ok()
         && let Some((_, workload)) = process(host, name)
@@ -295,7 +297,7 @@ pub fn reopen<C: Services>(host: &Mutex<C>, name: &str) {
     }
 }
 
-/// An instance that runs, and its process.
+/// Returns a running instance and its process.
 fn process<'a>(
     services: &'a dyn Services,
     name: &str,
@@ -314,14 +316,15 @@ fn set_moving(services: &mut dyn Services, name: &str, moving: bool) {
     services.events().note_change_of(name);
 }
 
-/// Bytes that frames may take in an instance's memory while it stands still; absent: unknown, as many as it takes at most.
+/// Returns the bytes that frames may take in an instance's memory while the instance stands still. `None`: unknown,
+/// the instance uses its own maximum.
 fn room_for_frames(running: &Running) -> Option<u64> {
     let used = running.workload.usage().memory_bytes?;
     Some(room_within(running.spec.resources.memory.0, used))
 }
 
-/// Of what an instance may still use of its memory, so much frames may take which come while it stands still: they are copied when
-/// they become more, and its rings and what it does are to have something too.
+/// Returns the part of an instance's free memory that frames may take while the instance stands still. The buffer is
+/// copied when it grows, and the rings and the instance's work need memory too.
 fn room_within(limit: u64, used: u64) -> u64 {
     limit.saturating_sub(used) / 3
 }
@@ -332,9 +335,9 @@ mod tests {
     use nfluid_api::types::SAVED_BYTES_MAX;
     use std::thread;
 
-    fn way() -> (Way, UnixStream) {
+    fn way() -> (DepartureStream, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        (Way::new(ours), theirs)
+        (DepartureStream::new(ours), theirs)
     }
 
     #[test]
@@ -346,12 +349,12 @@ mod tests {
         drop(instance);
         let both = [frame.as_slice(), &frame].concat();
         for expected in [
-            Handed::Frames(both),
-            Handed::AllThatWaited,
-            Handed::Frames(frame),
-            Handed::End,
+            Output::Frames(both),
+            Output::AllThatWaited,
+            Output::Frames(frame),
+            Output::End,
         ] {
-            assert_eq!(way.handed().expect("frames"), expected);
+            assert_eq!(way.next_output().expect("frames"), expected);
         }
     }
 
@@ -360,13 +363,13 @@ mod tests {
         for head in [[1, 0, 0], [0, 1, 0], [0, 0xff, 0xff]] {
             let (mut way, mut instance) = way();
             let writer = thread::spawn(move || {
-                // Until nobody reads.
+                // Ends when the other end is closed.
                 let mut bytes = head.to_vec();
                 while instance.write_all(&bytes).is_ok() {
                     bytes = vec![0; PIECE];
                 }
             });
-            way.handed().expect_err("no frame");
+            way.next_output().expect_err("no frame");
             assert!(way.rest.len() <= PIECE, "{} bytes", way.rest.len());
             drop(way);
             writer.join().expect("ended");
@@ -382,7 +385,7 @@ mod tests {
         });
         way.ends = Some(Instant::now());
         thread::sleep(Duration::from_millis(1));
-        way.handed().expect_err("it was the end");
+        way.next_output().expect_err("the end was announced");
         drop(way);
         writer.join().expect("ended");
     }
@@ -393,7 +396,7 @@ mod tests {
         let writer = thread::spawn(move || {
             let length = (SAVED_BYTES_MAX as u64).to_le_bytes();
             let mut bytes = length.to_vec();
-            // Each byte comes long before the patience with one is over.
+            // Each byte comes long before the time limit for a single read.
             while instance.write_all(&bytes).is_ok() {
                 bytes = vec![0];
                 thread::sleep(Duration::from_millis(1));

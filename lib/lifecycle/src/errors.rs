@@ -12,7 +12,7 @@ pub fn refused(message: String, remedy: &str) -> PlatformError {
     PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
 }
 
-/// The error of what cannot be done to one of several members.
+/// The error of an operation that is not possible for one of several members.
 pub fn one_of_several(name: &str, what: &str) -> PlatformError {
     let message =
         format!("instance {name} is one of several that share flows: it cannot be {what}");

@@ -1,4 +1,4 @@
-//! The life of instances, whatever isolates them.
+//! The life of instances, for every kind of isolation.
 
 #![forbid(unsafe_code)]
 

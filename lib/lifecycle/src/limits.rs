@@ -3,7 +3,7 @@
 use crate::services::Services;
 use nfluid_control::spec::Resources;
 
-/// Changes what a running instance may use, the group that it is in, and where it runs.
+/// Changes the limits, the group and the CPUs of a running instance.
 ///
 /// # Errors
 /// The instance is as before.
@@ -20,7 +20,7 @@ pub fn resize(services: &mut dyn Services, name: &str, new: &Resources) -> anyho
         }
         return Err(why);
     }
-    services.weigh_io();
+    services.set_io_weights();
     Ok(())
 }
 

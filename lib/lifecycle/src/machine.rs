@@ -4,17 +4,17 @@ use std::fs;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was read of the machine holds for so long. CPUs and memory come and go seldom, and the making of an instance asks for
-/// them several times.
+/// Time for which a reading of the machine is reused. CPUs and memory change seldom, and the creation of an instance
+/// reads them several times.
 const HOLDS: Duration = Duration::from_millis(500);
 
-/// Something that was read of the host, and when.
+/// A value that was read from the host, with the time of the reading.
 type Read<T> = Mutex<Option<(Instant, T)>>;
 
 static CPUS: Read<Vec<u32>> = Mutex::new(None);
 static MEMORY_BYTES: Read<u64> = Mutex::new(None);
 
-/// What was read lately, or what `read` reads now.
+/// Returns a recent reading, or a new one by `read`.
 fn lately<T: Clone>(kept: &Read<T>, read: impl FnOnce() -> T) -> T {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     match &*kept {
@@ -35,33 +35,34 @@ fn read_cpus() -> Vec<u32> {
     text.trim().split(',').flat_map(range).collect()
 }
 
-/// As `MemTotal` of /proc/meminfo, for which the kernel counts much else.
+/// Returns the value of `MemTotal` in /proc/meminfo. The kernel counts much else for each read of that file.
 fn read_memory_bytes() -> u64 {
     let all = rustix::system::sysinfo();
     all.totalram * u64::from(all.mem_unit)
 }
 
-/// The numbers of the CPUs that are online.
+/// Returns the numbers of the CPUs that are online.
 pub fn cpus() -> Vec<u32> {
     lately(&CPUS, read_cpus)
 }
 
-/// On how many CPUs instances may run; at least 1.
+/// Returns the number of CPUs on which instances may run; at least 1.
 pub fn cpu_count() -> usize {
     cpus().len().max(1)
 }
 
-/// Bytes of memory of the machine.
+/// Returns the machine's memory in bytes.
 pub fn memory_bytes() -> u64 {
     lately(&MEMORY_BYTES, read_memory_bytes)
 }
 
-/// Bytes of memory that programs can still get without others losing theirs; unknown on a strange kernel.
+/// Returns the bytes of memory that programs can still allocate without taking memory from others. `None` if the
+/// kernel does not report them.
 pub fn memory_available() -> Option<u64> {
     memory("MemAvailable:")
 }
 
-/// A line of /proc/meminfo, in bytes.
+/// Returns a value of /proc/meminfo in bytes.
 fn memory(key: &str) -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;

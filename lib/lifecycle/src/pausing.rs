@@ -1,14 +1,14 @@
-//! Instances that stand still, and what becomes of frames for them meanwhile.
+//! Pause and resumption of instances, and the treatment of frames for a paused instance.
 
 use crate::errors::{failed, one_of_several, refused};
 use crate::services::{Services, report};
 use nfluid_api::types::{EventKind, InstanceState, PausedTraffic};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 
-/// Stops an instance where it is, until [`unpause`]; also beyond the daemon's end.
+/// Freezes an instance until [`unpause`], also beyond the daemon's end.
 ///
 /// # Errors
-/// The instance does not run, is paused already, or frames cannot be treated so; it is as before.
+/// The instance does not run, is paused already, or its frames cannot be treated as asked. The instance is as before.
 pub fn pause(
     services: &mut dyn Services,
     name: &str,
@@ -33,13 +33,13 @@ pub fn pause(
     if traffic == PausedTraffic::Bypass {
         services.check_bypass(name)?;
     }
-    if let Err(why) = stand_still(services, name, traffic) {
+    if let Err(why) = freeze(services, name, traffic) {
         if let Err(error) = thaw(services, name) {
             tracing::warn!(instance = name, %error, "thawing what was not paused; it stays paused");
             return keep_paused(services, name, traffic).and(Err(why));
         }
         forget_pause(services, name);
-        resume(services, name, traffic);
+        restore_traffic(services, name, traffic);
         return Err(why);
     }
     let message = format!("paused, traffic: {traffic}");
@@ -47,34 +47,34 @@ pub fn pause(
     Ok(())
 }
 
-/// Lets a paused instance go on, because somebody asks for that.
+/// Resumes a paused instance on request.
 ///
 /// # Errors
-/// The instance is not paused, cannot be let go, or may be another host's by now.
+/// The instance is not paused, cannot be thawed, or may belong to another host by now.
 pub fn unpause(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
     services.instances().check_settled(name)?;
-    go_on(services, name)
+    resume(services, name)
 }
 
-/// Lets a paused instance go on.
+/// Resumes a paused instance.
 ///
 /// # Errors
-/// The instance is not paused, or cannot be let go.
-pub fn go_on(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
+/// The instance is not paused, or cannot be thawed.
+pub fn resume(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
     let Some(traffic) = services.instances().find(name)?.record().paused else {
         return Err(refused(
             format!("instance {name} is not paused"),
             "'nfluid get instances' shows how instances are",
         ));
     };
-    // First: one that stands still and is not written down as paused is let go by the next daemon, and once it runs it may have
-    // this core for a while.
+    // Recorded first: a later daemon thaws a frozen instance that is not recorded as paused. Once the instance runs,
+    // it may occupy this core for a while.
     forget_pause(services, name);
     if let Err(why) = thaw(services, name) {
         note_pause(services, name, Some(traffic))?;
         return Err(why);
     }
-    resume(services, name, traffic);
+    restore_traffic(services, name, traffic);
     report(
         services,
         EventKind::Changed,
@@ -84,8 +84,8 @@ pub fn go_on(services: &mut dyn Services, name: &str) -> Result<(), PlatformErro
     Ok(())
 }
 
-/// Undoes a pause, as far as there is one: before the instance is ended, or after it has. An instance that cannot be thawed now
-/// is thawed before it is started again.
+/// Undoes a pause, if there is one, before the instance is ended or after it has ended. An instance that cannot be
+/// thawed now is thawed before it is started again.
 pub fn end(services: &mut dyn Services, name: &str) {
     let running = services.instances().get(name);
     if let Some(traffic) = running.and_then(|running| running.record().paused) {
@@ -93,26 +93,26 @@ pub fn end(services: &mut dyn Services, name: &str) {
             tracing::warn!(instance = name, %error, "thawing");
         }
         forget_pause(services, name);
-        resume(services, name, traffic);
+        restore_traffic(services, name, traffic);
     }
 }
 
-/// Takes over an instance as an earlier daemon has left it: paused, or, if that daemon was killed between the two steps,
-/// standing still without anybody's having been told so.
+/// Takes over an instance as an earlier daemon has left it: paused, or frozen if that daemon was killed between the
+/// two steps. In the second case the pause was not confirmed to a client.
 ///
 /// # Errors
-/// The instance does not stand still, or frames cannot be treated so.
+/// The instance is not frozen, or its frames cannot be treated as asked.
 pub fn adopt(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
     let Some(traffic) = services.instances().find(name)?.record().paused else {
         return thaw(services, name);
     };
-    // With a bypass: its wires come later, and lead past it from the start.
+    // With a bypass: the wires are made later, and lead past the instance from the start.
     stop_traffic(services, name, traffic)?;
     begin_freeze(services, name)?;
     await_frozen(services, name)
 }
 
-/// An instance that stands still and cannot be thawed counts as paused: so it can be let go later.
+/// Records a frozen instance that cannot be thawed as paused, so that it can be resumed later.
 fn keep_paused(
     services: &mut dyn Services,
     name: &str,
@@ -127,15 +127,15 @@ fn keep_paused(
     stop_traffic(services, name, traffic)
 }
 
-/// Writes down that there is no pause. Where that fails, the next daemon pauses the instance again.
+/// Records that there is no pause. If that fails, the next daemon pauses the instance again.
 fn forget_pause(services: &mut dyn Services, name: &str) {
     if let Err(error) = note_pause(services, name, None) {
         tracing::warn!(instance = name, %error, "writing down that it goes on");
     }
 }
 
-/// The instance runs, and frames get to it.
-fn resume(services: &mut dyn Services, name: &str, traffic: PausedTraffic) {
+/// Restores the traffic of an instance that runs again.
+fn restore_traffic(services: &mut dyn Services, name: &str, traffic: PausedTraffic) {
     if let Some(running) = services.instances_mut().get_mut(name)
         && running.state == InstanceState::Paused
     {
@@ -146,18 +146,18 @@ fn resume(services: &mut dyn Services, name: &str, traffic: PausedTraffic) {
     }
 }
 
-/// All steps of a pause.
-fn stand_still(
+/// Does all steps of a pause.
+fn freeze(
     services: &mut dyn Services,
     name: &str,
     traffic: PausedTraffic,
 ) -> Result<(), PlatformError> {
     if traffic == PausedTraffic::Hold {
-        // Until it stands still there is time to write it down.
+        // The record is written while the freeze takes effect.
         begin_freeze(services, name)?;
         note_pause(services, name, Some(traffic))?;
     } else {
-        // What is done to ports and wires is undone by what was written down.
+        // The record is what undoes the change of ports and wires.
         note_pause(services, name, Some(traffic))?;
         stop_traffic(services, name, traffic)?;
         begin_freeze(services, name)?;
@@ -182,7 +182,8 @@ fn thaw(services: &dyn Services, name: &str) -> Result<(), PlatformError> {
     running.workload.thaw().map_err(failed)
 }
 
-/// Writes down that an instance is paused, or is not. That it is not holds even where it cannot be written.
+/// Records that an instance is paused, or is not. The end of a pause takes effect even if the record cannot be
+/// written.
 fn note_pause(
     services: &mut dyn Services,
     name: &str,
@@ -227,7 +228,7 @@ fn resume_traffic(
         PausedTraffic::Hold => Ok(()),
         PausedTraffic::Drop => {
             let running = services.instances().get(name);
-            // One that has ended gets its ports back with its successor.
+            // An ended instance gets its ports back with its next process.
             if let Some(running) = running.filter(|running| running.has_process()) {
                 running.workload.set_ports_up(true);
             }

@@ -1,4 +1,4 @@
-//! Instances on cores: measured, put and moved by [`nfluid_control::balance`].
+//! Placement of instances on cores: measured, chosen and changed by [`nfluid_control::balance`].
 
 use crate::cores::{pinned_to, usable, width};
 use crate::machine;
@@ -7,7 +7,7 @@ use crate::services::{Services, report};
 use crate::table::Instances;
 use anyhow::Context as _;
 use nfluid_api::types::EventKind;
-use nfluid_control::balance::{Move, Placed, Rules, first_core, moves, unkept};
+use nfluid_control::balance::{Move, Placed, Rules, first_core, moves, violated_guarantees};
 use nfluid_control::group::Groups;
 use nfluid_control::placement::Placement;
 use nfluid_control::promise::parts;
@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How often [`balance`] and [`report_guarantees`] are called.
 pub const ROUND: Duration = Duration::from_secs(1);
 
-/// An instance on a core, of which nothing is measured yet.
+/// Returns an instance on a core without any measurement yet.
 fn on_core(name: &str, spec: &InstanceSpec, core: u32, promised: f64) -> Placed {
     let guaranteed = spec
         .resources
@@ -38,7 +38,7 @@ fn on_core(name: &str, spec: &InstanceSpec, core: u32, promised: f64) -> Placed 
     }
 }
 
-/// Who is where, and what was promised to whom, while instances are put on cores.
+/// The instances on each core and their promised shares, while a plan places instances.
 #[derive(Default)]
 pub struct Placings {
     placed: Vec<Placed>,
@@ -46,7 +46,8 @@ pub struct Placings {
 }
 
 impl Placings {
-    /// The core for an instance that is to start; those that come after it count it. Nothing if the kernel decides.
+    /// Chooses the core for an instance that is to start, and counts the instance for later calls. `None` if the
+    /// kernel places the instance.
     pub fn core_for(&mut self, name: &str, spec: &InstanceSpec) -> Option<u32> {
         if spec.resources.placement == Placement::Free {
             return None;
@@ -61,7 +62,7 @@ impl Placings {
 }
 
 impl Instances {
-    /// What was promised to the instances that run, those of `coming` as they will be.
+    /// Returns the promised shares of the running instances, and of those in `coming` as they will be.
     fn promised(&self, coming: &[(&str, &InstanceSpec)], groups: &Groups) -> BTreeMap<String, f64> {
         let is_coming = |name: &str| coming.iter().any(|(other, _)| *other == name);
         let running = self
@@ -77,7 +78,7 @@ impl Instances {
             .collect()
     }
 
-    /// All instances that are on a core by their placement.
+    /// Returns all instances that are on a core by their placement.
     fn placed(&self, promised: &BTreeMap<String, f64>) -> Vec<Placed> {
         let placed = |(name, running): (&String, &Running)| {
             let promised = promised.get(name).copied().unwrap_or(0.0);
@@ -90,8 +91,8 @@ impl Instances {
         self.iter().filter_map(placed).collect()
     }
 
-    /// The instances on each core, for instances that are to come, in the groups that there will be. Nothing is looked at if
-    /// the kernel decides for all of them.
+    /// Returns the cores and promised shares of all placed instances, as they will be in `groups` once `coming` have
+    /// been added. Empty if the kernel places all of `coming`.
     pub fn placings(&self, coming: &[(&str, &InstanceSpec)], groups: &Groups) -> Placings {
         let is_put =
             |(_, spec): &(&str, &InstanceSpec)| spec.resources.placement != Placement::Free;
@@ -104,7 +105,7 @@ impl Instances {
         Placings { placed, promised }
     }
 
-    /// What instances that have I/O threads were promised, as a part of a core.
+    /// Returns the shares promised to instances that have I/O threads, as a part of a core.
     pub fn promised_to_served(&self, groups: &Groups) -> f64 {
         let promised = self.promised(&[], groups);
         let served = self
@@ -113,7 +114,7 @@ impl Instances {
         served.filter_map(|(name, _)| promised.get(name)).sum()
     }
 
-    /// Puts a running instance where `resources` have it; an instance that is there already stays.
+    /// Moves a running instance to the CPUs that `resources` name. Does nothing if the instance is there already.
     ///
     /// # Errors
     /// The kernel refuses, and the instance is where it was.
@@ -160,20 +161,21 @@ impl Instances {
     }
 }
 
-/// Reports guarantees that do not hold on the cores on which their instances are, each once until it holds again.
+/// Reports each instance whose core cannot give it its guaranteed CPU share. Each violation is reported once, until
+/// the guarantee holds again.
 pub fn report_guarantees(services: &mut dyn Services) {
     let has_one =
         |running: &Running| running.core.is_some() && running.spec.resources.guarantee.is_some();
     let instances = services.instances();
-    if instances.unkept.is_empty() && !instances.values().any(has_one) {
+    if instances.violated_guarantees.is_empty() && !instances.values().any(has_one) {
         return;
     }
     let placed = instances.placed(&instances.promised(&[], services.groups()));
-    let now: BTreeMap<String, f64> = unkept(&placed)
+    let now: BTreeMap<String, f64> = violated_guarantees(&placed)
         .into_iter()
         .map(|(one, left)| (one.name.clone(), left))
         .collect();
-    let before = std::mem::take(&mut services.instances_mut().unkept);
+    let before = std::mem::take(&mut services.instances_mut().violated_guarantees);
     for (name, left) in &now {
         if !before.contains(name) {
             let percent = left * 100.0;
@@ -184,10 +186,10 @@ pub fn report_guarantees(services: &mut dyn Services) {
             report(services, EventKind::Warning, name, message);
         }
     }
-    services.instances_mut().unkept = now.into_keys().collect();
+    services.instances_mut().violated_guarantees = now.into_keys().collect();
 }
 
-/// Measures loads, and moves instances to cores where they had better be.
+/// Measures loads, and moves instances to better cores.
 pub fn balance(services: &mut dyn Services) {
     let instances = services.instances_mut();
     let is_moved = |running: &Running| running.spec.resources.placement.is_moved();
@@ -218,7 +220,7 @@ fn carry_out(services: &mut dyn Services, step: &Move) {
             report(services, EventKind::Moved, &step.name, message);
         }
         Err(why) => {
-            // Not tried again before it has dwelt.
+            // Not tried again before the instance's dwell time has passed.
             let now = instances.now();
             if let Some(running) = instances.get_mut(&step.name) {
                 running.moved_at = now;

@@ -1,4 +1,4 @@
-//! The record of an instance: a later daemon adopts the instance by it.
+//! The record of an instance, by which a later daemon adopts the instance.
 
 use nfluid_api::types::PausedTraffic;
 use nfluid_control::host::TX_SLOTS;
@@ -10,58 +10,59 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::os::fd::RawFd;
 
-/// One instance.
+/// The record of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The specification from which it was made, as JSON: only an instance of the same
-    /// specification is adopted.
+    /// The specification from which the instance was made, as JSON. A later daemon adopts the instance only if the
+    /// specification is the same.
     pub spec: String,
     /// Platform-wide number of its first port; the others follow.
     pub first_port: u32,
-    /// Number of its ports, queues counted.
+    /// Number of its ports, counting each queue.
     #[serde(default)]
     pub ports: u32,
     /// Number of its pool.
     pub pool: u32,
-    /// TX slots of each of its ports; absent: it was made when all had as many.
+    /// TX slots of each of its ports. Absent: the instance was made when all ports had the same number.
     #[serde(default = "tx_slots_of_old")]
     pub tx_slots: u32,
     /// Index of its kernel user.
     pub user: u32,
-    /// Its process; absent: it was being made.
+    /// Its process. Absent: the instance was being created.
     pub process: Option<ProcessIdentity>,
-    /// Seed of its hash tables, so that nobody outside can aim at one bucket.
+    /// Seed of its hash tables, so that an outsider cannot aim at one bucket.
     #[serde(default)]
     pub seed: u64,
-    /// The instances whose doorbells the instance was given, by port.
+    /// The instances whose doorbells the instance holds, by port.
     #[serde(rename = "bells")]
     pub doorbells: Vec<Option<String>>,
-    /// Descriptor under which the instance has the doorbell of its I/O thread; absent: a daemon of an older version has made
-    /// the instance, and gave it none.
+    /// Descriptor number of the I/O thread's doorbell in the instance. Absent: a daemon of an older version made the
+    /// instance, without this doorbell.
     #[serde(default, rename = "io_bell")]
     pub io_doorbell: Option<RawFd>,
-    /// CPU time that it used before it was moved to the group in which it is.
+    /// CPU time that the instance used before it was moved to its present group.
     #[serde(default)]
     pub former_cpu_ns: u64,
-    /// Time that it was held back by its cap before that.
+    /// Time for which the cap held the instance back before that move.
     #[serde(default)]
     pub former_throttled_ns: u64,
-    /// What came to the ports of members of it that have gone, by port.
+    /// Frames that came to the ports of members that are gone, by port.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub came_to_members: BTreeMap<String, Came>,
-    /// Its cgroup, in the directory of its group; absent: it is called after the instance.
+    /// Name of its cgroup in the directory of its group. Absent: the cgroup is named after the instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
     /// The core that its placement has put it on.
     #[serde(default)]
     pub core: Option<u32>,
-    /// It is paused, and this becomes of frames for it.
+    /// The treatment of its frames while the instance is paused. Absent: the instance is not paused.
     #[serde(default)]
     pub paused: Option<PausedTraffic>,
-    /// The process that is taking its place. Which of the two has the ports, they settle by themselves.
+    /// The process that is taking over from the present one. The two processes settle which of them has the ports.
     #[serde(default)]
     pub successor: Option<ProcessIdentity>,
-    /// Who makes its calls. It is not part of the specification: it changes while the instance runs.
+    /// The party that makes the instance's system calls. Not part of the specification, since it changes while the
+    /// instance runs.
     #[serde(default)]
     pub io: IoModel,
 }
@@ -71,11 +72,12 @@ fn tx_slots_of_old() -> u32 {
 }
 
 impl Record {
-    /// The record of an instance that is made from `spec`, with so many TX slots for each port, and has nothing yet.
+    /// Creates the record of an instance that is made from `spec`, with `tx_slots` TX slots for each port, and owns
+    /// nothing yet.
     ///
     /// # Errors
-    /// When the specification cannot be written as JSON.
-    pub fn of(spec: &InstanceSpec, tx_slots: u32) -> serde_json::Result<Self> {
+    /// The specification cannot be written as JSON.
+    pub fn new(spec: &InstanceSpec, tx_slots: u32) -> serde_json::Result<Self> {
         Ok(Record {
             spec: serde_json::to_string(spec)?,
             ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
@@ -86,12 +88,12 @@ impl Record {
     }
 }
 
-/// What has come to a port that is an end of a chain.
+/// Frames that have come to a port at an end of a chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Came {
-    /// Frames that it got.
+    /// Frames that the port received.
     pub received: u64,
-    /// Frames for it that were refused: the chain is held up.
+    /// Frames for the port that were refused: the chain is congested.
     pub refused: u64,
 }
 

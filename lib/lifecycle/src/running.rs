@@ -1,4 +1,4 @@
-//! An instance of the platform, as its life has brought it.
+//! An instance in the table: its workload, its policy and its history.
 
 use crate::record::Record;
 use crate::workload::Workload;
@@ -12,26 +12,26 @@ use std::time::{Duration, Instant};
 /// Weight of a new figure in the mean load.
 const NEW: f64 = 0.4;
 
-/// The state of health, as the checks have found it.
+/// The health of an instance, as the checks have found it.
 #[derive(Clone, Debug, Default)]
 pub struct Condition {
-    /// Why the instance is unhealthy, if it is.
+    /// The reason why the instance is unhealthy, if it is.
     pub unhealthy: Option<String>,
-    /// How often the instance was found unhealthy since this daemon checks it.
+    /// Number of times that this daemon has found the instance unhealthy.
     pub times: u64,
 }
 
-/// Load of an instance: the part of a core that it would use if it had the core for itself.
+/// The load of an instance: the part of a core that the instance would use if it had the core for itself.
 #[derive(Default)]
 pub struct Load {
-    /// CPU time and waiting time of its threads, and when they were read.
+    /// CPU time and waiting time of the threads, with the time of the reading.
     seen: Option<(Duration, Instant)>,
     /// The mean, as a part of a core.
     pub mean: Option<f64>,
 }
 
 impl Load {
-    /// Takes a new reading in: the time for which the threads have run and waited.
+    /// Adds a reading: the time for which the threads have run and waited.
     pub fn measure(&mut self, used: Option<Duration>) {
         let Some(used) = used else {
             self.seen = None;
@@ -49,30 +49,30 @@ impl Load {
 
 /// An instance of the platform.
 pub struct Running {
-    /// What the instance was made from.
+    /// The specification from which the instance was made.
     pub spec: InstanceSpec,
-    /// What runs.
+    /// The running part of the instance.
     pub workload: Box<dyn Workload>,
-    /// Whether and when the instance is started again.
+    /// The restart policy and its state.
     pub supervisor: Supervisor,
     /// The core that its placement has put it on.
     pub core: Option<u32>,
-    /// Its load on that core.
+    /// The load on that core.
     pub load: Load,
-    /// When it was put on its core, on the supervisor's clock.
+    /// Time on the supervisor's clock at which the instance was put on its core.
     pub moved_at: Millis,
-    /// Where it is in its life.
+    /// The state in the instance's life.
     pub state: InstanceState,
     /// Its health.
     pub condition: Condition,
-    /// How it ended last.
+    /// The description of its last exit.
     pub last_exit: Option<String>,
-    /// When its process started, or was adopted.
+    /// Time at which its process started, or was adopted.
     pub since: Instant,
 }
 
 impl Running {
-    /// An instance that runs from now on.
+    /// Creates the entry of an instance that runs from now on.
     pub fn new(
         spec: InstanceSpec,
         workload: Box<dyn Workload>,
@@ -93,7 +93,7 @@ impl Running {
         }
     }
 
-    /// Number of its process, while it has one.
+    /// Returns the number of its process, if it has one.
     pub fn pid(&self) -> Option<u32> {
         self.workload.pid()
     }
@@ -103,7 +103,7 @@ impl Running {
         self.pid().is_some()
     }
 
-    /// Its record.
+    /// Returns its record.
     pub fn record(&self) -> &Record {
         self.workload.record()
     }
@@ -118,7 +118,7 @@ impl Running {
         self.has_process() && !self.is_paused()
     }
 
-    /// Changes its record and writes it down.
+    /// Changes its record and writes the record.
     ///
     /// # Errors
     /// The record is as before.
@@ -132,13 +132,13 @@ impl Running {
         saved
     }
 
-    /// Numbers of its ports, every queue of them.
+    /// Returns the numbers of its ports, counting each queue.
     pub fn port_numbers(&self) -> impl Iterator<Item = u32> {
         self.workload.ports().iter().map(|port| port.number)
     }
 }
 
-/// Milliseconds on the supervisor's clock.
+/// Returns the milliseconds on the supervisor's clock.
 pub fn supervisor_time(started: Instant) -> Millis {
     Millis(started.elapsed().as_millis() as u64)
 }

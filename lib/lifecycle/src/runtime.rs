@@ -1,4 +1,4 @@
-//! How instances come to be: one [`Runtime`] for each kind of isolation.
+//! Creation of instances: one [`Runtime`] for each kind of isolation.
 
 use crate::workload::Workload;
 use nfluid_control::group::Groups;
@@ -6,49 +6,49 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
 use std::sync::Arc;
 
-/// Where an instance is made.
+/// The surroundings in which an instance is created.
 #[derive(Clone, Debug, Default)]
 pub struct Site {
-    /// The groups of tenants as they are when it is finished.
+    /// The groups of tenants, as they will be when the creation is finished.
     pub groups: Arc<Groups>,
-    /// The core that its placement puts it on.
+    /// The core that its placement chose.
     pub core: Option<u32>,
 }
 
-/// An instance that is to be made.
+/// An instance that is to be created.
 #[derive(Clone, Debug)]
-pub struct Coming {
+pub struct PlannedInstance {
     /// Name of the instance.
     pub name: String,
-    /// What it is made from.
+    /// The specification from which it is made.
     pub spec: InstanceSpec,
-    /// Where it is made.
+    /// The surroundings in which it is made.
     pub site: Site,
     /// The instances at the other ends of its links, by port.
     pub peers: Vec<Option<String>>,
 }
 
-/// An instance that runs and belongs to nobody yet. When this is dropped, the instance is taken back.
+/// An instance that runs and is not in the table yet. Dropping this value removes the instance.
 pub trait Prepared: Send {
-    /// Steps of its making that were not taken before, and when each was done.
+    /// Returns the steps of its creation since the last call, with the time of each.
     fn take_laps(&mut self) -> Vec<Lap>;
 
-    /// The core that it was put on.
+    /// Returns the core that it was put on.
     fn core(&self) -> Option<u32>;
 
-    /// The instance, which stays from now on.
+    /// Keeps the instance.
     ///
     /// # Errors
-    /// It is not finished; what there is of it is taken back.
+    /// The instance is not finished; its parts are removed.
     fn keep(self: Box<Self>) -> anyhow::Result<Box<dyn Workload>>;
 }
 
-/// An instance of that name, or why it could not be prepared.
+/// The result of preparing an instance: its name, and the instance or the error.
 pub type Outcome = (String, anyhow::Result<Box<dyn Prepared>>);
 
-/// Instances that a plan is about to make, all of which have what takes the lock of the host.
+/// Instances that a plan is about to create, for which all steps that need the host's lock are done.
 pub trait Batch: Send {
-    /// Does the rest for all of them, without the lock of the host.
+    /// Does the other steps for all of them, without the host's lock.
     fn complete(self: Box<Self>) -> Vec<Outcome>;
 }
 
@@ -56,33 +56,35 @@ pub trait Batch: Send {
 pub struct Adopted {
     /// The instance.
     pub workload: Box<dyn Workload>,
-    /// Frames that are lost: the earlier daemon was putting them into its rings when it ended.
+    /// Number of lost frames: the earlier daemon was putting them into the instance's rings when it ended.
     pub lost: u64,
 }
 
 /// Makes instances of one kind of isolation.
 pub trait Runtime: Send + Sync {
-    /// Notes the instances that a plan is going to make, before [`Runtime::prepare`] is called for those that are new.
+    /// Announces the instances that a plan is going to create, before [`Runtime::prepare`] is called for the new
+    /// ones.
     fn plan(&self, coming: &[&InstanceSpec]);
 
-    /// Begins all instances that a plan makes. What fails for one of them is its outcome.
-    fn prepare(&self, coming: Vec<Coming>) -> Box<dyn Batch>;
+    /// Begins all instances that a plan creates. A failure of one of them is its outcome.
+    fn prepare(&self, coming: Vec<PlannedInstance>) -> Box<dyn Batch>;
 
-    /// Makes one instance at once.
+    /// Creates one instance at once.
     ///
     /// # Errors
-    /// Nothing of it is left.
-    fn start(&self, coming: Coming) -> anyhow::Result<Box<dyn Prepared>>;
+    /// All parts of the instance were removed.
+    fn start(&self, coming: PlannedInstance) -> anyhow::Result<Box<dyn Prepared>>;
 
-    /// Makes the doorbell of an instance that is to take the place of another one: a peer that starts earlier is given it.
+    /// Creates the doorbell of an instance that is to replace another one: a peer that starts earlier is given this
+    /// doorbell.
     ///
     /// # Errors
-    /// A file cannot be made.
+    /// A file cannot be created.
     fn make_doorbell(&self, name: &str) -> anyhow::Result<()>;
 
-    /// Takes over an instance of an earlier daemon, which is to be as `spec` says.
+    /// Takes over an instance of an earlier daemon that matches `spec`.
     ///
     /// # Errors
-    /// The instance is not there, or not as it is to be.
+    /// The instance does not exist, or does not match.
     fn adopt(&self, name: &str, spec: &InstanceSpec) -> anyhow::Result<Adopted>;
 }

@@ -1,4 +1,4 @@
-//! What the life of instances needs of the daemon around it.
+//! The services that the life of instances needs from the daemon.
 
 use crate::runtime::Runtime;
 use crate::scaling::FlowTables;
@@ -24,22 +24,22 @@ pub trait Services {
     /// Groups of tenants.
     fn groups(&self) -> &Groups;
 
-    /// The runtime that makes instances as `spec` has them isolated.
+    /// Returns the runtime for the isolation that `spec` asks for.
     ///
     /// # Errors
-    /// This daemon has none.
+    /// This daemon has no such runtime.
     fn runtime(&self, spec: &InstanceSpec) -> Result<Arc<dyn Runtime>, PlatformError>;
 
-    /// Where events are reported.
+    /// Returns the recipient of events.
     fn events(&self) -> Arc<dyn Events>;
 
-    /// The instances at the other ends of the links of an instance, by port.
+    /// Returns the instances at the other ends of an instance's links, by port.
     fn link_peers(&self, name: &str, spec: &InstanceSpec) -> Vec<Option<String>>;
 
     /// Checks that frames can be led past an instance.
     ///
     /// # Errors
-    /// They cannot, with the reason.
+    /// Returns the reason why they cannot.
     fn check_bypass(&self, name: &str) -> Result<(), PlatformError>;
 
     /// Leads frames past an instance.
@@ -51,47 +51,47 @@ pub trait Services {
     /// Leads frames to an instance again.
     ///
     /// # Errors
-    /// The first operation that was refused. The others are done.
+    /// Returns the error of the first operation that was refused. The other operations are done.
     fn end_bypass(&mut self, name: &str) -> Result<(), PlatformError>;
 
-    /// Has the switch, or all senders, wake an instance: its senders may be others than before.
+    /// Makes the switch, or all senders, wake an instance, after its senders may have changed.
     fn choose_doorbells_of(&self, name: &str);
 
-    /// The same for the peers of an instance: it may have been given other doorbells.
+    /// Does the same for the peers of an instance, which may hold other doorbells than before.
     fn choose_doorbells_of_peers(&self, name: &str);
 
-    /// Ports of instances that send to a port; absent: not known yet.
+    /// Returns the ports of instances that send to a port. `None`: not known yet.
     fn senders_to(&self, port: &PortRef) -> Option<Vec<u32>>;
 
-    /// The tables by which the switch divides flows.
+    /// Returns the tables by which the switch divides flows.
     fn flow_tables(&self) -> Arc<dyn FlowTables>;
 
-    /// File in which the division of an instance's flows is written down while it is under way.
+    /// Returns the file that records a division of an instance's flows while the division is under way.
     fn scaling_note(&self, name: &str) -> PathBuf;
 
-    /// Instances of which such a file is there.
+    /// Returns the instances for which such a file exists.
     fn scaling_notes(&self) -> Vec<String>;
 
-    /// Returns true if an instance is a member of one that has several, or has further members.
+    /// Returns true if an instance is one of several members, or has further members.
     fn is_one_of_several(&self, name: &str) -> bool;
 
-    /// Has an I/O thread make the calls of an instance.
+    /// Makes an I/O thread do the system calls of an instance.
     ///
     /// # Errors
-    /// The instance makes them itself, or who made them before goes on.
-    fn entrust(&mut self, name: &str, model: IoModel) -> anyhow::Result<()>;
+    /// The instance makes its calls itself, or the previous I/O thread goes on.
+    fn assign_io(&mut self, name: &str, model: IoModel) -> anyhow::Result<()>;
 
-    /// Takes an instance that has ended from its I/O thread.
+    /// Takes an instance that has ended away from its I/O thread.
     fn release(&mut self, name: &str);
 
-    /// Ends that frames of a client go to an instance that was made for the client.
+    /// Stops leading a client's frames to the instance that was created for the client.
     fn dismiss(&mut self, name: &str);
 
-    /// Forgets what the wiring knows of an instance that goes, and leaves its counts to the first of its members.
+    /// Removes an instance from the wiring, and adds its counts to the first member.
     fn forget_wires(&mut self, name: &str);
 
-    /// Gives I/O threads the weight of the instances for which they work.
-    fn weigh_io(&self);
+    /// Gives I/O threads the CPU weight of the instances that they work for.
+    fn set_io_weights(&self);
 }
 
 /// Reports an event of an instance.
@@ -104,7 +104,8 @@ pub(crate) fn report(
     services.events().of_instance(kind, name, message.into());
 }
 
-/// Locks the daemon. A thread that panicked while it held the lock has left tables that are whole: they change in single steps.
+/// Locks the daemon. A thread that panicked while it held the lock has left consistent tables: they change in single
+/// steps.
 pub fn lock<C>(host: &Mutex<C>) -> MutexGuard<'_, C> {
     host.lock().unwrap_or_else(PoisonError::into_inner)
 }

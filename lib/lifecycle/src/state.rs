@@ -1,4 +1,4 @@
-//! The state of an instance: saved, and given to an instance that was made from an image.
+//! The state of an instance: saved, and given to an instance that was created from an image.
 
 use crate::errors::failed;
 use crate::pausing;
@@ -28,25 +28,25 @@ pub struct Moved {
     pub frames: Vec<(u8, Vec<u8>)>,
 }
 
-/// What became of state and frames.
+/// The result of giving state and frames to an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Given {
-    /// Entries of the state that were taken over.
+    /// Entries of the state that were imported.
     pub taken: u64,
     /// Entries that were left out.
     pub left_out: u64,
-    /// Frames that lie in rings.
+    /// Frames that were put into rings.
     pub frames: u64,
-    /// Frames that found no room.
+    /// Frames that had no room.
     pub frames_left_out: u64,
-    /// What was done when.
+    /// The steps, with their times.
     pub laps: Vec<Lap>,
 }
 
-/// Asks an instance for its state and frames; it goes on. The host is not locked meanwhile.
+/// Asks an instance for its state and frames. The instance goes on. The host is not locked meanwhile.
 ///
 /// # Errors
-/// There is no such instance, it stands still, or has no state that could be saved.
+/// There is no such instance, the instance is paused, or has no state that can be saved.
 pub fn export<C: Services>(host: &Mutex<C>, name: &str) -> Result<Moved, PlatformError> {
     let control = {
         let host = lock(host);
@@ -64,13 +64,13 @@ pub fn export<C: Services>(host: &Mutex<C>, name: &str) -> Result<Moved, Platfor
     asked().map_err(failed)
 }
 
-/// Where an instance listens for the daemon.
+/// Returns the path of an instance's control socket.
 fn listens_at<C: Services>(host: &Mutex<C>, name: &str) -> Result<PathBuf, PlatformError> {
     let control = lock(host).instances().control(name);
     control.ok_or_else(|| no_instance(name))
 }
 
-/// The state of an instance as it is now. It goes on, and is going to be asked for it again soon.
+/// Returns the present state of an instance. The instance goes on, and prepares to be asked again soon.
 ///
 /// # Errors
 /// As for [`export`].
@@ -79,7 +79,7 @@ pub fn state_now<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<Vec
     Ok(exported(&control, true)?.0)
 }
 
-/// The state of an instance, and the frames that wait in its rings, as it writes them.
+/// Returns the state of an instance, and the frames that wait in its rings, as the instance writes them.
 fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
     let mut file = File::from(memory_file("state", &[])?);
     let request = Request::Export { state_only };
@@ -87,7 +87,7 @@ fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8
     let exported = answer::read::<Exported>(answer);
     let exported = exported.context("it does not say how long its state is")?;
     let (state, waiting) = (exported.state_bytes, exported.waiting_bytes);
-    // What an instance says is not believed: no more than this is read.
+    // The reported length is not trusted: no more than this is read.
     ensure!(
         state.saturating_add(waiting) <= SAVED_BYTES_MAX as u64,
         "its state is longer than the {} bytes that can be saved",
@@ -103,11 +103,11 @@ fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8
     Ok((bytes, frames))
 }
 
-/// Has an instance that was just made take in a state and forget it: what that needs of memory is there then when it takes in
-/// the one that counts.
+/// Makes an instance that was just created import a state and forget it, so that the memory is allocated when the
+/// final state comes.
 ///
 /// # Errors
-/// It does not; it has no state either way.
+/// The instance does not import the state. It has no state in either case.
 pub fn rehearse<C: Services>(host: &Mutex<C>, name: &str, state: &[u8]) -> anyhow::Result<()> {
     let control = listens_at(host, name)?;
     let file = memory_file("state", state)?;
@@ -117,10 +117,11 @@ pub fn rehearse<C: Services>(host: &Mutex<C>, name: &str, state: &[u8]) -> anyho
     daemon::ask_about(&control, &request, Some(file.as_fd())).map(drop)
 }
 
-/// Gives state and frames to an instance that was just made and is not wired. With `paused` it stands still afterwards.
+/// Gives state and frames to an instance that was just created and has no wires. With `paused`, the instance is
+/// paused afterwards.
 ///
 /// # Errors
-/// It refuses the state.
+/// The instance refuses the state.
 pub fn give<C: Services>(
     host: &Mutex<C>,
     name: &str,
@@ -140,7 +141,7 @@ pub fn give<C: Services>(
     let imported = Lap::now("import");
     let importing = Duration::from_micros(answer.took_us);
     let begun = imported.until.checked_sub(importing);
-    // Before that it started, if it was just made.
+    // An instance that was just created had to start before.
     let started = begun.map(|until| Lap {
         what: "start",
         until,
@@ -161,7 +162,7 @@ pub fn give<C: Services>(
     Ok(given)
 }
 
-/// Puts frames into an instance's rings. Returns for how many there was room.
+/// Puts frames into an instance's rings. Returns the number of frames that had room.
 fn refill(
     services: &dyn Services,
     name: &str,
@@ -173,7 +174,7 @@ fn refill(
         let own = frames.iter().filter(|(to, _)| usize::from(*to) == queue);
         let own: Vec<&[u8]> = own.map(|(_, frame)| frame.as_slice()).collect();
         if !own.is_empty() {
-            let had_room = workload.deposit(queue, &own).map_err(failed)?;
+            let had_room = workload.put_frames(queue, &own).map_err(failed)?;
             workload.count_left_out(queue, (own.len() - had_room) as u64);
             put += had_room;
         }

@@ -1,16 +1,16 @@
-//! How a successor gets the ports and the state of a running instance.
+//! The handover of ports and state from a running instance to a successor.
 
 use nfluid_protocol::answer::HandedOver;
 
-/// A successor that was started beside a running instance. Which of the two has the ports, they settle by themselves
-/// (`docs/adr/0013-state-of-nfs.md`): should this daemon die in between, the next one finds exactly one of them.
+/// A successor that was started beside a running instance. The two processes settle which of them has the ports
+/// (`docs/adr/0013-state-of-nfs.md`): if this daemon dies in between, the next daemon finds exactly one owner.
 pub trait Succession: Send {
-    /// Waits until the successor is ready, and has the predecessor hand over. Called without the lock of the host.
+    /// Waits until the successor is ready, and makes the predecessor hand over. Called without the lock of the host.
     ///
     /// # Errors
-    /// The predecessor has the ports still.
+    /// The predecessor still has the ports.
     fn hand_over(&self) -> anyhow::Result<HandedOver>;
 
-    /// Doorbells that the successor was given, by port.
+    /// Returns the doorbells that the successor was given, by port.
     fn doorbells(&self) -> &[Option<String>];
 }

@@ -1,4 +1,4 @@
-//! Supervision of instances: the ports of an instance that has ended are taken back at once, and the instance is started again
+//! Supervision of instances: the ports of an ended instance are reclaimed at once, and the instance is started again
 //! as its policy says.
 
 use crate::errors::failed;
@@ -11,10 +11,11 @@ use nfluid_control::supervise::{Decision, Exit};
 use std::ops::Bound;
 use std::time::Instant;
 
-/// Instances that [`look_at_some`] looks at: all of thousands would hold up everybody else for milliseconds.
-const LOOKED_AT: usize = 256;
+/// Number of instances that [`check_some`] checks: checking all of thousands would delay other requests by
+/// milliseconds.
+const CHECKED_MAX: usize = 256;
 
-/// When the next instance is to be started again.
+/// Returns the time of the next restart.
 pub fn due_at(services: &dyn Services) -> Option<Millis> {
     let instances = services.instances();
     let ended = instances.ended.iter();
@@ -22,11 +23,12 @@ pub fn due_at(services: &dyn Services) -> Option<Millis> {
     due.min()
 }
 
-/// Takes note of those among these instances that have ended, and decides what becomes of each.
+/// Notes which of these instances have ended, and decides about each of them.
 pub fn note_exits(services: &mut dyn Services, names: &[String]) {
     for name in names {
         let instances = services.instances();
-        // An instance that is upgraded gives its ports away and ends as it should. One that moves may be another host's.
+        // An instance under upgrade hands its ports over and ends in order. An instance that moves may belong to
+        // another host.
         if instances.check_settled(name).is_err() {
             continue;
         }
@@ -37,21 +39,21 @@ pub fn note_exits(services: &mut dyn Services, names: &[String]) {
     }
 }
 
-/// The same for some instances in turn: the end of a process that the kernel did not report is found later.
-pub fn look_at_some(services: &mut dyn Services) {
+/// Checks some instances in turn: this finds the end of a process that the kernel did not report.
+pub fn check_some(services: &mut dyn Services) {
     let instances = services.instances();
-    let behind = Bound::Excluded(instances.looked_at.as_str());
+    let behind = Bound::Excluded(instances.last_checked.as_str());
     let all = instances.table();
     let names = all.range::<str, _>((behind, Bound::Unbounded));
     let names = names.map(|(name, _)| name.clone());
-    let names: Vec<String> = names.take(LOOKED_AT).collect();
+    let names: Vec<String> = names.take(CHECKED_MAX).collect();
     note_exits(services, &names);
     // After the last instance comes the first.
-    let last = names.into_iter().nth(LOOKED_AT - 1);
-    services.instances_mut().looked_at = last.unwrap_or_default();
+    let last = names.into_iter().nth(CHECKED_MAX - 1);
+    services.instances_mut().last_checked = last.unwrap_or_default();
 }
 
-/// Takes back the ports of an instance that has ended, or could not be started, and asks its restart policy.
+/// Reclaims the ports of an instance that has ended or could not be started, and asks its restart policy.
 pub fn note_exit(services: &mut dyn Services, name: &str, how: &str, exit: Exit) {
     let instances = services.instances_mut();
     let time = instances.now();
@@ -61,7 +63,7 @@ pub fn note_exit(services: &mut dyn Services, name: &str, how: &str, exit: Exit)
     running.workload.note_end();
     running.last_exit = Some(how.to_owned());
     instances.ended.insert(name.to_owned());
-    // Its successor would be born standing still.
+    // The next process would start frozen.
     pausing::end(services, name);
     let Some(running) = services.instances_mut().get_mut(name) else {
         return;
@@ -95,7 +97,7 @@ pub fn note_exit(services: &mut dyn Services, name: &str, how: &str, exit: Exit)
     }
 }
 
-/// Starts the instances again whose time has come.
+/// Starts the instances whose restart is due.
 pub fn start_due(services: &mut dyn Services) {
     let instances = services.instances_mut();
     let now = instances.now();
@@ -128,7 +130,7 @@ pub fn start_again(services: &mut dyn Services, name: &str) -> anyhow::Result<()
     let instances = services.instances_mut();
     let now = instances.now();
     let running = instances.find_mut(name)?;
-    // A pause that could not be undone would have the new process stand still.
+    // With a pause that could not be undone, the new process would start frozen.
     running.workload.thaw()?;
     running.workload.start(&spec, peers.clone())?;
     running.load = crate::running::Load::default();
@@ -137,19 +139,19 @@ pub fn start_again(services: &mut dyn Services, name: &str) -> anyhow::Result<()
     running.supervisor.started(now);
     instances.note_doorbells(name, &peers);
     instances.ended.remove(name);
-    // The doorbells that the instance and its thread ring may be others than its predecessor's.
+    // The instance and its thread may have to ring other doorbells than the previous process did.
     if spec.io.has_threads()
-        && let Err(why) = services.entrust(name, spec.io)
+        && let Err(why) = services.assign_io(name, spec.io)
     {
         tracing::warn!(instance = name, "giving it to an I/O thread: {why:#}");
     }
     Ok(())
 }
 
-/// An operator's restart: the process is killed, past failures are forgiven.
+/// Restarts an instance on an operator's request: kills the process and forgets past failures.
 ///
 /// # Errors
-/// The process cannot be ended, and runs; or none could be started, and the restart policy decides what becomes of the
+/// The process cannot be ended, and runs. Or no process could be started, and the restart policy decides about the
 /// instance.
 pub fn restart(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
     services.instances().check_settled(name)?;
@@ -164,7 +166,7 @@ pub fn restart(services: &mut dyn Services, name: &str) -> Result<(), PlatformEr
     });
     let started = started.map_err(failed);
     if let Err(why) = &started {
-        // Its policy decides when that is tried again.
+        // The restart policy decides about the next attempt.
         let how = format!("could not be started: {why}");
         note_exit(services, name, &how, Exit::Failure);
     }

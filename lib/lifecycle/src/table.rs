@@ -11,27 +11,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// The instances of a host, and what is under way with them.
+/// The instances of a host, and the operations under way.
 pub struct Instances {
     running: BTreeMap<String, Running>,
-    /// Instances whose process has ended and was not started again since.
+    /// Instances whose process has ended and was not started again.
     pub(crate) ended: BTreeSet<String>,
-    /// By instance: those that were given its doorbell when they started.
+    /// For each instance, the instances that were given its doorbell when they started.
     doorbell_holders: BTreeMap<String, BTreeSet<String>>,
-    /// Instances of which a successor is about to take over the ports.
+    /// Instances whose ports a successor is about to take over.
     pub(crate) upgrading: BTreeSet<String>,
-    /// Instances of which it is not settled which host has them.
+    /// Instances that either of two hosts may have.
     pub(crate) moving: BTreeSet<String>,
-    /// Instances that may run elsewhere: their ports are shut as soon as they are made again.
+    /// Instances that may run elsewhere: their ports are closed as soon as they are created again.
     pub(crate) doubtful: BTreeSet<String>,
-    /// Instances whose flows are divided among several members, and how many.
+    /// Instances whose flows are divided among several members, with the number of members.
     pub members: Members,
-    /// Report of the last division of flows, and whose flows they were.
+    /// The instance of the last division of flows, and the report of the division.
     pub(crate) scaled: Option<(String, ScaleReport)>,
-    /// Instances whose guarantee was reported not to hold.
-    pub(crate) unkept: BTreeSet<String>,
-    /// The instance whose process was looked at last.
-    pub(crate) looked_at: String,
+    /// Instances for which a violated guarantee was reported.
+    pub(crate) violated_guarantees: BTreeSet<String>,
+    /// The instance whose process was checked last.
+    pub(crate) last_checked: String,
     started: Instant,
 }
 
@@ -46,51 +46,51 @@ impl Default for Instances {
             doubtful: BTreeSet::new(),
             members: Members::new(),
             scaled: None,
-            unkept: BTreeSet::new(),
-            looked_at: String::new(),
+            violated_guarantees: BTreeSet::new(),
+            last_checked: String::new(),
             started: Instant::now(),
         }
     }
 }
 
 impl Instances {
-    /// The time on the clock of the supervisors.
+    /// Returns the time on the clock of the supervisors.
     pub fn now(&self) -> Millis {
         supervisor_time(self.started)
     }
 
-    /// Origin of the supervisors' clock.
+    /// Returns the origin of the supervisors' clock.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// All instances by name.
+    /// Returns all instances by name.
     pub fn table(&self) -> &BTreeMap<String, Running> {
         &self.running
     }
 
-    /// An instance.
+    /// Returns an instance.
     pub fn get(&self, name: &str) -> Option<&Running> {
         self.running.get(name)
     }
 
-    /// An instance, to be changed.
+    /// Returns an instance, to be changed.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Running> {
         self.running.get_mut(name)
     }
 
-    /// An instance.
+    /// Returns an instance.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no instance of that name.
     pub fn find(&self, name: &str) -> Result<&Running, PlatformError> {
         self.get(name).ok_or_else(|| no_instance(name))
     }
 
-    /// An instance, to be changed.
+    /// Returns an instance, to be changed.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no instance of that name.
     pub fn find_mut(&mut self, name: &str) -> Result<&mut Running, PlatformError> {
         self.get_mut(name).ok_or_else(|| no_instance(name))
     }
@@ -100,33 +100,33 @@ impl Instances {
         self.running.contains_key(name)
     }
 
-    /// All instances, by name.
+    /// Returns all instances, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Running)> {
         self.running.iter()
     }
 
-    /// All instances, to be changed.
+    /// Returns all instances, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Running> {
         self.running.values_mut()
     }
 
-    /// All instances.
+    /// Returns all instances.
     pub fn values(&self) -> impl Iterator<Item = &Running> {
         self.running.values()
     }
 
-    /// The socket on which an instance listens for the daemon.
+    /// Returns the socket on which an instance listens for the daemon.
     pub fn control(&self, name: &str) -> Option<PathBuf> {
         Some(self.get(name)?.workload.control().to_owned())
     }
 
-    /// Takes a running instance up among the others.
+    /// Adds a running instance.
     pub fn insert(&mut self, name: &str, running: Running) {
         self.note_doorbells(name, &running.record().doorbells);
         self.running.insert(name.to_owned(), running);
     }
 
-    /// Takes an instance out.
+    /// Removes an instance.
     pub fn remove(&mut self, name: &str) -> Option<Running> {
         let running = self.running.remove(name)?;
         self.ended.remove(name);
@@ -141,7 +141,7 @@ impl Instances {
         Some(running)
     }
 
-    /// Remembers whose doorbells an instance was given.
+    /// Records which doorbells an instance was given.
     pub(crate) fn note_doorbells(&mut self, name: &str, doorbells: &[Option<String>]) {
         for peer in doorbells.iter().flatten() {
             let holders = self.doorbell_holders.entry(peer.clone()).or_default();
@@ -155,8 +155,8 @@ impl Instances {
         holders.is_some_and(|holders| holders.contains(holder))
     }
 
-    /// Notes that nobody can ring instance `name` any more: a later one of that name has another doorbell, which those that run
-    /// now do not hold.
+    /// Notes that no running instance holds the doorbell of instance `name` any more: a later instance of that name
+    /// has another doorbell.
     pub fn forget_doorbell(&mut self, name: &str) {
         for holder in self.doorbell_holders.remove(name).unwrap_or_default() {
             let Some(running) = self.running.get_mut(&holder) else {
@@ -171,10 +171,10 @@ impl Instances {
         }
     }
 
-    /// Writes down a change of an instance's specification, and only then makes it.
+    /// Writes a change of an instance's specification to the record, and then makes the change.
     ///
     /// # Errors
-    /// Something else is under way with the instance, or the record cannot be written.
+    /// Another operation on the instance is under way, or the record cannot be written.
     pub fn change_spec(
         &mut self,
         name: &str,
@@ -195,7 +195,7 @@ impl Instances {
     /// Checks that an instance is neither upgraded nor moved.
     ///
     /// # Errors
-    /// It is.
+    /// An upgrade or a move is under way.
     pub fn check_settled(&self, name: &str) -> Result<(), PlatformError> {
         if self.moving.contains(name) {
             return Err(refused(
@@ -210,10 +210,10 @@ impl Instances {
         Ok(())
     }
 
-    /// Checks that an instance can be asked: one that stands still answers nothing.
+    /// Checks that an instance can answer: a paused instance does not.
     ///
     /// # Errors
-    /// It is paused.
+    /// The instance is paused.
     pub fn check_awake(&self, name: &str) -> Result<(), PlatformError> {
         match self.get(name) {
             Some(running) if running.is_paused() => {
@@ -224,7 +224,7 @@ impl Instances {
         }
     }
 
-    /// Returns true if it is not settled which host has an instance.
+    /// Returns true if either of two hosts may have the instance.
     pub fn is_moving(&self, name: &str) -> bool {
         self.moving.contains(name)
     }

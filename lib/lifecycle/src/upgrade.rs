@@ -1,4 +1,5 @@
-//! Upgrades in place: a successor is started on the ports of a running instance, and takes them over with its state.
+//! Upgrades in place: a successor is started on the ports of a running instance, and takes over the ports and the
+//! state.
 
 use crate::errors::failed;
 use crate::limits::put_in_force;
@@ -13,7 +14,7 @@ use nfluid_protocol::answer::HandedOver;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The specification of a running instance that can hand its ports over.
+/// Returns the specification of a running instance that can hand its ports over.
 ///
 /// # Errors
 /// The instance cannot.
@@ -29,11 +30,11 @@ pub fn spec_to_upgrade(services: &dyn Services, name: &str) -> Result<InstanceSp
     Err(PlatformError::new(PlatformErrorKind::Unsupported, message).with_remedy(remedy))
 }
 
-/// Starts a successor of an instance as `new` says, on its ports, and gives it ports and state. The host is not locked while
-/// the two settle it; what else concerns the instance is refused meanwhile.
+/// Starts a successor of an instance as `new` says, and hands it the ports and the state. The host is not locked
+/// during the handover. Other operations on the instance are refused meanwhile.
 ///
 /// # Errors
-/// The running one goes on.
+/// The running process goes on.
 pub fn succeed<C: Services>(
     host: &Mutex<C>,
     name: &str,
@@ -60,8 +61,8 @@ pub fn succeed<C: Services>(
     Ok(upgraded)
 }
 
-/// Starts a successor, which has no ports yet. An instance that has no process is started again instead, as `new` says, and has
-/// no successor.
+/// Starts the new process of an upgrade, without ports. Returns `None` if the instance had no running process; the
+/// new process, made as `new` says, then owns the ports from the start.
 fn begin(
     services: &mut dyn Services,
     name: &str,
@@ -86,7 +87,7 @@ fn begin(
     Ok(Some(succession))
 }
 
-/// Ends a successor that has not got the ports.
+/// Ends a successor that does not have the ports.
 fn give_up(
     services: &mut dyn Services,
     name: &str,
@@ -94,12 +95,12 @@ fn give_up(
 ) -> anyhow::Result<UpgradeReport> {
     let running = services.instances_mut().find_mut(name)?;
     running.workload.abandon_succession()?;
-    // Should the instance have ended meanwhile, that was not reported.
+    // An end of the instance during the upgrade was not reported.
     note_exits(services, &[name.to_owned()]);
     Err(why.context("the running one goes on"))
 }
 
-/// The successor has the ports: what is known of the instance is known of it.
+/// The successor has the ports: makes it the process of the instance.
 fn install(
     services: &mut dyn Services,
     name: &str,
@@ -109,7 +110,7 @@ fn install(
 ) -> anyhow::Result<UpgradeReport> {
     let instances = services.instances_mut();
     let now = instances.now();
-    // The doorbell of a peer that was removed meanwhile leads nowhere.
+    // The doorbell of a peer that was removed meanwhile has no reader.
     let given = succession.doorbells().iter().cloned();
     let doorbells =
         given.map(|doorbell| doorbell.filter(|peer| instances.holds_doorbell(name, peer)));
@@ -120,7 +121,7 @@ fn install(
     running.moved_at = now;
     running.workload.complete_succession(new, doorbells)?;
     if new.io.has_threads()
-        && let Err(why) = services.entrust(name, new.io)
+        && let Err(why) = services.assign_io(name, new.io)
     {
         tracing::warn!(instance = name, "giving it to an I/O thread: {why:#}");
     }

@@ -1,4 +1,4 @@
-//! What the life of an instance has to know of the instance while it runs, whatever isolates it.
+//! The running part of an instance, as its life sees it, for every kind of isolation.
 
 use crate::record::Record;
 use crate::succession::Succession;
@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// A queue of a port of an instance: a pair of rings that the switch knows by a number.
+/// A queue of a port of an instance: a pair of rings that the switch identifies by a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Platform-wide number.
@@ -23,83 +23,85 @@ pub struct Port {
     pub name: String,
     /// Index of the queue.
     pub queue: u16,
-    /// Queues of the port.
+    /// Number of queues of the port.
     pub queues: u16,
 }
 
 /// The end of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exited {
-    /// How the process ended, in words.
+    /// Description of the end, for operators.
     pub how: String,
     /// Success or failure.
     pub exit: Exit,
 }
 
-/// What an instance has used since it was made.
+/// The resources that an instance has used since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in nanoseconds.
     pub cpu_ns: u64,
-    /// Time in nanoseconds for which its cap has held it back; absent: the kernel does not count it.
+    /// Time in nanoseconds for which its cap has held it back. Absent: the kernel does not count this time.
     pub throttled_ns: Option<u64>,
     /// Memory in bytes that it uses now.
     pub memory_bytes: Option<u64>,
 }
 
-/// Descriptors by which an I/O thread makes the calls of an instance.
+/// Descriptors by which an I/O thread makes the system calls of an instance.
 pub struct Calls {
-    /// Doorbell by which the instance wakes the thread.
+    /// Doorbell by which the instance wakes the I/O thread.
     pub io: OwnedFd,
     /// Doorbell of the instance.
     pub own: OwnedFd,
-    /// Ring map of each queue, and the doorbell of the peer to which the queue's port is linked.
+    /// The ring map of each queue, and the doorbell of the peer to which the queue's port is linked.
     pub rings: Vec<(OwnedFd, Option<OwnedFd>)>,
 }
 
-/// Rings of an instance into which the daemon puts frames without the lock of the host. The numbers of the ports may belong to
-/// another instance when this one has ended: the caller makes sure that the instance is there.
-pub trait Inlets: Send + Sync {
+/// Rings of an instance into which the daemon puts frames without the host's lock. After the end of the instance, the
+/// numbers of its ports may belong to another instance: the caller makes sure that the instance exists.
+pub trait InstanceRings: Send + Sync {
     /// Returns true if there is a port of that number.
     fn has(&self, port: u8) -> bool;
 
-    /// Puts frames into the ring of a port, up to half of the ring, and rings the doorbell. Returns how many found room.
+    /// Puts frames into the ring of a port, up to half of the ring, and rings the doorbell. Returns the number of
+    /// frames that had room.
     fn put(&self, port: u8, frames: &[&[u8]]) -> usize;
 
-    /// Counts frames for a port that found no room.
+    /// Counts frames for a port that had no room.
     fn count_left_out(&self, port: u8, frames: u64);
 }
 
-/// What is left of an instance that was taken out: removed when this is dropped.
+/// The leftovers of an instance that was taken out. Dropping this value removes them.
 pub trait Remains: Any + Send {
-    /// Name of the instance.
+    /// Returns the name of the instance.
     fn name(&self) -> &str;
 
-    /// Leaves the doorbell where it is: a successor of the same name is rung by it.
-    fn leave_doorbell(&mut self);
+    /// Keeps the doorbell in place, for a new instance of the same name.
+    fn keep_doorbell(&mut self);
 }
 
 /// An instance that exists. Its process may have ended: its ports, limits and record remain.
 pub trait Workload: Send {
-    /// Number of its process, while it has one.
+    /// Returns the number of its process, if it has one.
     fn pid(&self) -> Option<u32>;
 
-    /// Identity of its process, unless the process has ended. An end that is seen here is reported by [`Workload::exit`] still.
+    /// Returns the identity of its process, unless the process has ended. [`Workload::exit`] still reports an end
+    /// that is noticed here.
     fn identity(&self) -> Option<ProcessIdentity>;
 
-    /// How its process has ended; absent: the process runs, or its end was taken note of.
+    /// Returns how its process has ended. `None`: the process runs, or its end was noted already.
     fn exit(&self) -> Option<Exited>;
 
-    /// Ends its process and waits until the process is gone.
+    /// Ends its process, and waits until the process is gone.
     ///
     /// # Errors
     /// The process is not gone.
     fn stop(&mut self) -> anyhow::Result<()>;
 
-    /// Takes note that its process has ended, and wakes the peers that the process may have left waiting.
+    /// Notes that its process has ended, and wakes peers that may wait for a wake-up from the process.
     fn note_end(&mut self);
 
-    /// Takes the rings back that the process has left. Returns how many frames were lost in them.
+    /// Reclaims the rings that the process has left. Returns the number of frames that were lost in them.
     ///
     /// # Errors
     /// A ring cannot be read.
@@ -111,19 +113,19 @@ pub trait Workload: Send {
     /// No process was started.
     fn start(&mut self, spec: &InstanceSpec, peers: Vec<Option<String>>) -> anyhow::Result<()>;
 
-    /// Begins to let it stand still.
+    /// Begins to freeze the instance.
     ///
     /// # Errors
     /// The kernel refuses.
     fn begin_freeze(&self) -> anyhow::Result<()>;
 
-    /// Waits until it stands still.
+    /// Waits until the instance is frozen.
     ///
     /// # Errors
-    /// It does not.
+    /// The instance is not frozen in time.
     fn await_frozen(&self) -> anyhow::Result<()>;
 
-    /// Lets it go on.
+    /// Thaws the instance.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -135,7 +137,7 @@ pub trait Workload: Send {
     /// Some limits may be in force.
     fn limit(&mut self, groups: &Groups, resources: &Resources) -> anyhow::Result<()>;
 
-    /// Takes its cap away.
+    /// Removes its cap.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -147,37 +149,37 @@ pub trait Workload: Send {
     /// The kernel refuses.
     fn cap(&self, groups: &Groups, resources: &Resources) -> anyhow::Result<()>;
 
-    /// Moves it to where its group is by `groups`, unless it is there.
+    /// Moves it to the place of its group in `groups`, unless it is there.
     ///
     /// # Errors
-    /// It is where it was.
+    /// The instance is where it was.
     fn relocate(&mut self, groups: &Groups, resources: &Resources) -> anyhow::Result<()>;
 
-    /// Has its threads run on these CPUs; empty: on all.
+    /// Makes its threads run on these CPUs; empty: on all.
     ///
     /// # Errors
     /// The kernel refuses.
     fn run_on(&mut self, cpus: &[u32]) -> anyhow::Result<()>;
 
-    /// Time that its threads have run and waited for a CPU; absent: unknown.
+    /// Returns the time for which its threads have run and waited for a CPU. `None`: unknown.
     fn busy_time(&self) -> Option<Duration>;
 
-    /// What it has used.
+    /// Returns the resources that it has used.
     fn usage(&self) -> Usage;
 
-    /// Clock of its CPU time; absent: the kernel has none.
+    /// Returns the clock of its CPU time. `None`: the kernel has no such clock.
     fn cpu_clock(&self) -> Option<CpuClock>;
 
-    /// Socket on which it listens for the daemon.
+    /// Returns the socket on which it listens for the daemon.
     fn control(&self) -> &Path;
 
-    /// Its ports, every queue of them, in the order of their numbers.
+    /// Returns its ports, counting each queue, in the order of their numbers.
     fn ports(&self) -> &[Port];
 
-    /// Its record.
+    /// Returns its record.
     fn record(&self) -> &Record;
 
-    /// Its record, to be changed: see [`Workload::save_record`].
+    /// Returns its record, to be changed: see [`Workload::save_record`].
     fn record_mut(&mut self) -> &mut Record;
 
     /// Writes its record down.
@@ -186,49 +188,51 @@ pub trait Workload: Send {
     /// The record on the disk is as before.
     fn save_record(&self) -> io::Result<()>;
 
-    /// Changes when it is woken while it sleeps; absent: for each frame.
+    /// Sets when a sleeping instance is woken; `None`: for each frame.
     ///
     /// # Errors
     /// The switch refuses for a port.
     fn set_wake(&self, wake: Option<Wake>) -> anyhow::Result<()>;
 
-    /// Opens and shuts its ports.
+    /// Opens or closes its ports.
     fn set_ports_up(&self, up: bool);
 
     /// Wakes it.
     fn ring(&self);
 
-    /// Puts frames into the ring of a queue, which is meant by its place in [`Workload::ports`]. Returns how many found room.
+    /// Puts frames into the ring of the queue at this index of [`Workload::ports`]. Returns the number of frames that
+    /// had room.
     ///
     /// # Errors
     /// The ring cannot be written.
-    fn deposit(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize>;
+    fn put_frames(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize>;
 
-    /// Counts frames for a queue that found no room.
+    /// Counts frames for a queue that had no room.
     fn count_left_out(&self, queue: usize, frames: u64);
 
-    /// Frames that wait in its rings.
+    /// Returns the number of frames that wait in its rings.
     fn waiting(&self) -> u64;
 
-    /// Frames that have found its rings full since it was made.
+    /// Returns the number of frames that were dropped since it was made because its rings were full.
     fn overflowed(&self) -> u64;
 
-    /// Its rings, for frames that come while the host is not locked.
+    /// Returns its rings, for frames that come while the host is not locked.
     ///
     /// # Errors
     /// A map cannot be opened.
-    fn inlets(&self) -> anyhow::Result<Box<dyn Inlets>>;
+    fn instance_rings(&self) -> anyhow::Result<Box<dyn InstanceRings>>;
 
-    /// What an I/O thread needs to make its calls. With `heard` false nobody will listen to the doorbell of the thread.
+    /// Returns the descriptors that an I/O thread needs to make its system calls. With `heard` false, no thread will
+    /// listen to the doorbell.
     ///
     /// # Errors
     /// A descriptor cannot be opened.
     fn calls(&mut self, heard: bool) -> anyhow::Result<Calls>;
 
-    /// It makes its calls itself from now on.
+    /// Makes the instance do its system calls itself from now on.
     fn end_calls(&mut self);
 
-    /// Starts a successor as `new` says, which has no ports yet.
+    /// Starts a successor as `new` says, without ports.
     ///
     /// # Errors
     /// There is no successor.
@@ -238,8 +242,8 @@ pub trait Workload: Send {
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<Box<dyn Succession>>;
 
-    /// The successor has the ports: what is known of the instance is known of the successor. `doorbells` are those of the given
-    /// ones that lead somewhere still.
+    /// Makes the successor, which has the ports, the process of the instance. `doorbells` are those of the given
+    /// doorbells that still have a reader.
     ///
     /// # Errors
     /// The control socket or the record cannot be written.
@@ -249,12 +253,12 @@ pub trait Workload: Send {
         doorbells: Vec<Option<String>>,
     ) -> anyhow::Result<()>;
 
-    /// Ends a successor that has not got the ports.
+    /// Ends a successor that does not have the ports.
     ///
     /// # Errors
     /// The successor is not gone, or the record cannot be written.
     fn abandon_succession(&mut self) -> anyhow::Result<()>;
 
-    /// Takes the instance, which was made from `spec`, out of the platform. Its process was stopped.
+    /// Takes the instance, which was made from `spec`, out of the platform. Its process was stopped before.
     fn take_out(self: Box<Self>, spec: InstanceSpec) -> Box<dyn Remains>;
 }

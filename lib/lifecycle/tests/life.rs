@@ -1,4 +1,4 @@
-//! The life of instances, told by a tier that does nothing: no root, no process, no switch.
+//! The life of instances with a runtime that does nothing: no root, no process, no switch.
 
 mod bed;
 mod null;
@@ -39,7 +39,7 @@ fn always() -> Restart {
     restart(RestartPolicy::Always, None)
 }
 
-/// A daemon with the instance `fw`.
+/// Creates a daemon with the instance `fw`.
 fn with_one(restart: Restart) -> Daemon {
     let mut daemon = Daemon::of(&Shared::default());
     daemon.create("fw", restart).expect("nothing fails");
@@ -76,7 +76,7 @@ fn what_cannot_be_limited_is_not_taken_up_and_leaves_nothing() {
         spec.resources.group = Some("gold".to_owned());
         spec
     };
-    let coming = creation::coming(&daemon, "fw", &spec);
+    let coming = creation::planned_instance(&daemon, "fw", &spec);
     let runtime = daemon.runtime(&spec).expect("there is one");
     let prepared = runtime.start(coming).expect("nothing fails");
     creation::take_up(&mut daemon, "fw", &spec, prepared).expect_err("no cap");
@@ -98,7 +98,7 @@ fn an_instance_that_crashes_is_started_again_on_its_ports() {
     assert!(seen.is_up && seen.pid.is_some() && seen.pid != before);
     let events = [EventKind::Crashed, EventKind::Started];
     assert_eq!(daemon.take_events(), events);
-    // Once, not at each look.
+    // Reported once, not at each check.
     supervision::start_due(&mut daemon);
     assert_eq!(daemon.world.seen("fw").starts, 2);
 }
@@ -162,7 +162,7 @@ fn an_instance_that_cannot_be_started_again_is_tried_until_it_can() {
     assert_eq!(state(&daemon), InstanceState::Running);
 }
 
-/// Nothing of a pause is left.
+/// Asserts that nothing of a pause is left.
 fn assert_goes_on(daemon: &Daemon, what: &str) {
     let seen = daemon.world.seen("fw");
     assert!(seen.is_up, "{what}: its ports are shut");
@@ -315,7 +315,7 @@ fn nothing_is_done_to_an_instance_of_which_it_is_not_settled_who_has_it() {
         pausing::pause(host, "fw", PausedTraffic::Hold).expect_err("pause");
         supervision::restart(host, "fw").expect_err("restart");
         assert!(creation::end(host, "fw").is_err(), "end");
-        // Its end may be the other host's doing.
+        // The other host may have caused the end.
         crash(host, Exit::Failure);
         assert_eq!(state(host), InstanceState::Running);
     }
@@ -326,7 +326,7 @@ fn nothing_is_done_to_an_instance_of_which_it_is_not_settled_who_has_it() {
     assert_eq!(state(host), InstanceState::Waiting, "its end is noted now");
 }
 
-/// What happens to an instance.
+/// An event in an instance's life.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Create,

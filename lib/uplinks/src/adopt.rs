@@ -89,7 +89,7 @@ impl Uplinks {
         }
     }
 
-    /// Ends the process of an uplink that is not desired as it was made, and removes its port.
+    /// Ends the process of an uplink that is not desired in its present form, and removes its port.
     fn end_left(&mut self, name: &str, record: &UplinkRecord) {
         let socket = self.handles.paths.socket(name);
         if let Some(process) = &record.process

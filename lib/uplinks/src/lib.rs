@@ -5,8 +5,8 @@
 //! | `life` | an uplink is made and removed; its process is started |
 //! | `adopt` | processes of an earlier daemon are taken over or ended |
 //! | `supervise` | a process that has ended is started again; interfaces vanish and return |
-//! | `steering` | what the NIC of an uplink classifies |
-//! | `meter` | what the kernel spends on receiving, per uplink and per instance |
+//! | `steering` | the frames that the NIC of an uplink classifies |
+//! | `meter` | CPU time that the kernel spends on receiving, per uplink and per instance |
 //! | [`rules`] | entries of the wiring as rules of the switch's classifier |
 //! | `running`, `record`, [`paths`] | an uplink in memory and on disk |
 //!
@@ -63,12 +63,12 @@ pub struct Uplinks {
     handles: Handles,
     running: BTreeMap<String, RunningUplink>,
     meter: UplinkMeter,
-    /// Port and pool of uplinks that an earlier daemon has left and that are to be made again.
+    /// Port and pool of uplinks that an earlier daemon has left and that have to be created again.
     left: BTreeMap<String, (u32, u32)>,
 }
 
 impl Uplinks {
-    /// No uplinks yet.
+    /// Creates an empty table of uplinks.
     pub fn new(handles: Handles) -> Self {
         Uplinks {
             handles,
@@ -105,7 +105,7 @@ impl Uplinks {
         uplink.is_some_and(|uplink| uplink.process.is_some())
     }
 
-    /// The time on the daemon's clock.
+    /// Returns the time on the daemon's clock.
     fn now(&self) -> Millis {
         Millis(self.handles.started.elapsed().as_millis() as u64)
     }

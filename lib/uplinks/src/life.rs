@@ -1,4 +1,4 @@
-//! How an uplink is made and removed.
+//! Creation and removal of an uplink.
 
 use crate::Uplinks;
 use crate::record::UplinkRecord;
@@ -13,8 +13,8 @@ use nfluid_uplink::{ErrorKind, ReportedError, UplinkSpec, close_dead};
 use std::fs::File;
 
 impl Uplinks {
-    /// Makes an uplink: takes a port and a pool, and starts the process. An uplink of an earlier daemon whose port is still
-    /// there is started later if its process cannot be started now.
+    /// Creates an uplink: takes a port and a pool, and starts the process. If the process cannot be started now, and
+    /// the uplink's port of an earlier daemon still exists, the process is started later.
     ///
     /// # Errors
     /// No number is free, or the process cannot do its work.
@@ -63,7 +63,7 @@ impl Uplinks {
         }
     }
 
-    /// Port and pool for an uplink: those that it had, or free ones.
+    /// Returns port and pool for an uplink: those that it had, or free ones.
     fn take_numbers(&mut self, name: &str) -> Option<(u32, u32)> {
         if let Some(numbers) = self.left.remove(name) {
             return Some(numbers);
@@ -112,7 +112,7 @@ impl Uplinks {
         }
     }
 
-    /// Starts the process of an uplink, and records it before the process is told anything.
+    /// Starts the process of an uplink, and records the process before its first request.
     pub(crate) fn start(
         &self,
         name: &str,
@@ -176,7 +176,7 @@ impl Uplinks {
         Ok(())
     }
 
-    /// Undoes what a process has left behind that did not end in order.
+    /// Undoes the changes of a process that did not end in order.
     fn clean_up(
         &mut self,
         name: &str,
@@ -198,7 +198,7 @@ impl Uplinks {
     }
 }
 
-/// A specification in the form in which it is recorded and compared.
+/// Returns a specification in the form in which it is recorded and compared.
 pub(crate) fn spec_text(model: &UplinkModel) -> String {
     serde_json::to_string(model).unwrap_or_default()
 }

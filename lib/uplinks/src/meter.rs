@@ -11,10 +11,10 @@ use nfluid_uplink::program_of;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long the kernel measures, at least. Measuring costs some 20 ns a run of the program, so the kernel measures for a tenth
-/// of the time only.
+/// Shortest window in which the kernel measures. Measuring costs some 20 ns per run of the program, so the kernel
+/// measures for a tenth of the time only.
 const WINDOW: Duration = Duration::from_millis(150);
-/// How long the kernel then does not measure.
+/// Pause between two windows.
 const PAUSE: Duration = Duration::from_millis(1500);
 /// A window with fewer frames than this is too short for a mean.
 const FRAMES_MIN: u64 = 32;
@@ -48,14 +48,14 @@ struct Metered {
     frame_ns: Option<f64>,
     /// CPU time since the meter began, in nanoseconds.
     spent: f64,
-    /// Frames that had come in at the last look.
+    /// Frames that had come in at the last measurement.
     frames: Option<u64>,
-    /// Frames that had been delivered to the ports behind the uplink at the last look.
+    /// Frames that had been delivered to the ports behind the uplink at the last measurement.
     delivered: BTreeMap<PortRef, u64>,
 }
 
 impl UplinkMeter {
-    /// Returns what receiving at an uplink costs.
+    /// Returns the cost of receiving at an uplink.
     fn stats(&self, name: &str) -> Option<UplinkStats> {
         let metered = self.uplinks.get(name)?;
         Some(UplinkStats {
@@ -65,8 +65,9 @@ impl UplinkMeter {
         })
     }
 
-    /// Charges the frames that came in at an uplink since the last look to the instances that received them. `frames` have
-    /// ever come in; `delivered` have ever been delivered to each port behind the uplink.
+    /// Charges the frames that came in at an uplink since the last measurement to the instances that received them.
+    /// `frames` is the total of frames that came in; `delivered` is the total delivered to each port behind the
+    /// uplink.
     fn charge(&mut self, name: &str, frames: u64, delivered: &[(PortRef, u64)]) {
         let metered = self.uplinks.entry(name.to_owned()).or_default();
         let came = growth(metered.frames.replace(frames), frames);
@@ -85,7 +86,8 @@ impl UplinkMeter {
     }
 }
 
-/// How much a counter has grown since the last look. A counter that is smaller than before belongs to another port.
+/// Returns how much a counter has grown since the last measurement. A counter that is smaller than before belongs to
+/// another port.
 fn growth(seen: Option<u64>, now: u64) -> u64 {
     seen.map_or(0, |seen| now.saturating_sub(seen))
 }
@@ -107,8 +109,9 @@ impl Uplinks {
         xdp.map(|(name, _)| name.as_str())
     }
 
-    /// Measures, and charges what was spent. To be called a few times a second. `delivered` has, for each metered uplink, the
-    /// ports behind the uplink and the frames that were ever delivered to each; `is_there` says which instances exist.
+    /// Measures, and charges the time that was spent. To be called a few times a second. `delivered` has, for each
+    /// metered uplink, the ports behind the uplink and the total of frames delivered to each. `is_there` tells which
+    /// instances exist.
     pub fn measure(
         &mut self,
         delivered: &BTreeMap<String, Vec<(PortRef, u64)>>,
@@ -138,7 +141,7 @@ impl Uplinks {
         }
     }
 
-    /// Number and measured time of each uplink's program.
+    /// Returns number and measured time of each uplink's program.
     fn program_times(&self) -> BTreeMap<String, (u32, ProgramTime)> {
         let directory = self.handles.paths.changes();
         self.metered()
@@ -186,7 +189,7 @@ impl Uplinks {
         }
     }
 
-    /// Returns what receiving at each uplink costs.
+    /// Returns the cost of receiving at each uplink.
     pub fn costs(&self) -> Vec<UplinkStats> {
         let names = self.running.keys();
         names.filter_map(|name| self.meter.stats(name)).collect()

@@ -1,4 +1,4 @@
-//! Where uplinks keep what must outlive the daemon.
+//! The paths of everything that must outlive the daemon.
 
 use anyhow::Context;
 use nfluid_records::Directories;
@@ -20,7 +20,7 @@ impl Paths {
         &self.0.pin
     }
 
-    /// Returns the folder in which the processes note what they have changed on interfaces.
+    /// Returns the folder in which the processes record their changes on interfaces.
     pub fn changes(&self) -> PathBuf {
         self.0.run.join("uplinks")
     }

@@ -6,7 +6,7 @@ use nfluid_switch::classifier::{Prefix, Rule, VlanMatch};
 use nfluid_switch::client::{self, ClientRule};
 use nfluid_wiring::Entry;
 
-/// The field that tells clients apart, for the switch.
+/// Converts the field that distinguishes clients, for the switch.
 pub fn client_by(by: ClientBy) -> client::ClientBy {
     match by {
         ClientBy::Address => client::ClientBy::Address,
@@ -15,7 +15,7 @@ pub fn client_by(by: ClientBy) -> client::ClientBy {
     }
 }
 
-/// The classifier's table: every rule of every entry, in order.
+/// Returns the classifier's table: every rule of every entry, in order.
 pub fn rules(entries: &[Entry]) -> Vec<Rule> {
     let mut table = Vec::new();
     for entry in entries {

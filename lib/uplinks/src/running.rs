@@ -20,20 +20,20 @@ pub struct RunningUplink {
     pub record: UplinkRecord,
     /// The process; absent between an end and a restart.
     pub process: Option<UplinkProcess>,
-    /// When the process is started again.
+    /// The supervisor of the process, with the time of its next start.
     pub supervisor: Supervisor,
-    /// How the process ended, or why it could not be started again.
+    /// The end of the last process, or the reason why no process could be started.
     pub last_exit: Option<String>,
-    /// How often the interface had vanished and returned when this was last reported in an event.
+    /// Number of times that the interface had vanished and returned at the last event about it.
     pub reported: (u64, u64),
-    /// The process was last told to have the NIC classify something.
+    /// True if the last request to the process asked the NIC to classify frames.
     pub has_steered: bool,
-    /// Rules that cannot be left to any NIC, and why.
+    /// Number of rules that no NIC can classify, and the reason.
     pub left: Left,
 }
 
 impl RunningUplink {
-    /// Platform-wide number of the port.
+    /// Returns the platform-wide number of the port.
     pub fn port_id(&self) -> u32 {
         self.record.port
     }
@@ -43,7 +43,7 @@ impl RunningUplink {
         self.spec.steering != Steering::Xdp
     }
 
-    /// `xdp` or `tap`.
+    /// Returns `xdp` or `tap`.
     pub fn kind(&self) -> &'static str {
         match self.spec.kind {
             UplinkKind::Xdp => "xdp",
@@ -55,7 +55,7 @@ impl RunningUplink {
         self.process.as_ref()?.status().path
     }
 
-    /// The receive mode in use, and why this one and how it transmits.
+    /// Returns the receive mode in use, and the reason for it with the transmit mode.
     pub fn mode(&self) -> (Option<String>, Option<String>) {
         let Some(path) = self.path() else {
             return (None, None);
@@ -74,7 +74,7 @@ impl RunningUplink {
         (Some(mode.to_owned()), Some(why.join("; ")))
     }
 
-    /// Why the uplink does not work at the moment.
+    /// Returns the reason why the uplink does not work at the moment.
     pub fn problem(&self) -> Option<String> {
         if self.process.is_none() {
             let how = self.last_exit.as_deref().unwrap_or("it does not run");
@@ -88,12 +88,12 @@ impl RunningUplink {
         })
     }
 
-    /// The interface's address.
+    /// Returns the interface's address.
     pub fn mac(&self) -> [u8; 6] {
         self.path().and_then(|path| path.mac).unwrap_or_default()
     }
 
-    /// The process and the CPU time that it has used.
+    /// Returns the process and the CPU time that it has used.
     pub fn process_use(&self) -> (Option<u32>, Option<Duration>) {
         let process = self.process.as_ref();
         (
@@ -103,7 +103,7 @@ impl RunningUplink {
     }
 }
 
-/// The specification of the uplink `model` on this host. The caller fills in port and pool.
+/// Returns the specification of the uplink `model` on this host. The caller fills in port and pool.
 pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     let mut spec = UplinkSpec::new(name, &model.interface, 0, 0);
     spec.netns = model.netns.as_deref().map(netns::path);

@@ -1,7 +1,8 @@
 //! Classification by the NIC of an uplink (`steering: nic | hybrid`).
 //!
-//! The uplink's process tells the NIC and gives the queues to their ports; this module says what is to be steered. The queues
-//! are taken back before anything else changes: from then on XDP classifies every frame, whatever becomes of the order.
+//! The uplink's process configures the NIC and gives the queues to their ports; this module names the entries to be
+//! steered. The queues are taken back before anything else changes: from then on XDP classifies every frame, whatever
+//! becomes of the request.
 
 use crate::Uplinks;
 use crate::rules::rules;
@@ -16,14 +17,14 @@ use nfluid_switch::classifier::Rule;
 use nfluid_uplink::{Choice, Steered};
 use nfluid_wiring::Entry;
 
-/// How many rules are left to XDP, and why.
+/// Number of rules that are left to XDP, and the reason.
 pub(crate) type Left = (u32, String);
 
 impl Uplinks {
-    /// Has the NIC of the uplink `name` classify `entries`.
+    /// Makes the NIC of the uplink `name` classify `entries`.
     ///
     /// # Errors
-    /// With `steering: nic`, there are entries that the NIC cannot classify. The NIC then classifies `before` again.
+    /// With `steering: nic`, the NIC cannot classify some entries. The NIC then classifies `before` again.
     pub fn steer(
         &mut self,
         name: &str,
@@ -53,7 +54,7 @@ impl Uplinks {
         )
     }
 
-    /// Has the NIC of an uplink whose process was started again classify as many of `entries` as the NIC can.
+    /// Makes the NIC of an uplink whose process was started again classify as many of `entries` as it can.
     pub fn steer_again(&mut self, name: &str, entries: &[Entry]) {
         let problem = match self.steer_rules(name, &rules(entries)) {
             Ok((0, _)) => return,
@@ -74,7 +75,7 @@ impl Uplinks {
         let mut left = (choice.left as u32, choice.why);
         running.left = left.clone();
         let Some(process) = &running.process else {
-            // The NIC is told when the process has been started again.
+            // The NIC is configured after the process has been started again.
             return Ok(left);
         };
         if choice.rules.is_empty() && !running.has_steered {
@@ -90,7 +91,7 @@ impl Uplinks {
         Ok(left)
     }
 
-    /// Ends a process that may have carried out an order in part. The next process begins anew.
+    /// Ends a process that may have carried out a request in part. The next process begins anew.
     fn end_failed(&mut self, name: &str, why: &str) -> Result<(), PlatformError> {
         let Some(running) = self.running.get_mut(name) else {
             return Ok(());
@@ -141,7 +142,7 @@ fn add(left: &mut Left, rules: u32, why: &str) {
     }
 }
 
-/// Has XDP classify all frames of a port.
+/// Makes XDP classify all frames of a port.
 fn take_queues_back(switch: &Switch, port: u32) -> Result<(), PlatformError> {
     let taken = switch.set_queues(port, &[]);
     taken.map_err(|error| PlatformError::new(PlatformErrorKind::Failed, error.to_string()))

@@ -1,5 +1,5 @@
 use super::*;
-use crate::luggage::{BYTES_MAX, HEAD, MARK};
+use crate::waiting_frames::{BYTES_MAX, HEAD, MARK};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,9 +13,9 @@ struct Fake {
     wake: OwnedFd,
 }
 
-impl Station for Fake {
+impl Surroundings for Fake {
     fn answer(&mut self, waiting: u64) -> bool {
-        // Nobody may want to know.
+        // The test may not read this.
         let _ = self.waiting.send(waiting);
         self.resumed.try_recv().is_ok()
     }
@@ -24,7 +24,7 @@ impl Station for Fake {
         let mut left = most;
         while let Some(after) = left.checked_sub(60 + HEAD) {
             let Ok((port, frame)) = self.frames.try_recv() else {
-                // Nobody may want to know.
+                // The test may not read this.
                 let _ = self.empty.send(());
                 return true;
             };
@@ -46,10 +46,10 @@ struct Daemon {
     empty: Receiver<()>,
     waiting: Receiver<u64>,
     wake: OwnedFd,
-    instance: JoinHandle<anyhow::Result<Luggage>>,
+    instance: JoinHandle<anyhow::Result<WaitingFrames>>,
 }
 
-/// An instance that has offered the state `state`.
+/// Creates an instance that has offered the state `state`.
 fn offered() -> Daemon {
     let flags = SocketFlags::CLOEXEC;
     let (way, its_way) =
@@ -59,15 +59,21 @@ fn offered() -> Daemon {
     let (frames, waiting) = channel();
     let (found, empty) = channel();
     let (told, waiting_frames) = channel();
-    let mut station = Fake {
+    let mut surroundings = Fake {
         resumed,
         frames: waiting,
         empty: found,
         waiting: told,
         wake: wake.try_clone().expect("a descriptor"),
     };
-    let instance =
-        std::thread::spawn(move || depart(its_way, b"state", Luggage::default(), &mut station));
+    let instance = std::thread::spawn(move || {
+        depart(
+            its_way,
+            b"state",
+            WaitingFrames::default(),
+            &mut surroundings,
+        )
+    });
     let daemon = Daemon {
         way: Some(way),
         resume,
@@ -99,13 +105,13 @@ impl Daemon {
         bytes
     }
 
-    /// With these frames.
+    /// Asserts that the instance goes on, and returns its frames.
     fn goes_on(self) -> Vec<(u8, Vec<u8>)> {
-        let mut luggage = self.instance.join().expect("ended").expect("goes on");
-        std::iter::from_fn(|| luggage.pop()).collect()
+        let mut waiting_frames = self.instance.join().expect("ended").expect("goes on");
+        std::iter::from_fn(|| waiting_frames.pop()).collect()
     }
 
-    /// Waits until there was nothing to take.
+    /// Waits until the rings were found empty.
     fn has_taken_all(&self) {
         self.empty.try_iter().count();
         for _ in 0..2 {
@@ -113,7 +119,7 @@ impl Daemon {
         }
     }
 
-    /// It is there still when it was asked whether it is, and goes on when it is told.
+    /// Asserts that the instance stands still and answers, and then lets it go on.
     fn stands_still(self) {
         std::thread::sleep(Duration::from_millis(50));
         assert!(!self.instance.is_finished());

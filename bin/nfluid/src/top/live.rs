@@ -1,4 +1,4 @@
-//! The form that draws on a terminal.
+//! The interactive form, which draws on a terminal.
 
 use super::{snapshot, tables};
 use crate::failure::Failure;
@@ -13,10 +13,10 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Row};
 use std::time::{Duration, Instant};
 
-/// How often keys are looked for.
+/// Interval at which keys are read.
 const KEY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What the user sees and how far down they have gone.
+/// The visible part: the tables and the scroll position.
 #[derive(Debug, Default)]
 pub struct View {
     rates: Rates,
@@ -24,7 +24,7 @@ pub struct View {
     is_paused: bool,
 }
 
-/// What a key asks for.
+/// The action that a key asks for.
 enum Wish {
     Nothing,
     Quit,
@@ -63,7 +63,7 @@ pub async fn run(client: &Client, interval: Duration) -> Result<(), Failure> {
 }
 
 impl View {
-    /// Takes the keys that were pressed since.
+    /// Reads the keys that were pressed since the last call.
     fn keys(&mut self) -> std::io::Result<Wish> {
         while event::poll(Duration::ZERO)? {
             let Event::Key(key) = event::read()? else {

@@ -1,4 +1,4 @@
-//! `nfluid top`: rates, drops by reason, CPU asked and got, queue delay.
+//! `nfluid top`: rates, drops by reason, CPU time demanded and received, queue delay.
 
 mod live;
 mod tables;

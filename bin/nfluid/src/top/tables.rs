@@ -3,7 +3,7 @@
 use crate::screen::{Table, core, percent, short_bytes, short_ns, short_number};
 use nfluid_api::types::{PortRates, Rates};
 
-/// Titles and tables; those without rows are left out, but for the instances.
+/// Returns titles and tables. Tables without rows are left out, except that of the instances.
 pub fn all(rates: &Rates) -> Vec<(&'static str, Table)> {
     let mut tables = vec![("Instances", instances(rates)), ("Ports", ports(rates))];
     tables.push(("Uplinks", uplinks(rates)));
@@ -128,7 +128,7 @@ fn ports(rates: &Rates) -> Table {
     table
 }
 
-/// Drops ever by reason, and per second where some are happening now.
+/// Returns the drops by reason in total, and per second where the counter grows now.
 fn drops(port: &PortRates) -> String {
     let mut reasons: Vec<(&String, &u64)> = port.drops.iter().collect();
     reasons.sort_by(|a, b| b.1.cmp(a.1));
@@ -145,7 +145,7 @@ fn drops(port: &PortRates) -> String {
     words.join(", ")
 }
 
-/// How long frames wait in rings: an estimate.
+/// Returns the estimated time for which frames wait in rings.
 fn delay(ns: Option<u64>) -> String {
     ns.map_or_else(|| "-".to_owned(), short_ns)
 }

@@ -1,7 +1,7 @@
 //! Instances on demand (docs/adr/0014): a client that comes to an uplink and matches a template gets an instance. A
 //! client that is silent for a while loses its instance.
 //!
-//! The switch holds frames of clients without an instance. [`reception`] takes the frames from there, has instances
+//! The switch holds frames of clients without an instance. [`admission`] takes the frames from there, has instances
 //! created, and delivers the frames. From then on a client's frames do not pass through the daemon. [`idle`] ends the
 //! instances of silent clients.
 

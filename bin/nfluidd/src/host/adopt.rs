@@ -52,7 +52,7 @@ impl Host {
         }
         scaling::adopt(self, &mut present);
         self.io.adopt(&mut self.instances, &desired.io);
-        self.weigh_io();
+        self.set_io_weights();
         present.io = desired.io.clone();
         // Before uplinks are adopted: another uplink may have had the interface.
         self.with_fast(|fast| fast.adopt(desired, &mut present));

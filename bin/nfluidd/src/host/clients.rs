@@ -68,7 +68,7 @@ impl Host {
         let Some(index) = ports.position(|port| port.number == entry) else {
             return 0;
         };
-        match running.workload.deposit(index, frames) {
+        match running.workload.put_frames(index, frames) {
             Ok(count) => count,
             Err(error) => {
                 tracing::warn!(

@@ -10,7 +10,7 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::setting::PlatformSetting;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_instance::tenants;
-use nfluid_lifecycle::runtime::{Batch, Coming, Runtime as _, Site};
+use nfluid_lifecycle::runtime::{Batch, PlannedInstance, Runtime as _, Site};
 use nfluid_lifecycle::services::Services;
 use nfluid_lifecycle::{creation, scaling, supervision, upgrade};
 use nfluid_protocol::Request;
@@ -78,7 +78,7 @@ impl Host {
         let groups = Arc::new(tenants::planned(self.tenants.groups(), actions));
         let coming: Vec<(&str, &InstanceSpec)> = created(actions).collect();
         let mut placings = self.instances.placings(&coming, &groups);
-        let coming = coming.into_iter().map(|(name, spec)| Coming {
+        let coming = coming.into_iter().map(|(name, spec)| PlannedInstance {
             name: name.to_owned(),
             spec: spec.clone(),
             site: Site {
@@ -102,7 +102,7 @@ impl Host {
         }
         let mut ended = creation::end(self, name).map_err(error)?;
         if let Some(ended) = &mut ended {
-            ended.leave_doorbell();
+            ended.keep_doorbell();
         }
         Ok(())
     }
@@ -125,13 +125,13 @@ impl Host {
             None => {
                 // The end that is being undone may be this instance's own.
                 self.ended.retain(|ended| ended.name() != name);
-                let coming = creation::coming(self, name, spec);
+                let coming = creation::planned_instance(self, name, spec);
                 self.runtime(spec)?.start(coming)?
             }
         };
         let laps = creation::take_up(self, name, spec, prepared)?;
         self.laps.extend(laps);
-        self.weigh_io();
+        self.set_io_weights();
         Ok(())
     }
 

@@ -72,7 +72,7 @@ impl Platform for HostPlatform {
             (_, Some(new)) => {
                 let changed = host.tenants.change(&mut host.instances, &change.name, new);
                 changed.map_err(error)?;
-                host.weigh_io();
+                host.set_io_weights();
                 Ok(())
             }
             (_, None) => {

@@ -93,11 +93,11 @@ impl Services for Host {
         self.ports().is_member(name)
     }
 
-    fn entrust(&mut self, name: &str, model: IoModel) -> anyhow::Result<()> {
+    fn assign_io(&mut self, name: &str, model: IoModel) -> anyhow::Result<()> {
         let ran = self.io.process().is_some();
         let entrusted = self.io.entrust(&mut self.instances, name, model);
         if !ran {
-            self.weigh_io();
+            self.set_io_weights();
         }
         entrusted
     }
@@ -116,7 +116,7 @@ impl Services for Host {
         self.add_to_first_member(name, came);
     }
 
-    fn weigh_io(&self) {
+    fn set_io_weights(&self) {
         self.io.weigh(&self.instances, self.tenants.groups());
     }
 }

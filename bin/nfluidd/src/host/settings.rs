@@ -21,7 +21,7 @@ impl Host {
             Setting::Io(model) => self
                 .io
                 .change_model(&mut self.instances, name, *model)
-                .inspect(|()| self.weigh_io()),
+                .inspect(|()| self.set_io_weights()),
             Setting::Wake(wake) => self.set_wake(name, *wake),
             Setting::Restart(restart) => self.note_setting(name, setting).map(|()| {
                 if let Some(running) = self.instances.get_mut(name) {

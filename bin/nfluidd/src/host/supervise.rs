@@ -42,7 +42,7 @@ pub fn run(host: &Shared) -> ! {
         host.io.watch(&mut host.instances);
         if last_look.elapsed() > ROUND {
             last_look = Instant::now();
-            supervision::look_at_some(host);
+            supervision::check_some(host);
         }
         if last_balance.elapsed() > placing::ROUND {
             last_balance = Instant::now();

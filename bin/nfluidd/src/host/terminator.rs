@@ -1,7 +1,7 @@
 //! The end of a TLS terminator, whose connections may go on for a while.
 
 use super::{Shared, lock};
-use nfluid_instance::terminator::{self, is_one};
+use nfluid_instance::terminator::{self, is_terminator};
 use nfluid_tls::config::Config;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ impl super::Host {
     /// end was ordered.
     fn terminator(&self, name: &str) -> Option<(std::path::PathBuf, Duration)> {
         let running = self.instances.get(name)?;
-        if !is_one(&running.spec.program) || !running.answers() {
+        if !is_terminator(&running.spec.program) || !running.answers() {
             return None;
         }
         let config = Config::parse(&running.spec.config).ok()?;

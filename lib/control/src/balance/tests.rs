@@ -165,7 +165,7 @@ fn a_guarantee_that_its_core_does_not_give_is_found_and_kept_by_a_move() {
         promising("own", Placement::Pinned, 0.5, 0.5),
         promising("beside", Placement::Spread, 0.0, 0.8),
     ];
-    let left: Vec<_> = unkept(&all)
+    let left: Vec<_> = violated_guarantees(&all)
         .iter()
         .map(|(one, _)| one.name.clone())
         .collect();
@@ -176,7 +176,7 @@ fn a_guarantee_that_its_core_does_not_give_is_found_and_kept_by_a_move() {
         (1, "beside", 1)
     );
     carry_out(&mut all, &found, LATER);
-    assert!(unkept(&all).is_empty());
+    assert!(violated_guarantees(&all).is_empty());
     assert!(moves(&all, Millis(20_000), RULES).is_empty());
 }
 

@@ -13,10 +13,10 @@ use crate::validate::{Background, Environment, validate};
 use crate::wiring::wiring;
 use nfluid_api::types::{Change, Diagnostic, Kind, Verb};
 
-/// Instances that are followed from a new one until one is found whose ports do not all lead to instances.
+/// Limit of instances that are followed from a new one to find one with a port that does not lead to an instance.
 const FOLLOWED_MAX: usize = 64;
 
-/// Objects that are new, and right.
+/// New objects that were checked.
 #[derive(Clone, Debug)]
 pub struct Addition {
     /// The new objects: instances and links.
@@ -28,8 +28,8 @@ pub struct Addition {
 }
 
 impl Addition {
-    /// What a document adds to a deployment. Nothing: it does more than that, something is wrong with it, or only the whole
-    /// tells.
+    /// Returns what a document adds to a deployment. `None`: the document does more than that, has a fault, or needs
+    /// the check of the whole.
     pub fn of(
         proposal: Proposal,
         whole: &Deployment,
@@ -55,7 +55,7 @@ impl Addition {
         })
     }
 
-    /// What is to be done. Nothing: something that they lead to is not there.
+    /// Returns the actions. `None`: an object that the new objects lead to does not exist.
     pub fn actions(&self, whole: &Deployment, present: &Inventory) -> Option<Vec<Action>> {
         let mut actions = Vec::new();
         for (name, instance) in self.added.instances.iter() {
@@ -107,7 +107,8 @@ impl Addition {
     }
 }
 
-/// Whether a warning is about one of these objects: others have been told when they came.
+/// Returns true if a warning is about one of these objects: warnings about others were reported when those were
+/// added.
 fn is_about(warning: &Diagnostic, added: &Deployment) -> bool {
     let mut keys = warning.path.split(['.', '[']);
     match keys.next() {
@@ -118,7 +119,7 @@ fn is_about(warning: &Diagnostic, added: &Deployment) -> bool {
     }
 }
 
-/// The new objects with all that they refer to; nothing if that does not tell whether they are right.
+/// Returns the new objects with everything that they refer to. `None` if that is not enough for a check.
 fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Deployment> {
     if !refers_to_nothing_else(added) || added.instances.is_empty() {
         return None;
@@ -171,7 +172,7 @@ fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Depl
     added.instances.names().all(leads_out).then_some(part)
 }
 
-/// Whether nothing about it depends on sums over all instances.
+/// Returns true if nothing about the instance depends on sums over all instances.
 fn is_on_its_own(name: &str, instance: &Instance, index: &Index) -> bool {
     let decides_for_group = instance.group.is_some() && !instance.cpus.is_empty();
     if instance.trust.is_some() || decides_for_group || !index.has_room_for(instance) {
@@ -184,7 +185,7 @@ fn is_on_its_own(name: &str, instance: &Instance, index: &Index) -> bool {
     })
 }
 
-/// Takes along what an instance names. Nothing: it is not there.
+/// Adds the objects that an instance names. `None`: one of them does not exist.
 fn refer(instance: &Instance, whole: &Deployment, part: &mut Deployment) -> Option<()> {
     if let Some(flavor) = whole.flavors.get(&instance.flavor) {
         part.flavors.insert(instance.flavor.clone(), *flavor);

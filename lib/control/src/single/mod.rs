@@ -1,8 +1,8 @@
-//! Instances that are added to a deployment, or taken out of it, one by one: checked against what they refer to, however
-//! many others there are.
+//! Single instances that are added to a deployment or removed from it: checked only against the objects that they
+//! refer to, however many others exist.
 //!
-//! What cannot be told from that alone is left to the check of the whole: [`addition::Addition::of`] and
-//! [`removal::Removal::of`] then find nothing, which says neither that it is right nor that it is wrong.
+//! If this is not enough for a decision, the check of the whole decides. [`addition::Addition::of`] and
+//! [`removal::Removal::of`] then return `None`, which means neither valid nor invalid.
 
 pub mod addition;
 pub mod index;

@@ -28,8 +28,8 @@ fn ends_at_members(link: &Link, whole: &Deployment) -> bool {
 }
 
 impl Removal {
-    /// What a request takes out of a deployment. Nothing: it does more than that, something is wrong with it, or only the
-    /// whole tells.
+    /// Returns what a request removes from a deployment. `None`: the request does more than that, has a fault, or
+    /// needs the check of the whole.
     pub fn of(request: &DeleteRequest, whole: &Deployment, index: &Index) -> Option<Self> {
         if request.dry_run || request.everything || request.text.is_some() {
             return None;
@@ -80,7 +80,7 @@ impl Removal {
         Some(Removal { gone, links })
     }
 
-    /// What is to be done. Nothing: not all of it is there.
+    /// Returns the actions. `None`: some of the objects do not exist.
     pub fn actions(&self, present: &Inventory, whole: &Deployment) -> Option<Vec<Action>> {
         let ends = self.links.values().flat_map(|link| [&link.0, &link.1]);
         let mut ports: Vec<PortRef> = ends.cloned().collect();

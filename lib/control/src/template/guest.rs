@@ -13,7 +13,7 @@ use serde_json::Value;
 pub struct Guest {
     /// The template.
     pub template: String,
-    /// Who it is, as the configuration is to say it: an address, or the number of a VLAN.
+    /// The client, in the form for configurations: an address, or the number of a VLAN.
     pub client: String,
 }
 
@@ -35,7 +35,7 @@ impl Guest {
     }
 }
 
-/// What is made for a guest.
+/// The objects that are created for a guest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Its instances, with nothing left to default.
@@ -44,7 +44,7 @@ pub struct Resolved {
     pub wires: Vec<(PortRef, Destination)>,
 }
 
-/// A variable that there is not.
+/// A variable that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {
     /// What stands in the braces, or behind one that is not closed.

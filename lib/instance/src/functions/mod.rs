@@ -1,10 +1,10 @@
 //! Functions: programs that a client sends, each run once in an instance of its own: without ports, with limits, and with
 //! its standard streams in the daemon's hands.
 //!
-//! A function has its own process, user, mount, IPC and host name's namespaces, kernel user, cgroup, system call filter and
-//! Landlock rules, like the instances of users' programs; it may also fork. It sees no file of the host but libraries and,
-//! if it is a script, itself. It ends with the daemon: the kernel kills it when the daemon is gone, and what then is left, an
-//! empty cgroup and a script, is removed by the next daemon.
+//! A function has its own process, user, mount, IPC and UTS namespaces, kernel user, cgroup, system call filter and
+//! Landlock rules, like the instances of users' programs. A function may also fork. It sees no file of the host
+//! except libraries and, if it is a script, itself. A function ends with the daemon: the kernel kills it when the
+//! daemon is gone, and the next daemon removes the empty cgroup and the script.
 
 mod program;
 mod running;
@@ -29,33 +29,33 @@ use std::time::Instant;
 
 /// The cgroup of all functions, below the platform's.
 const DIRECTORY: &str = "functions";
-/// Weight of all functions together against instances: that of one that may use a core.
+/// Weight of all functions together against instances: that of one function that may use a core.
 const WEIGHT_PER_MILLE: u32 = 1000;
-/// All functions together have this part of the host's memory (1/2), and so many processes and threads: the 32 that may run
-/// at once could ask for 128 GiB and 16,384.
+/// Part of the host's memory for all functions together (1/2). The 32 functions that may run at once could ask for
+/// 128 GiB and 16,384 processes and threads. The number of processes and threads is limited as well.
 const MEMORY_PART: u64 = 2;
 const TASKS_MAX: u32 = 4096;
-/// The least memory that a function can be started in.
+/// Smallest memory in which a function can be started.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
-/// Longest program, and longest input.
+/// Limit of a program's and of an input's size.
 const BYTES_MAX: usize = 8 << 20;
-/// What a function finds in its environment.
+/// The environment of a function.
 const ENVIRONMENT: [&std::ffi::CStr; 3] = [c"PATH=/usr/bin:/bin", c"HOME=/", c"LANG=C.UTF-8"];
 
-/// What functions are run with. It needs no lock of the host.
+/// The resources for running functions. Needs no lock of the host.
 pub struct Functions {
     paths: Paths,
     place: CgroupRoot,
     users: Ids,
     maker: Arc<Maker>,
-    /// Its parent is the daemon's main thread, and so that is the parent of functions.
+    /// A child of the daemon's main thread, which is therefore the parent of functions too.
     zygote: Zygote,
     filters: Filters,
     next: AtomicU64,
     is_ending: AtomicBool,
 }
 
-/// A function that is made, run and taken down; what there is of it is removed when it is dropped.
+/// A function that is created, run and removed. Dropping it removes what exists of it.
 struct Function<'a> {
     functions: &'a Functions,
     name: String,
@@ -65,8 +65,8 @@ struct Function<'a> {
 }
 
 impl Functions {
-    /// Prepares to run functions, and removes what a daemon that was killed has left. To be called from the daemon's main
-    /// thread: functions end when the thread ends that has called it.
+    /// Prepares to run functions, and removes leftovers of a daemon that was killed. Must be called from the daemon's
+    /// main thread: functions end when the calling thread ends.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -95,10 +95,10 @@ impl Functions {
         })
     }
 
-    /// Runs a program until it ends, exceeds a limit, or `client` is hung up.
+    /// Runs a program until it ends, exceeds a limit, or `client` hangs up.
     ///
     /// # Errors
-    /// It is no program that runs here, it asks for what it cannot get, or there is no instance for it.
+    /// The program cannot run here, asks for limits that it cannot get, or no instance can be made for it.
     pub fn run(
         &self,
         request: &FunctionRequest,
@@ -133,10 +133,10 @@ impl Functions {
         })
     }
 
-    /// Ends all of them; none starts any more.
+    /// Ends all functions; no other function starts any more.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::SeqCst);
-        // What could not be forked cannot be left behind.
+        // Without the zygote no function can be forked after this.
         self.zygote.end();
         for name in self.place.names().unwrap_or_default() {
             if let Err(error) = self.place.remove_leftover(&name) {
@@ -149,7 +149,7 @@ impl Functions {
         let _none = std::fs::remove_dir_all(self.paths.functions());
     }
 
-    /// Takes a kernel user and makes the cgroup.
+    /// Takes a kernel user and creates the cgroup.
     fn make(&self, name: String, limits: &FunctionLimits) -> anyhow::Result<Function<'_>> {
         anyhow::ensure!(
             !self.is_ending.load(Ordering::SeqCst),
@@ -166,7 +166,7 @@ impl Functions {
         let cgroup = self.place.create(&function.name);
         let cgroup = function.cgroup.insert(cgroup.context("making its cgroup")?);
         cgroup.set_weight(Share::from_per_mille(limits.share_per_mille)?)?;
-        // Above what the host has, a cap caps nothing, and some kernels refuse it.
+        // A cap above the host's CPUs has no effect, and some kernels refuse it.
         let all = u32::try_from(machine::cpu_count())
             .unwrap_or(1)
             .saturating_mul(1000);
@@ -178,7 +178,7 @@ impl Functions {
 }
 
 impl Function<'_> {
-    /// Executes the program; the daemon's ends of its streams.
+    /// Starts the program. Returns the daemon's ends of its streams.
     fn start(
         &mut self,
         code: &Code,
@@ -198,7 +198,7 @@ impl Function<'_> {
         let sandbox = sandbox.map_err(|why| refused(&why))?;
         let shell = ShellSpec {
             zygote: Some(&functions.zygote),
-            // The root directory with a script in it is nobody else's: kept for others, it would push out those that are.
+            // A root directory with a script is used only once. Kept for reuse, it would displace reusable ones.
             sealed: sandbox.sealed.filter(|_| !code.is_script()),
             ..sandbox
         };
@@ -226,7 +226,7 @@ impl Function<'_> {
         Ok(streams.started())
     }
 
-    /// Serves its streams until it is over.
+    /// Serves the streams until the function is over.
     fn wait(
         &mut self,
         running: Running,
@@ -254,14 +254,14 @@ impl Drop for Function<'_> {
         if let Err(error) = &removed {
             tracing::warn!(%error, "removing the cgroup of a function");
         }
-        // While anything of it lives, nobody else may be the same user.
+        // Until all its processes are gone, no other function may have the same kernel user.
         if gone && removed.is_ok() {
             functions.users.free(self.user);
         }
     }
 }
 
-/// Whether limits can be asked for.
+/// Checks that the limits are allowed.
 fn check(limits: &FunctionLimits) -> Result<(), Problem> {
     let most = FunctionLimits::MOST;
     let asked = [

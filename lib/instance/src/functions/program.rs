@@ -1,4 +1,4 @@
-//! What a function executes: the program that was sent, or the interpreter of a script that was sent.
+//! The program that a function executes: the program that was sent, or the interpreter of a script that was sent.
 
 use crate::reserve;
 use anyhow::{Context, bail};
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where `#!/usr/bin/env NAME` is looked for.
+/// Directories in which the name after `#!/usr/bin/env` is searched.
 const SEARCHED: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 /// Longest first line of a script (BINPRM_BUF_SIZE of the kernel).
 const FIRST_LINE_MAX: usize = 256;
@@ -21,17 +21,17 @@ const SCRIPT: &str = "program";
 
 /// The program of a function.
 pub struct Code {
-    /// What is executed.
+    /// The program to execute.
     pub program: Program,
-    /// Its own name and, for a script, what comes before the request's arguments.
+    /// `argv[0]` and, for a script, the arguments before those of the request.
     pub arguments: Vec<CString>,
     script: Option<Script>,
 }
 
-/// A script in a folder of its own, which is removed when this is dropped.
+/// A script in a folder of its own. Dropping it removes the folder.
 struct Script {
     folder: PathBuf,
-    /// Where its interpreter's libraries may be.
+    /// Directory in which its interpreter's libraries may be.
     libraries: Option<PathBuf>,
 }
 
@@ -44,15 +44,15 @@ impl Drop for Script {
 }
 
 impl Code {
-    /// Takes a program that was sent; a script is put into `folder`, which must not exist.
+    /// Takes a program that was sent. A script is put into `folder`, which must not exist.
     ///
     /// # Errors
-    /// It is neither an ELF program of this machine nor a script for an interpreter that this host has.
+    /// The bytes are neither an ELF program of this machine nor a script for an interpreter that this host has.
     pub fn of(bytes: &[u8], name: &str, folder: &Path) -> anyhow::Result<Self> {
         if let Some(line) = bytes.strip_prefix(b"#!") {
             return Code::script(line, bytes, folder);
         }
-        // Of a path, the last part; what is no name of a file, is none.
+        // The last part of a path, unless that is not a file name.
         let origin = Path::new(Path::new(name).file_name().unwrap_or("function".as_ref()));
         let program = Program::of_bytes(bytes, origin)?;
         Ok(Code {
@@ -71,7 +71,7 @@ impl Code {
         let (interpreter, option) = interpreter(line)?;
         let program = Program::open(&interpreter).context("its interpreter")?;
         if !program.is_roots() {
-            // A copy that nobody can change would be the daemon's memory, one for each function.
+            // A sealed copy would use the daemon's memory, once for each function.
             bail!(
                 "its interpreter {} can be changed by others than root; chown root {0}; chmod go-w {0}",
                 interpreter.display()
@@ -102,12 +102,12 @@ impl Code {
         })
     }
 
-    /// Whether it is a script, in a folder of its own.
+    /// Returns true for a script in a folder of its own.
     pub fn is_script(&self) -> bool {
         self.script.is_some()
     }
 
-    /// What it finds in its root directory: nothing; libraries; and itself, if it is a script.
+    /// Returns the content of its root directory: nothing; libraries; and the script, if it is a script.
     pub fn root(&self) -> Root {
         match &self.script {
             None => Root::for_linkage(self.program.linkage()),
@@ -123,14 +123,14 @@ impl Code {
     }
 }
 
-/// The filters of functions: like those of instances of the same kind, but they may fork.
+/// The filters of functions: those of instances of the same kind, with fork allowed.
 pub struct Filters {
     alone: Filter,
     reads_files: Filter,
 }
 
 impl Filters {
-    /// Compiles them.
+    /// Compiles the filters.
     ///
     /// # Errors
     /// As [`Policy::compile`].
@@ -148,7 +148,8 @@ impl Filters {
         })
     }
 
-    /// The one for this program: an interpreter, however it is linked, reads its script.
+    /// Returns the filter for this program. An interpreter, however it is linked, needs the filter that allows
+    /// reading a script.
     pub fn of(&self, code: &Code) -> &Filter {
         match (&code.script, code.program.linkage()) {
             (None, Linkage::Static) => &self.alone,
@@ -157,7 +158,8 @@ impl Filters {
     }
 }
 
-/// The interpreter that the first line of a script names, and its one option, as the kernel reads it (execve(2)).
+/// Returns the interpreter that the first line of a script names, and its one option, parsed as the kernel does
+/// (execve(2)).
 fn interpreter(line: &str) -> anyhow::Result<(PathBuf, Option<&str>)> {
     let line = line.trim_matches([' ', '\t', '\r']);
     let (path, option) = match line.split_once([' ', '\t']) {
@@ -185,7 +187,7 @@ fn interpreter(line: &str) -> anyhow::Result<(PathBuf, Option<&str>)> {
     Ok((found, None))
 }
 
-/// Makes a folder that everybody may look into; one that a daemon that was killed has left is replaced.
+/// Creates a folder that all users may read. Replaces a folder that a killed daemon has left.
 ///
 /// # Errors
 /// As the kernel reports them.

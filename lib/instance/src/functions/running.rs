@@ -1,4 +1,4 @@
-//! A function that runs: its standard streams, its limits of time and output, its client.
+//! A running function: its standard streams, its limits of time and output, its client.
 
 use nfluid_api::types::{FunctionEnd, FunctionLimits};
 use nfluid_sandbox::cgroup::{Cgroup, CgroupStats};
@@ -9,11 +9,11 @@ use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// What is read at a time.
+/// Size of one read.
 const PIECE: usize = 64 << 10;
-/// The CPU time is not looked at more often than this.
+/// Shortest interval between two readings of the CPU time.
 const LOOK_MIN: Duration = Duration::from_millis(5);
-/// A signal that the kernel's memory limit kills with.
+/// The signal with which the kernel's memory limit kills.
 const SIGKILL: i32 = 9;
 
 /// The ends of a function's streams, before it is started.
@@ -31,32 +31,32 @@ pub struct Running {
     errors: Collected,
 }
 
-/// What has been read from a stream; nothing more is read from one that is closed.
+/// The bytes read from a stream. A closed stream is not read any more.
 struct Collected {
     from: Option<PipeReader>,
     bytes: Vec<u8>,
     bytes_max: usize,
 }
 
-/// How a function ended, and with what.
+/// The end of a function and its output.
 pub struct Ended {
     pub end: FunctionEnd,
     pub output: Vec<u8>,
     pub errors: Vec<u8>,
-    /// What its cgroup has used.
+    /// The resources that its cgroup has used.
     pub used: CgroupStats,
 }
 
 impl Streams {
-    /// Makes the pipes.
+    /// Creates the pipes.
     ///
     /// # Errors
-    /// The kernel has no more of them.
+    /// The kernel has no pipe left.
     pub fn new(input: Vec<u8>, output_bytes_max: u64) -> io::Result<Self> {
         let (their_input, our_input) = io::pipe()?;
         let (our_output, their_output) = io::pipe()?;
         let (our_errors, their_errors) = io::pipe()?;
-        // Each end of a pipe has its own flags: the function's streams block as usual.
+        // Each end of a pipe has its own flags: the function's ends stay blocking.
         set_nonblocking(our_input.as_fd())?;
         set_nonblocking(our_output.as_fd())?;
         set_nonblocking(our_errors.as_fd())?;
@@ -78,7 +78,7 @@ impl Streams {
         })
     }
 
-    /// What the function inherits.
+    /// Returns the descriptors that the function inherits.
     pub fn inherited(&self) -> Vec<InheritedFd<'_>> {
         let (input, output, errors) = &self.theirs;
         let fds = [input.as_fd(), output.as_fd(), errors.as_fd()];
@@ -88,7 +88,7 @@ impl Streams {
             .collect()
     }
 
-    /// Closes the function's ends: it has its own now.
+    /// Closes the function's ends, which the function has inherited.
     pub fn started(self) -> Running {
         self.ours
     }
@@ -100,10 +100,10 @@ fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Running {
-    /// Writes its input, reads its output, and ends it at a limit or when `client` is hung up.
+    /// Writes the input, reads the output, and ends the function at a limit or when `client` hangs up.
     ///
     /// # Errors
-    /// It could not be watched.
+    /// The function could not be watched.
     pub fn until_it_ends(
         mut self,
         process: &Instance,
@@ -122,14 +122,14 @@ impl Running {
             }
             match is_over {
                 Some(Over::Process) => break None,
-                // Nobody hears how it ended.
+                // The client is gone, so that no one reads how the function ended.
                 Some(Over::Client) => break Some(FunctionEnd::Unknown),
                 None => {}
             }
         };
         process.kill()?;
         let how = process.wait()?;
-        // All its processes are dead: what is in the pipes is all that there will be.
+        // All its processes are dead, so the pipes contain the rest of the output.
         let is_too_much = self.serve().is_err();
         let used = cgroup.stats()?;
         let end = match reason {
@@ -145,7 +145,7 @@ impl Running {
         })
     }
 
-    /// Waits until there is something to do, but not for longer than `time`.
+    /// Waits for an event, at most for `time`.
     fn wait(
         &self,
         process: &Instance,
@@ -180,14 +180,15 @@ impl Running {
         })
     }
 
-    /// Moves what can be moved.
+    /// Moves as many bytes as possible.
     fn serve(&mut self) -> Result<(), TooMuch> {
         self.write();
         self.output.read()?;
         self.errors.read()
     }
 
-    /// Writes as much of the input as the pipe takes; closes it behind the last byte, or when nobody reads it.
+    /// Writes as much of the input as the pipe takes. Closes the pipe behind the last byte, or when the reader is
+    /// gone.
     fn write(&mut self) {
         while let Some(pipe) = &mut self.input {
             let rest = self.left.get(self.written..).unwrap_or_default();
@@ -201,17 +202,17 @@ impl Running {
     }
 }
 
-/// What has ended.
+/// The event that ends the function.
 enum Over {
     Process,
     Client,
 }
 
-/// More than may be read has been written.
+/// The function has written more than the limit.
 struct TooMuch;
 
 impl Collected {
-    /// Reads what is there.
+    /// Reads the available bytes.
     fn read(&mut self) -> Result<(), TooMuch> {
         let mut piece = [0; PIECE];
         while let Some(pipe) = &mut self.from {
@@ -239,9 +240,9 @@ impl Collected {
 struct Budget {
     end: Instant,
     cpu_time: Duration,
-    /// At the earliest, its CPU time is used up then.
+    /// Earliest time at which its CPU time can be used up.
     look_at: Instant,
-    /// So much faster than the clock its CPU time can pass.
+    /// Factor by which its CPU time can pass faster than the clock.
     cores: f64,
 }
 
@@ -255,7 +256,7 @@ impl Budget {
         }
     }
 
-    /// Whether it may go on.
+    /// Checks the limits of time.
     fn check(&mut self, cgroup: &Cgroup) -> Result<(), FunctionEnd> {
         if Instant::now() >= self.end {
             return Err(FunctionEnd::Timeout);
@@ -272,7 +273,7 @@ impl Budget {
         Ok(())
     }
 
-    /// In how much time, at the earliest, it can have exceeded a limit.
+    /// Returns the earliest time after which a limit can be exceeded.
     fn next_look(&self) -> Duration {
         let next = self.look_at.min(self.end);
         next.saturating_duration_since(Instant::now())

@@ -1,5 +1,5 @@
-//! Shells for programs of users: a process in its sandbox, which executes what it is given. What belongs to its ports stays
-//! open in the daemon until then.
+//! Shells for programs of users: a process in its sandbox, which waits for the program to execute. The descriptors of
+//! its ports stay open in the daemon until then.
 
 use super::Making;
 use super::shell::Waiting;
@@ -17,17 +17,17 @@ use std::os::fd::OwnedFd;
 pub struct Empty {
     /// The process.
     pub shell: Shell,
-    /// The socket on which its program is to listen for the daemon.
+    /// The control socket for its program.
     pub control: OwnedFd,
-    /// The bell of its I/O thread.
+    /// The doorbell of its I/O thread.
     pub io_doorbell: OwnedFd,
 }
 
 impl Maker {
-    /// Makes the sandbox of a shell.
+    /// Creates the sandbox of a shell.
     ///
     /// # Errors
-    /// Nothing of it is left.
+    /// Everything was removed again.
     fn prepare(
         &self,
         name: &str,
@@ -51,25 +51,26 @@ impl Maker {
 }
 
 impl Making {
-    /// What its program is given of the ports stays open until it has one.
+    /// Starts the shell. The descriptors of the ports for its program stay open until the program starts.
     pub(super) fn start_empty(&mut self, root: Root, io_doorbell: OwnedFd) -> anyhow::Result<()> {
         let (Some(handover), Some(cgroup)) = (&self.handover, &self.cgroup) else {
             anyhow::bail!("it is not settled");
         };
         let maker = &self.maker;
         let empty = maker.prepare(&self.name, root, cgroup, &self.record, io_doorbell)?;
-        // It keeps its number when it executes a program.
+        // The process keeps its id when it executes a program.
         self.record.process = Some(ProcessIdentity::of(empty.shell.pid())?);
         self.record.io_doorbell = Some(io_doorbell_number(handover));
         self.waiting = Some(Waiting::Empty(Box::new(empty)));
         Ok(())
     }
 
-    /// Executes the program of a shell that has become an instance, or, if its process has ended meanwhile, in another.
+    /// Executes the program in a shell that has become an instance. Starts another process if the shell's process has
+    /// ended meanwhile.
     pub(super) fn execute(&mut self, empty: Empty) -> anyhow::Result<()> {
         self.limit()?;
-        // Its program inherits files by their names.
-        self.settle_in()?;
+        // Its program inherits files by their final names.
+        self.finish_assignment()?;
         if !empty.shell.waits() {
             tracing::warn!(
                 instance = self.name,

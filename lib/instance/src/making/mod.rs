@@ -1,4 +1,4 @@
-//! Making an instance: numbers, pipes, ports, cgroup, process, record. All of it, or nothing.
+//! The creation of an instance: numbers, pipes, ports, cgroup, process, record. Either all steps are done, or none.
 
 mod empty;
 pub mod shell;
@@ -38,16 +38,15 @@ pub(crate) struct Left {
     pub memory: InstanceMemory,
     /// Its cgroup.
     pub cgroup: Cgroup,
-    /// Its process, unless that has ended.
+    /// Its process, unless the process has ended.
     pub process: Option<Instance>,
 }
 
-/// An instance in the making, or one to be taken down: what there is of it is taken back when it is
-/// dropped, unless it was kept.
+/// An instance that is being created or removed. Dropping it removes what exists of it, unless it was kept.
 pub struct Making {
     maker: Arc<Maker>,
     name: String,
-    /// The name that some of its files have still: it was a shell a moment ago.
+    /// The former name, of the shell that it was, which some of its files still have.
     former: Option<String>,
     spec: InstanceSpec,
     site: Site,
@@ -57,25 +56,25 @@ pub struct Making {
     has_pipes: bool,
     has_numbers: bool,
     memory: Option<InstanceMemory>,
-    /// What its program is to be given of the ports; closed when it has that.
+    /// The descriptors of its ports for its program; closed after the handover.
     handover: Option<Handover>,
     cgroup: Option<Cgroup>,
     process: Option<Instance>,
     io_doorbell: Option<OwnedFd>,
-    /// Its program, if that is open already.
+    /// Its program, if already open.
     program: Option<OpenProgram>,
-    /// Its process waits to be told what it is.
+    /// The process of a shell that waits for its assignment.
     waiting: Option<Waiting>,
-    /// What was done when.
+    /// The steps, with their times.
     laps: Vec<Lap>,
 }
 
 impl Making {
-    /// Takes numbers for an instance and makes its pipes. What is to be found, should the daemon die
-    /// from here on, is written down first.
+    /// Takes numbers for an instance and creates its pipes. First writes the record, by which a later daemon finds
+    /// the instance if this daemon dies.
     ///
     /// # Errors
-    /// There are no numbers left, or a file cannot be made.
+    /// No numbers are left, or a file cannot be created.
     pub fn begin(
         maker: &Arc<Maker>,
         name: &str,
@@ -83,7 +82,7 @@ impl Making {
         site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<Self> {
-        let mut record = Record::of(spec, tx_slots(spec))?;
+        let mut record = Record::new(spec, tx_slots(spec))?;
         record.seed = RandomState::new().hash_one(name);
         let mut making = Making::new(maker, name, spec.clone(), record);
         making.site = site;
@@ -106,7 +105,7 @@ impl Making {
             .context("writing down the instance")
     }
 
-    /// An instance that is there already, to be taken down.
+    /// Wraps an existing instance, to be removed.
     pub(crate) fn of(
         maker: &Arc<Maker>,
         name: &str,
@@ -123,7 +122,7 @@ impl Making {
         making
     }
 
-    /// An instance that has nothing yet.
+    /// Creates an instance that owns nothing yet.
     fn new(maker: &Arc<Maker>, name: &str, spec: InstanceSpec, record: Record) -> Self {
         Making {
             maker: Arc::clone(maker),
@@ -146,22 +145,22 @@ impl Making {
         }
     }
 
-    /// The program that it is to run is open.
+    /// Sets the program, which is open.
     pub fn set_program(&mut self, program: Option<OpenProgram>) {
         self.program = program;
     }
 
-    /// What was done for it, and when, since it was known what it is to be.
+    /// Returns the steps, with their times, since the instance's specification is known.
     pub fn take_laps(&mut self) -> Vec<Lap> {
         std::mem::take(&mut self.laps)
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Makes the ports of all that have none, up and not connected.
+    /// Creates the ports of all instances without ports, up and not connected.
     ///
     /// # Errors
     /// The kernel refuses; then none of them has ports.
@@ -174,7 +173,7 @@ impl Making {
             match making.allocate() {
                 Ok(allocated) => made.push(allocated),
                 Err(error) => {
-                    // Members of groups give their slots back.
+                    // Members of trust groups return their slots.
                     let memories: Vec<_> = made.iter().map(|(memory, _)| memory).collect();
                     maker.switch.remove_all(&memories)?;
                     return Err(error);
@@ -204,7 +203,7 @@ impl Making {
         }
     }
 
-    /// Does the rest, several at a time, for instances that have their ports: each with its result.
+    /// Completes several instances at a time, all of which have ports. Returns each with its result.
     pub fn complete_all(all: Vec<Making>) -> Vec<(String, anyhow::Result<Making>)> {
         let next = AtomicUsize::new(0);
         let names: Vec<String> = all.iter().map(|making| making.name.clone()).collect();
@@ -240,10 +239,10 @@ impl Making {
             .collect()
     }
 
-    /// Pins the ports, makes the cgroup, starts the program and writes down that it runs.
+    /// Pins the ports, creates the cgroup, starts the program and records the process.
     ///
     /// # Errors
-    /// Says what failed; what has been made is still to be taken back.
+    /// Names the step that failed. What was created has still to be removed.
     pub fn complete(&mut self) -> anyhow::Result<()> {
         match self.waiting.take() {
             Some(Waiting::Hosting(hosting)) => self.assign(&hosting),
@@ -255,7 +254,7 @@ impl Making {
         }
     }
 
-    /// Starts its program, in a shell if there is one, which listens on the socket with it.
+    /// Starts its program, in its shell with the shell's control socket if there is one.
     fn start_program(
         &mut self,
         io_doorbell: OwnedFd,
@@ -291,7 +290,7 @@ impl Making {
         };
         self.process = Some(launched.instance);
         self.io_doorbell = self.spec.io.has_threads().then_some(io_doorbell);
-        // That of a shell says it already.
+        // The record of a shell has this content already.
         if record == self.record {
             return Ok(());
         }
@@ -299,12 +298,12 @@ impl Making {
         self.write_down()
     }
 
-    /// Pins the ports, and makes the cgroup and the bell of the I/O thread, which is returned.
+    /// Pins the ports, and creates the cgroup and the doorbell of the I/O thread, which is returned.
     fn settle(&mut self) -> anyhow::Result<OwnedFd> {
         let maker = &self.maker;
         let handover = self.handover.as_mut().context("it has no ports")?;
         let pins = maker.paths.instance_pins(&self.name);
-        // Left by a daemon that died in between.
+        // Pins of a daemon that died in between.
         let _ = std::fs::remove_dir_all(&pins);
         handover.maps.pin(&pins)?;
         self.laps.push(Lap::now("pins"));
@@ -316,7 +315,7 @@ impl Making {
         )?;
         let cgroup = self.cgroup.insert(cgroups::new_cgroup(&place, &self.name)?);
         limit_new(cgroup, resources)?;
-        // Groups that are to change first may not take its cap yet: it follows, see `Host::create_instance`.
+        // Groups that change first may not allow the cap yet: `Host::create_instance` sets it later.
         if resources.cap.is_some() && resources.group.is_none() {
             cgroup.set_cap(cap_of(&self.site.groups, None, resources.cap)?)?;
         }
@@ -324,15 +323,15 @@ impl Making {
         doorbell::make_io().context("making the bell of its I/O thread")
     }
 
-    /// The core that its placement puts it on.
+    /// Returns the core that its placement chose.
     pub fn core(&self) -> Option<u32> {
         self.site.core
     }
 
-    /// The finished instance; nothing is taken back any more.
+    /// Returns the finished instance. Nothing is removed on drop any more.
     ///
     /// # Errors
-    /// It is not finished; what there is of it is taken back.
+    /// The instance is not finished; what exists of it is removed.
     pub fn keep(mut self) -> anyhow::Result<Process> {
         if self.memory.is_none() || self.process.is_none() || self.cgroup.is_none() {
             anyhow::bail!("it is not finished");
@@ -357,8 +356,8 @@ impl Making {
         Ok(Process::new(&self.maker, &self.name, parts))
     }
 
-    /// Leaves the doorbell where it is: a successor of the same name is rung by it.
-    pub fn leave_bell(&mut self) {
+    /// Keeps the doorbell in place, for a new instance of the same name.
+    pub fn keep_doorbell(&mut self) {
         let paths = &self.maker.paths;
         self.has_pipes = false;
         for file in [paths.record(&self.name), paths.control(&self.name)] {
@@ -366,8 +365,8 @@ impl Making {
         }
     }
 
-    /// Takes back what there is of all: processes and files at once, ports and numbers soon. What cannot be taken back is
-    /// told in the daemon's log.
+    /// Removes what exists of all: processes and files at once, ports and numbers soon. The daemon's log names what
+    /// cannot be removed.
     pub fn take_back(all: &mut [Making]) {
         for making in all.iter_mut() {
             making.end_process();
@@ -400,7 +399,7 @@ impl Making {
         }
     }
 
-    /// A member of a trust group gives its slots back at once: another may join.
+    /// Returns the slots of a member of a trust group at once, so that another instance can join.
     fn leave_group(&mut self, memory: &InstanceMemory) {
         let switch = &self.maker.switch;
         if let Err(error) = switch.remove(memory) {
@@ -415,7 +414,7 @@ impl Making {
         let told = |what: &str, error: &dyn std::fmt::Display| {
             tracing::warn!(instance = self.name, %error, "{what}");
         };
-        // One that has executed nothing ends with this.
+        // A process that has not executed a program ends when this is closed.
         self.waiting = None;
         if let Some(process) = self.process.take()
             && let Err(error) = end(&process)
@@ -424,7 +423,7 @@ impl Making {
                 "killing what was started; its numbers are not used again",
                 &error,
             );
-            // It holds the sockets of its ports: whoever got their numbers would be its victim.
+            // The process holds the sockets of its ports: a new owner of their numbers would be its victim.
             self.has_numbers = false;
         }
         if let Some(cgroup) = self.cgroup.take()
@@ -434,7 +433,7 @@ impl Making {
         }
     }
 
-    /// Removes the files; the record is kept under another name, if one is given.
+    /// Removes the files. The record is kept under the name `leftover`, if given.
     fn remove_files(&mut self, leftover: Option<&Path>) {
         let paths = &self.maker.paths;
         let names = || {
@@ -443,7 +442,7 @@ impl Making {
                 .flatten()
         };
         if self.has_numbers {
-            // Not when it was kept, or has a successor, whose pins these are.
+            // Skipped if the instance was kept, or has a successor that owns these pins.
             for name in names() {
                 let _ = std::fs::remove_dir_all(paths.instance_pins(name));
             }
@@ -457,7 +456,11 @@ impl Making {
             let _ = std::fs::remove_file(record);
         }
         for name in names() {
-            for file in [paths.bell(name), paths.log_pipe(name), paths.control(name)] {
+            for file in [
+                paths.doorbell(name),
+                paths.log_pipe(name),
+                paths.control(name),
+            ] {
                 let _ = std::fs::remove_file(file);
             }
         }

@@ -1,10 +1,10 @@
-//! Shells: instances that are made before it is known which they are to be. Everything is there. The program that hosts
-//! built-in NFs has started and waits for its name; or, for a program of the user's, a process is in its sandbox and waits for
-//! what to execute. A shell's own name cannot be an instance's.
+//! Shells: instances that are created before their specification is known. All parts exist. The program that hosts
+//! built-in NFs has started and waits for the NF's name. For a user's program, a process waits in its sandbox for the
+//! program. No instance can have a shell's name.
 //!
-//! A daemon that is killed leaves a shell or an instance, never both: a shell becomes an instance by one rename of its
-//! record. The process of a shell ends by itself when the daemon's end of its socket is closed; what else is left of it is
-//! removed by the next daemon, as of any instance that nobody desires.
+//! A daemon that is killed leaves either a shell or an instance: one rename of the record turns a shell into an
+//! instance. The process of a shell ends when the daemon's end of its socket is closed. The next daemon removes the
+//! other parts, as those of any instance that is not desired.
 
 use super::empty::Empty;
 use super::{Making, Site};
@@ -29,21 +29,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// What is done for an instance beside its start.
+/// The step that follows the start of an instance.
 const SETTLE_IN: &str = "names";
-/// How the name of every shell begins; no instance's does.
+/// First character of the name of every shell; no instance's name begins with this character.
 const PREFIX: char = '_';
 
 /// The process of a shell.
 pub enum Waiting {
-    /// It hosts built-in NFs, and is told which.
+    /// Hosts built-in NFs, and waits for the NF's name.
     Hosting(Hosting),
-    /// It is in its sandbox, and executes what it is given.
+    /// Waits in its sandbox for a program.
     Empty(Box<Empty>),
 }
 
 impl Waiting {
-    /// Whether nobody listens any more.
+    /// Returns true if the process does not listen any more.
     fn is_over(&self) -> bool {
         match self {
             Waiting::Empty(empty) => !empty.shell.waits(),
@@ -61,7 +61,7 @@ pub fn name_of(number: u64) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// The number of the shell whose cgroup that is.
+/// Returns the number of the shell with that cgroup.
 pub fn number_of(cgroup: &str) -> Option<u64> {
     cgroup
         .strip_prefix("i-")?
@@ -70,7 +70,7 @@ pub fn number_of(cgroup: &str) -> Option<u64> {
         .ok()
 }
 
-/// The name under which the record of an ended instance is kept until its maps are taken out; no shell has it.
+/// Returns the name of an ended instance's record until its maps are removed; no shell has such a name.
 pub fn leftover_name(pool: u32) -> String {
     format!("{PREFIX}gone-{pool}")
 }
@@ -80,7 +80,7 @@ pub fn is_shell(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// What a shell is made from: an instance without a program.
+/// Returns the specification of a shell: an instance without a program.
 pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
     let port = |number| PortSpec {
         name: format!("port{number}"),
@@ -111,11 +111,11 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
 }
 
 impl Making {
-    /// Does what [`Making::complete`] does, but for what depends on the NF or the program. It asks for no share, and so weighs
-    /// next to nothing beside those who do.
+    /// Does what [`Making::complete`] does, except for the parts that depend on the NF or the program. A shell asks
+    /// for no share, and so has almost no weight against instances with shares.
     ///
     /// # Errors
-    /// Says what failed; what has been made is still to be taken back.
+    /// Names the step that failed. What was created has still to be removed.
     pub fn complete_waiting(&mut self, purpose: Purpose) -> anyhow::Result<()> {
         let io_doorbell = self.settle()?;
         match purpose {
@@ -149,9 +149,9 @@ impl Making {
         Ok(())
     }
 
-    /// Whether the process of a shell still waits.
+    /// Returns true if the process of a shell still waits.
     pub fn waits(&mut self) -> bool {
-        // One that is being killed has closed it before its end can be waited for.
+        // A process that is being killed closes its end before its exit can be waited for.
         match &self.waiting {
             Some(waiting) if !waiting.is_over() => {}
             _ => return false,
@@ -162,7 +162,7 @@ impl Making {
         let process = self.process.as_ref();
         match process.map(nfluid_sandbox::Instance::try_wait) {
             Some(Ok(None)) => true,
-            // The process was reaped: nobody can wait for it again.
+            // The process was reaped, so that it cannot be waited for again.
             Some(Ok(Some(_))) => {
                 self.process = None;
                 false
@@ -171,11 +171,11 @@ impl Making {
         }
     }
 
-    /// Makes a shell the beginning of instance `name`: it has its record, its files and its ports. What is left is
-    /// [`Making::complete`].
+    /// Turns a shell into the beginning of instance `name`, with the instance's record, files and ports.
+    /// [`Making::complete`] does the rest.
     ///
     /// # Errors
-    /// Says what failed; what there is is still to be taken back.
+    /// Names the step that failed. What exists has still to be removed.
     pub fn become_instance(
         &mut self,
         name: &str,
@@ -183,7 +183,7 @@ impl Making {
         site: Site,
         peers: Vec<Option<String>>,
     ) -> anyhow::Result<()> {
-        // Those of the shell are of another time.
+        // The shell's steps belong to an earlier time.
         self.laps.clear();
         let cgroup = self.cgroup.as_ref().context("a shell without a cgroup")?;
         let record = Record {
@@ -196,15 +196,16 @@ impl Making {
             doorbells: peers.clone(),
             io_doorbell: self.record.io_doorbell,
             cgroup: Some(cgroup.name().to_owned()),
-            ..Record::of(spec, tx_slots(spec))?
+            ..Record::new(spec, tx_slots(spec))?
         };
         let memory = spec.resources.memory;
         if memory != self.spec.resources.memory {
             cgroup.set_memory(memory.0)?;
         }
         let paths = &self.maker.paths;
-        // From here on, what there is is found by the instance's name. What it is, its record says once it has been told:
-        // until then, a later daemon finds the shell's specification there and takes it for what it is, nobody's.
+        // From here on, the parts are found by the instance's name. The record describes the instance only after the
+        // assignment. Until then, a later daemon finds the shell's specification there, and removes the instance as
+        // not desired.
         std::fs::rename(paths.record(&self.name), paths.record(name))
             .context("writing down what a shell becomes")?;
         let former = std::mem::replace(&mut self.name, name.to_owned());
@@ -213,8 +214,8 @@ impl Making {
         self.spec = spec.clone();
         self.site = site;
         self.peers = peers;
-        // Peers that are made in the same plan ring it, and its first words are its own.
-        rename(&paths.bell(&former), &paths.bell(name))?;
+        // Peers that are created in the same plan ring this doorbell, and the first log lines are the instance's own.
+        rename(&paths.doorbell(&former), &paths.doorbell(name))?;
         self.maker.logs.rename(&former, name, paths.log(name));
         let memory = self.memory.as_mut().context("a shell without ports")?;
         let specs = port_specs(spec, self.record.first_port, self.record.tx_slots);
@@ -223,8 +224,8 @@ impl Making {
         Ok(())
     }
 
-    /// Does what a shell that has become an instance need not wait for: writes down what it is, and gives its files its name.
-    pub(super) fn settle_in(&mut self) -> anyhow::Result<()> {
+    /// Does the steps that the assignment need not wait for: writes the record, and renames the files.
+    pub(super) fn finish_assignment(&mut self) -> anyhow::Result<()> {
         let Some(former) = self.former.clone() else {
             return Ok(());
         };
@@ -234,7 +235,7 @@ impl Making {
         rename(&paths.control(&former), &paths.control(name))?;
         let (from, pins) = (paths.instance_pins(&former), paths.instance_pins(name));
         if std::fs::rename(&from, &pins).is_err() {
-            // Left by a daemon that died in between.
+            // Pins of a daemon that died in between.
             let _ = std::fs::remove_dir_all(&pins);
             std::fs::rename(&from, &pins).context("renaming pinned maps")?;
         }
@@ -242,12 +243,12 @@ impl Making {
         Ok(())
     }
 
-    /// Gives a shell that has become an instance what it may use, beside its share and cap what the process itself has.
+    /// Sets the limits of a shell that has become an instance: share and cap, and the limits of the process itself.
     pub(super) fn limit(&self) -> anyhow::Result<()> {
         let cgroup = self.cgroup.as_ref().context("it has no cgroup")?;
         let resources = &self.spec.resources;
-        // It has no cap, and the weight of who asks for nothing; its memory is set already. In a group, its cap follows as for
-        // one that is made from nothing.
+        // A shell has no cap, and the weight of an instance without a share. Its memory limit is set already. In a
+        // group, the cap is set later, as for an instance that is made from scratch.
         if resources.share.is_some() || resources.guarantee.is_some() {
             set_weight(cgroup, resources)?;
         }
@@ -257,7 +258,7 @@ impl Making {
         Ok(())
     }
 
-    /// Tells the program of a shell that has become an instance what it is.
+    /// Assigns the instance's NF to the program of the shell.
     pub(super) fn assign(&mut self, hosting: &Hosting) -> anyhow::Result<()> {
         self.limit()?;
         let (Some(memory), Some(process)) = (&self.memory, &self.process) else {
@@ -267,7 +268,7 @@ impl Making {
         if !cpus.is_empty() {
             pin(process, &cpus)?;
         }
-        // It has the slice of all.
+        // The process has the platform's slice.
         if self.spec.resources.slice.is_some() {
             give_slice(process, self.spec.resources.slice)?;
         }
@@ -281,7 +282,7 @@ impl Making {
         let mut rung = Vec::new();
         for (port, peer) in (0u8..).zip(&self.peers) {
             if let Some(peer) = peer {
-                let bell = doorbell::open_ringing(&self.maker.paths.bell(peer));
+                let bell = doorbell::open_ringing(&self.maker.paths.doorbell(peer));
                 rung.push((port, bell.context("opening a peer's doorbell")?));
             }
         }
@@ -292,7 +293,7 @@ impl Making {
         assignment::send(&hosting.socket, nf, &table, &config, &rung)
             .context("telling a shell what it is")?;
         self.laps.push(Lap::now("tell"));
-        self.settle_in()?;
+        self.finish_assignment()?;
         self.laps.push(Lap::now(SETTLE_IN));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! One pool: its shells, who may have one, and how many there are to be.
+//! One pool: its shells, the instances that they suit, and the number of shells to keep.
 
 use crate::making::Making;
 use nfluid_api::types::PoolStatus;
@@ -9,9 +9,9 @@ use nfluid_sandbox::Linkage;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A pool that follows the rate of creations has at least so many.
+/// Smallest size of a pool that follows the rate of creations.
 const LEAST: u32 = 4;
-/// The rate is that of so long.
+/// Window over which the rate is measured.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
 /// A pool.
@@ -21,12 +21,12 @@ pub struct Lane {
     pub taken: u64,
     pub missed: u64,
     pub problem: Option<String>,
-    /// After a failure none is made before.
+    /// After a failure, no shell is created before this time.
     pub rests_until: Option<Instant>,
     pub recent: Recent,
 }
 
-/// How many were asked for of late.
+/// The recent demand.
 #[derive(Default)]
 pub struct Recent {
     since: Option<Instant>,
@@ -69,7 +69,7 @@ impl Lane {
         }
     }
 
-    /// How many shells there are to be now.
+    /// Returns the number of shells to keep now.
     pub fn wanted(&mut self, now: Instant) -> u32 {
         match self.spec.size {
             Size::Fixed(count) => count,
@@ -77,17 +77,18 @@ impl Lane {
         }
     }
 
-    /// Whether nothing is made as it has failed of late.
-    pub fn rests(&self, now: Instant) -> bool {
+    /// Returns true if no shell is created because of a recent failure.
+    pub fn is_resting(&self, now: Instant) -> bool {
         self.rests_until.is_some_and(|until| now < until)
     }
 
-    /// Whether half of the shells are gone: then they are made at once.
-    pub fn are_few(&mut self, now: Instant) -> bool {
+    /// Returns true if half of the shells are gone: then new shells are created at once.
+    pub fn is_half_empty(&mut self, now: Instant) -> bool {
         self.ready.len() <= self.wanted(now) as usize / 2
     }
 
-    /// Why none of its shells can become such an instance, whose program is linked so; nothing if one can.
+    /// Returns the reason why no shell of this pool can become such an instance with such a linkage. `None` if a
+    /// shell can.
     pub fn misfit(&self, spec: &InstanceSpec, linkage: Option<&Linkage>) -> Option<&'static str> {
         let by_linkage = match (self.spec.purpose, linkage) {
             (Purpose::BuiltIn, _)
@@ -104,12 +105,12 @@ impl Lane {
         self.spec.misfit(spec).or(by_linkage)
     }
 
-    /// Whether it may become such an instance, once it is known how its program is linked.
+    /// Returns true if a shell may become such an instance, depending on the linkage of its program.
     pub fn depends_on_linkage(&self, spec: &InstanceSpec) -> bool {
         matches!(spec.program, Program::Path { .. }) && self.spec.suits(spec)
     }
 
-    /// How it is.
+    /// Returns the pool's state.
     pub fn status(&mut self, name: &str, now: Instant) -> PoolStatus {
         PoolStatus {
             name: name.to_owned(),

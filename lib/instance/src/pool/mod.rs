@@ -1,4 +1,4 @@
-//! The pools of shells: made in the background, a batch at a time, and handed out.
+//! The pools of shells: filled in the background, a batch at a time.
 
 mod lane;
 
@@ -16,16 +16,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shells that are made together.
+/// Shells that are created together.
 const BATCH: u32 = 16;
-/// After a failure none of its pool is made for so long, and none of any when instances needed what shells had.
+/// After a failure, no shell of that pool is created for this time. After instances needed the resources of shells,
+/// no shell of any pool.
 const REST: Duration = Duration::from_secs(5);
-/// Shells are made when none was taken for so long, so that whoever takes one has the cores and the kernel's locks for
-/// itself; earlier if few are left.
+/// Shells are created after this time without a request, so that requests have the cores and the kernel's locks to
+/// themselves. If few shells are left, they are created earlier.
 const QUIET: Duration = Duration::from_millis(10);
-/// Of so many pools is told why they are not for an instance.
-const TOLD_MAX: usize = 8;
-/// The thread yields to everybody.
+/// Limit of the pools named in the log as unsuitable for an instance.
+const LOGGED_POOLS_MAX: usize = 8;
+/// The thread yields to all other work.
 const NICE: i32 = 19;
 
 /// All pools.
@@ -33,7 +34,7 @@ const NICE: i32 = 19;
 pub struct Pool {
     state: Mutex<State>,
     changed: Condvar,
-    /// The thread has done what it was at.
+    /// Signalled when the thread is idle.
     idle: Condvar,
 }
 
@@ -45,17 +46,17 @@ struct State {
     has_ended: bool,
     rests_until: Option<Instant>,
     taken_at: Option<Instant>,
-    /// The thread sleeps for long, and is told of the first who takes one.
-    is_at_rest: bool,
-    /// How many want nothing to be made now.
+    /// The thread sleeps for long, and the first request wakes it.
+    sleeps_long: bool,
+    /// Number of [`Held`] values that prevent the creation of shells.
     holders: u32,
-    /// The groups of tenants; while they change, no shell is in one.
+    /// The groups of tenants. While they change, no shell is in a group.
     tenants: Option<Arc<Tenants>>,
-    /// The thread makes shells, or takes some down.
+    /// The thread is creating or removing shells.
     is_busy: bool,
 }
 
-/// While it lives, no shells are made, however few are left: see [`Pool::hold`].
+/// While this value lives, no shells are created, however few are left: see [`Pool::hold`].
 pub struct Held(Arc<Pool>);
 
 impl Drop for Held {
@@ -65,7 +66,7 @@ impl Drop for Held {
     }
 }
 
-/// Shells that are to be made.
+/// An order for shells.
 struct Order {
     lane: String,
     spec: PoolSpec,
@@ -73,7 +74,7 @@ struct Order {
     site: Site,
 }
 
-/// What the thread does next.
+/// The next task of the thread.
 enum Task {
     Make(Order),
     TakeDown(Vec<Making>),
@@ -84,7 +85,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which pools there are to be. Shells that none has any more are taken down in the background.
+    /// Sets the pools to keep. Shells without a pool are removed in the background.
     pub fn set(&self, pools: &Pools) {
         let mut state = self.state();
         let mut before = std::mem::take(&mut state.lanes);
@@ -102,32 +103,32 @@ impl Pool {
         }
         state.rests_until = None;
         drop(state);
-        // Those of pools that are gone: their processes end at once, the rest follows.
+        // The processes of removed pools end at once; the rest is removed later.
         drop(before);
         self.changed.notify_one();
     }
 
-    /// Leaves the cores and the kernel's locks to something that is in a hurry: a shell takes milliseconds of a core within
-    /// the kernel, where no priority helps.
+    /// Prevents the creation of shells while an urgent operation needs the cores and the kernel's locks: a shell
+    /// takes milliseconds of a core within the kernel, where no priority helps.
     pub fn hold(self: &Arc<Self>) -> Held {
         self.state().holders += 1;
         Held(Arc::clone(self))
     }
 
-    /// The number of the first shell.
+    /// Sets the number of the first shell.
     pub fn number_from(&self, first: u64) {
         self.state().made = first;
     }
 
-    /// Whether a shell may become such an instance if its program is linked as the shell expects it.
+    /// Returns true if a shell may become such an instance, depending on the linkage of its program.
     pub fn asks_for_linkage(&self, spec: &InstanceSpec) -> bool {
         let state = self.state();
         let mut lanes = state.lanes.values();
         lanes.any(|lane| lane.depends_on_linkage(spec))
     }
 
-    /// A shell for such an instance, whose program, if it is the user's, is linked so; if one is ready. That no pool is for
-    /// it is told in the daemon's log.
+    /// Returns a ready shell for such an instance, whose program, if it is a user's, has this linkage. Logs the
+    /// reasons if no pool suits.
     pub fn take(
         &self,
         name: &str,
@@ -139,7 +140,7 @@ impl Pool {
         let mut state = self.state();
         let mut lanes = state.lanes.values_mut();
         let Some(lane) = lanes.find(|lane| lane.misfit(spec, linkage).is_none()) else {
-            state.tell_misfits(name, spec, linkage);
+            state.log_misfits(name, spec, linkage);
             return None;
         };
         lane.recent.count(now);
@@ -155,18 +156,18 @@ impl Pool {
             Some(_) => lane.taken += 1,
             None => lane.missed += 1,
         }
-        let are_few = lane.are_few(now);
+        let is_half_empty = lane.is_half_empty(now);
         state.taken_at = Some(now);
-        let is_first = std::mem::take(&mut state.is_at_rest);
+        let is_first = std::mem::take(&mut state.sleeps_long);
         drop(state);
-        // Otherwise it looks by itself, in a moment.
-        if are_few || is_first {
+        // Otherwise the thread checks by itself in a moment.
+        if is_half_empty || is_first {
             self.changed.notify_one();
         }
         found
     }
 
-    /// Takes the shells that are in groups down, before groups change or end. None is made in a group until
+    /// Removes the shells that are in groups, before groups change or end. No shell is created in a group until
     /// [`Pool::enter_groups`].
     pub fn leave_groups(&self) {
         let mut shells = Vec::new();
@@ -185,14 +186,14 @@ impl Pool {
         }
     }
 
-    /// The groups as they are now; shells may be made in them.
+    /// Sets the present groups; shells may be created in them again.
     pub fn enter_groups(&self, tenants: Tenants) {
         self.state().tenants = Some(Arc::new(tenants));
         self.changed.notify_one();
     }
 
-    /// Gives up all shells, so that instances can have their numbers; whether there were any.
-    pub fn give_up(&self) -> bool {
+    /// Removes all shells, so that instances can have their resources. Returns true if there were any.
+    pub fn release_shells(&self) -> bool {
         let mut shells = Vec::new();
         let mut state = self.state();
         for lane in state.lanes.values_mut() {
@@ -203,7 +204,7 @@ impl Pool {
         !shells.is_empty()
     }
 
-    /// Takes all shells down, for good.
+    /// Removes all shells for good.
     pub fn end(&self) {
         let mut state = self.state();
         state.has_ended = true;
@@ -214,7 +215,7 @@ impl Pool {
         Making::take_back(&mut shells);
     }
 
-    /// How they are.
+    /// Returns the state of all pools.
     pub fn statuses(&self) -> Vec<PoolStatus> {
         let now = Instant::now();
         let mut state = self.state();
@@ -222,7 +223,7 @@ impl Pool {
         lanes.map(|(name, lane)| lane.status(name, now)).collect()
     }
 
-    /// Keeps the pools as they are to be, until they end.
+    /// Keeps the pools filled until they end.
     pub fn refill(&self, maker: &Arc<Maker>) {
         if let Err(error) = rustix::process::setpriority_process(None, NICE) {
             tracing::warn!(%error, "shells are made at the same priority as everything else");
@@ -235,13 +236,13 @@ impl Pool {
                     self.put(&order, made, problem);
                 }
             }
-            // Who waits for it finds nothing half done in a group.
+            // A waiting operation finds no partly created shell in a group.
             self.state().is_busy = false;
             self.idle.notify_all();
         }
     }
 
-    /// Waits for something to do.
+    /// Waits for a task.
     fn next_task(&self) -> Option<Task> {
         let mut state = self.state();
         loop {
@@ -258,7 +259,7 @@ impl Pool {
                 waited.unwrap_or_else(PoisonError::into_inner)
             } else {
                 let look = state.next_look(now);
-                state.is_at_rest = state.is_quiet(now);
+                state.sleeps_long = state.is_quiet(now);
                 let waited = self.changed.wait_timeout(state, look);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
@@ -299,7 +300,7 @@ impl State {
         }
         let is_quiet = self.is_quiet(now);
         for (name, lane) in &mut self.lanes {
-            if lane.rests(now) || !is_quiet && !lane.are_few(now) {
+            if lane.is_resting(now) || !is_quiet && !lane.is_half_empty(now) {
                 continue;
             }
             let groups = match (&lane.spec.group, &self.tenants) {
@@ -322,8 +323,8 @@ impl State {
         None
     }
 
-    /// Says why no pool has a shell for an instance; nothing if there are no pools.
-    fn tell_misfits(&self, name: &str, spec: &InstanceSpec, linkage: Option<&Linkage>) {
+    /// Logs why no pool has a shell for an instance. Logs nothing if there are no pools.
+    fn log_misfits(&self, name: &str, spec: &InstanceSpec, linkage: Option<&Linkage>) {
         if self.lanes.is_empty() {
             return;
         }
@@ -331,7 +332,12 @@ impl State {
             let reason = lane.misfit(spec, linkage)?;
             Some(format!("{pool}: {reason}"))
         };
-        let reasons: Vec<String> = self.lanes.iter().filter_map(told).take(TOLD_MAX).collect();
+        let reasons: Vec<String> = self
+            .lanes
+            .iter()
+            .filter_map(told)
+            .take(LOGGED_POOLS_MAX)
+            .collect();
         tracing::info!(
             instance = name,
             "made without a shell, no pool is for it: {}",
@@ -344,7 +350,8 @@ impl State {
             .is_none_or(|taken| now.duration_since(taken) >= QUIET)
     }
 
-    /// How long nothing is to be done if nobody says a word: rates fall, and rests end, by themselves.
+    /// Returns the longest time for which the thread may sleep without a request: rates fall, and rests end, with
+    /// time.
     fn next_look(&self, now: Instant) -> Duration {
         if self.is_quiet(now) {
             WINDOW / 2
@@ -354,7 +361,7 @@ impl State {
     }
 }
 
-/// Makes shells; those that were made, and why not all.
+/// Creates shells. Returns those that were created, and the reason if some were not.
 fn make(maker: &Arc<Maker>, order: &Order) -> (Vec<Making>, Option<String>) {
     let spec = spec_of(&order.spec);
     let mut begun = Vec::new();

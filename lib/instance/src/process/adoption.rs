@@ -1,4 +1,4 @@
-//! Taking over an instance that an earlier daemon has left running.
+//! Adoption of an instance that an earlier daemon has left running.
 
 use super::succession::settled;
 use super::{Parts, Process};
@@ -14,10 +14,10 @@ use nfluid_lifecycle::workload::Workload as _;
 use nfluid_switch::InstanceMemory;
 use std::sync::Arc;
 
-/// Takes over the instance `name`, which is to be as `spec` says.
+/// Adopts the instance `name`, which must match `spec`.
 ///
 /// # Errors
-/// The instance is not there, or not as it is to be.
+/// The instance does not exist, or does not match.
 pub fn adopt(maker: &Arc<Maker>, name: &str, spec: &InstanceSpec) -> anyhow::Result<Adopted> {
     let paths = &maker.paths;
     let mut record: Record =
@@ -50,7 +50,7 @@ pub fn adopt(maker: &Arc<Maker>, name: &str, spec: &InstanceSpec) -> anyhow::Res
     });
     if let Some(successor) = successor {
         let next = paths.next_control(name);
-        // The successor listens there until it has the ports. One that has not got them has left only the file.
+        // The successor listens there until it has the ports. A successor without the ports has left only the file.
         let _none = if *process.identity() == successor {
             std::fs::rename(next, paths.control(name))
         } else {
@@ -76,7 +76,7 @@ pub fn adopt(maker: &Arc<Maker>, name: &str, spec: &InstanceSpec) -> anyhow::Res
         slice: None,
     };
     let process = Process::new(maker, name, parts);
-    // A daemon that was killed in the middle of a change may have made it and not written it down.
+    // A daemon that was killed in the middle of a change may have made the change without recording it.
     process.set_wake(spec.wake)?;
     let workload = Box::new(process);
     Ok(Adopted { workload, lost })

@@ -27,21 +27,21 @@ pub struct Process {
     /// Its ports; their maps are pinned.
     memory: InstanceMemory,
     ports: Vec<Port>,
-    /// Who pays.
+    /// The cgroup that is charged.
     cgroup: Cgroup,
     /// Its memory limit in bytes.
     memory_limit: u64,
-    /// Its process; absent between an end and a restart.
+    /// Its process. `None` between an end and a restart.
     process: Option<Instance>,
     /// The doorbell by which it wakes its I/O thread, while it has one.
     io_doorbell: Option<OwnedFd>,
     record: Record,
     control: PathBuf,
-    /// The CPUs that its threads were pinned to, empty for all; unknown after an adoption.
+    /// The CPUs that its threads were pinned to; empty: all. `None` after an adoption: unknown.
     pinned: Option<Vec<u32>>,
     /// The time slice that its threads were given.
     slice: Option<Micros>,
-    /// The process that is taking its place.
+    /// The process that is taking over from the present one.
     successor: Option<Successor>,
 }
 
@@ -59,14 +59,14 @@ pub struct Parts {
     pub io_doorbell: Option<OwnedFd>,
     /// Its record.
     pub record: Record,
-    /// The CPUs that its threads were pinned to, empty for all; absent: unknown.
+    /// The CPUs that its threads were pinned to; empty: all. `None`: unknown.
     pub pinned: Option<Vec<u32>>,
     /// The time slice that its threads were given.
     pub slice: Option<Micros>,
 }
 
 impl Process {
-    /// An instance whose process runs. The end of the process is reported by [`Maker::exits`].
+    /// Creates an instance whose process runs. [`Maker::exits`] reports the end of the process.
     pub fn new(maker: &Arc<Maker>, name: &str, parts: Parts) -> Self {
         maker.exits.add(name, &parts.process);
         let ports = parts.memory.ports.iter().map(|part| Port {
@@ -92,13 +92,13 @@ impl Process {
         }
     }
 
-    /// The maps of its ports, which the daemon does not keep open.
+    /// Opens the maps of its ports, which the daemon does not keep open.
     fn maps(&self) -> anyhow::Result<Maps> {
         let pins = self.maker.paths.instance_pins(&self.name);
         Ok(Maps::open(&pins, self.memory.ports.len())?)
     }
 
-    /// The instance whose doorbell each queue rings.
+    /// Returns the instance whose doorbell each queue rings.
     fn peers_by_queue(&self) -> Vec<Option<&str>> {
         let mut port = 0;
         let peer = |(index, queue): (usize, &Port)| {

@@ -1,4 +1,4 @@
-//! What is left of instances: of one that was taken out, and of those of an earlier daemon.
+//! Leftovers: those of an instance that was taken out, and those of an earlier daemon.
 
 use super::Process;
 use crate::cgroups;
@@ -12,7 +12,7 @@ use nfluid_lifecycle::running::Running;
 use nfluid_lifecycle::workload::Remains;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An instance that was taken out: what is left of it is removed when this is dropped.
+/// An instance that was taken out. Dropping it removes what is left of it.
 pub(super) struct Leaving(Making);
 
 impl Leaving {
@@ -40,13 +40,13 @@ impl Remains for Leaving {
         self.0.name()
     }
 
-    fn leave_doorbell(&mut self) {
-        self.0.leave_bell();
+    fn keep_doorbell(&mut self) {
+        self.0.keep_doorbell();
     }
 }
 
-/// Removes cgroups, processes, ports, pins and records of instances that no daemon has taken over. `adopted` are those that
-/// this daemon has, `groups` the groups of tenants.
+/// Removes cgroups, processes, ports, pins and records of instances that no daemon has adopted. `adopted` are the
+/// instances of this daemon, `groups` the groups of tenants.
 pub fn remove_leftovers(maker: &Maker, adopted: &BTreeMap<String, Running>, groups: &Groups) {
     remove_left_cgroups(maker, adopted, groups);
     let numbers = adopted.values().flat_map(Running::port_numbers);
@@ -72,7 +72,7 @@ pub fn remove_leftovers(maker: &Maker, adopted: &BTreeMap<String, Running>, grou
     if let Some(folder) = paths.log("").parent() {
         maker.logs.adopt_former(folder);
     }
-    // Addresses of theirs, left in a switch, would lead to whoever gets their numbers next.
+    // Addresses of these instances in a switch would lead to the next owner of their numbers.
     if let Err(error) = maker.switch.remove_ids(&pools, &ports) {
         tracing::warn!(%error, "removing the ports of leftovers");
     }
@@ -80,11 +80,16 @@ pub fn remove_leftovers(maker: &Maker, adopted: &BTreeMap<String, Running>, grou
     maker.groups.keep_only(&maker.switch, &pools.collect());
 }
 
-/// Files of shells: their records are gone, or those of instances by now.
+/// Removes files of shells, whose records are gone or belong to instances by now.
 fn remove_left_shells(maker: &Maker) {
     let paths = &maker.paths;
     let pins = paths.instance_pins("");
-    for folder in [&pins, &paths.bell(""), &paths.log(""), &paths.control("")] {
+    for folder in [
+        &pins,
+        &paths.doorbell(""),
+        &paths.log(""),
+        &paths.control(""),
+    ] {
         let folder = if folder.is_dir() {
             Some(folder.as_path())
         } else {
@@ -100,7 +105,7 @@ fn remove_left_shells(maker: &Maker) {
     }
 }
 
-/// Removes cgroups of instances that are not there, or not at that place, and of groups that are not.
+/// Removes cgroups of instances and groups that do not exist, or that exist elsewhere.
 fn remove_left_cgroups(maker: &Maker, adopted: &BTreeMap<String, Running>, groups: &Groups) {
     let own_name = |(name, running): (&String, &Running)| {
         let record = running.record().cgroup.clone();

@@ -1,4 +1,5 @@
-//! Upgrades in place: a successor is started on the ports of a running process, and takes them over with its state.
+//! Upgrades in place: a successor is started on the ports of a running process, and takes over the ports and the
+//! state.
 
 use super::Process;
 use crate::exits;
@@ -21,14 +22,14 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long a successor may take until it is ready: it reads its configuration.
+/// Time in which a successor has to be ready; it reads its configuration meanwhile.
 const READY: Duration = Duration::from_secs(10);
-/// How long a predecessor and its successor may take to settle who has the ports, after their daemon has died.
+/// Time in which a predecessor and its successor have to settle the owner of the ports after their daemon has died.
 const SETTLED: Duration = Duration::from_secs(10);
-/// Between two looks at whether they have.
+/// Interval at which this is checked.
 const SETTLED_POLL: Duration = Duration::from_millis(10);
 
-/// A process that is taking the place of another one.
+/// A process that is taking over from another one.
 pub(super) struct Successor {
     process: Instance,
     /// The specification from which it was made, as it is recorded.
@@ -39,16 +40,17 @@ pub(super) struct Successor {
     aside: Vec<u32>,
 }
 
-/// What the two need to settle who has the ports.
+/// The inputs of a handover of the ports.
 struct Turn {
     /// The successor, to be put on its CPUs.
     process: Instance,
     doorbells: Vec<Option<String>>,
-    /// The daemon's copy of the successor's end of the way between the two.
+    /// The daemon's copy of the successor's end of the socket between the two.
     way: OwnedFd,
     /// The CPUs of the instance: the owner of the ports runs there.
     own: Vec<u32>,
-    /// CPUs where one starts and the other ends without taking time from the owner of the ports; empty: there are none.
+    /// CPUs where the successor starts and the predecessor ends without taking time from the owner of the ports.
+    /// Empty: there are none.
     aside: Vec<u32>,
     control: PathBuf,
     next_control: PathBuf,
@@ -67,7 +69,7 @@ impl Succession for Turn {
         await_ready(&self.way)
             .context("its successor does not start ('nfluid logs INSTANCE' says why)")?;
         if let Err(why) = self.rehearse() {
-            // It takes longer then.
+            // Without a rehearsal the handover takes longer.
             tracing::debug!("an upgrade without a rehearsal: {why:#}");
         }
         if !self.aside.is_empty() {
@@ -76,7 +78,7 @@ impl Succession for Turn {
         let way = Some(self.way.as_fd());
         match daemon::ask_about(&self.control, &Request::HandOver, way) {
             Ok(answer) => Ok(answer::read(answer).unwrap_or_default()),
-            // The predecessor may have handed over and failed to say so: only the owner of the ports answers.
+            // The predecessor may have handed over and failed to report it: only the owner of the ports answers.
             Err(why) => match daemon::ask(&self.next_control, &Request::Metrics) {
                 Ok(_) => Ok(HandedOver::default()),
                 Err(_) => Err(why),
@@ -90,8 +92,8 @@ impl Succession for Turn {
 }
 
 impl Turn {
-    /// Has the successor take in the state that its predecessor has now, and forget it: where it starts, it is in nobody's way.
-    /// The memory for the state is there then when its turn comes.
+    /// Makes the successor import the predecessor's present state and forget it. The successor starts on other CPUs,
+    /// where this disturbs no traffic. The memory for the state is then allocated when the handover comes.
     fn rehearse(&self) -> anyhow::Result<()> {
         let file = memory_file("state", &[])?;
         let request = Request::Export { state_only: true };
@@ -107,7 +109,7 @@ impl Turn {
 }
 
 impl Process {
-    /// Starts a successor that has no ports yet.
+    /// Starts a successor without ports.
     pub(super) fn start_successor(
         &mut self,
         new: &InstanceSpec,
@@ -136,13 +138,13 @@ impl Process {
         let mut aside = machine::cpus();
         aside.retain(|cpu| !own.contains(cpu));
         if own.is_empty() {
-            // One that may be anywhere is moved by the kernel, out of the other's way.
+            // An unpinned successor is moved by the kernel, away from the predecessor.
             aside.clear();
         }
         let paths = &self.maker.paths;
         let next_control = paths.next_control(&self.name);
         let io_doorbell = self.io_doorbell_of_successor()?;
-        // Both are there for a moment, and their memory with them.
+        // Both processes exist for a moment, and so does the memory of both.
         let most = self.memory_limit.max(new.resources.memory.0);
         self.cgroup.set_memory(most.saturating_mul(2))?;
         let given = GivenDoorbells {
@@ -209,7 +211,7 @@ impl Process {
         self.save_record().context("writing down the instance")
     }
 
-    /// Ends a successor that has not got the ports.
+    /// Ends a successor that does not have the ports.
     pub(super) fn end_successor(&mut self) -> anyhow::Result<()> {
         let Some(successor) = self.successor.take() else {
             return Ok(());
@@ -221,7 +223,7 @@ impl Process {
         self.note_successor(None)
     }
 
-    /// The successor has the ports: what is known of the instance is known of it.
+    /// The successor has the ports: makes it the process of the instance.
     pub(super) fn install_successor(
         &mut self,
         new: &InstanceSpec,
@@ -257,10 +259,11 @@ impl Process {
     }
 }
 
-/// Whichever of a recorded instance and its successor has the ports, once they have settled it.
+/// Returns the process that has the ports, of a recorded instance and its successor, once the two have settled the
+/// owner.
 ///
 /// # Errors
-/// None of them runs any more, or they do not settle it: then both are ended.
+/// Neither runs any more, or they do not settle the owner: then both are ended.
 pub(super) fn settled(record: &mut Record) -> anyhow::Result<Instance> {
     let identity = record.process.as_ref().context("it had no process")?;
     let Some(successor) = record.successor.take() else {
@@ -285,7 +288,7 @@ pub(super) fn settled(record: &mut Record) -> anyhow::Result<Instance> {
     }
 }
 
-/// Waits for the successor's first word, which is the predecessor's to read.
+/// Waits for the successor's first byte without consuming it: the predecessor reads the byte.
 fn await_ready(way: &OwnedFd) -> anyhow::Result<()> {
     let timeout = Timespec::try_from(READY).unwrap_or_default();
     let mut fds = [PollFd::new(way, PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! What the life of an instance asks of a process in a sandbox.
+//! The operations of an instance's life, for a process in a sandbox.
 
 use super::Process;
 use super::remains::Leaving;
@@ -16,7 +16,7 @@ use nfluid_control::wake::Wake;
 use nfluid_lifecycle::machine;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::succession::Succession;
-use nfluid_lifecycle::workload::{Calls, Exited, Inlets, Port, Remains, Usage, Workload};
+use nfluid_lifecycle::workload::{Calls, Exited, InstanceRings, Port, Remains, Usage, Workload};
 use nfluid_sandbox::cgroup::CpuClock;
 use nfluid_sandbox::{Ended, Instance, ProcessIdentity};
 use nfluid_switch::{DropReason, Inlet, Switch};
@@ -34,7 +34,7 @@ impl Workload for Process {
 
     fn identity(&self) -> Option<ProcessIdentity> {
         let process = self.process.as_ref()?;
-        // Asked so, the end of the process is still the supervisor's to find.
+        // Polled without reaping, so that the supervisor still finds the end of the process.
         let mut ended = [PollFd::new(process, PollFlags::IN)];
         let at_once = Timespec::default();
         let runs = matches!(poll(&mut ended, Some(&at_once)), Ok(0));
@@ -64,15 +64,16 @@ impl Workload for Process {
         if let Some(process) = self.process.take() {
             self.maker.exits.forget(&process);
         }
-        // What it has sent and not rung for any more would wait until its peers look by themselves.
+        // Peers would see frames that were sent without a ring only at their next poll.
         for peer in self.record.doorbells.iter().flatten() {
-            doorbell::ring(&self.maker.paths.bell(peer));
+            doorbell::ring(&self.maker.paths.doorbell(peer));
         }
     }
 
     fn reclaim(&mut self) -> anyhow::Result<u64> {
-        // Whatever the process had started is gone as well: it was process 1 of its pid namespace. Its cgroup must not be told to
-        // kill: Linux 6.15 and newer then kill whatever is cloned into it later.
+        // Whatever the process had started is gone as well: the process was process 1 of its PID namespace. The
+        // cgroup must not be killed by `cgroup.kill`: Linux 6.15 and newer then kill every process that is later
+        // cloned into it.
         Ok(self.maker.switch.reclaim(&self.memory, &self.maps()?)?)
     }
 
@@ -152,7 +153,7 @@ impl Workload for Process {
     fn relocate(&mut self, groups: &Groups, resources: &Resources) -> anyhow::Result<()> {
         if !self.is_in_place(groups, resources)? {
             self.move_cgroup(groups, resources)?;
-            // What is lost by a crash in between is a figure.
+            // A crash in between loses only a counter.
             if let Err(error) = self.save_record() {
                 tracing::warn!(instance = self.name, %error, "writing down what it used");
             }
@@ -223,10 +224,10 @@ impl Workload for Process {
     }
 
     fn ring(&self) {
-        doorbell::ring(&self.maker.paths.bell(&self.name));
+        doorbell::ring(&self.maker.paths.doorbell(&self.name));
     }
 
-    fn deposit(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {
+    fn put_frames(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {
         let maps = self.maps()?;
         let switch = &self.maker.switch;
         Ok(switch.deposit((&self.memory, &maps), queue, frames)?)
@@ -251,14 +252,14 @@ impl Workload for Process {
         counters.dropped(DropReason::RingFull)
     }
 
-    fn inlets(&self) -> anyhow::Result<Box<dyn Inlets>> {
+    fn instance_rings(&self) -> anyhow::Result<Box<dyn InstanceRings>> {
         let maps = self.maps()?;
         let queues = 0..self.ports.len();
-        let inlets = queues.map(|queue| Inlet::of((&self.memory, &maps), queue));
-        let bell = doorbell::open_ringing(&self.maker.paths.bell(&self.name));
-        Ok(Box::new(SwitchInlets {
+        let instance_rings = queues.map(|queue| Inlet::of((&self.memory, &maps), queue));
+        let bell = doorbell::open_ringing(&self.maker.paths.doorbell(&self.name));
+        Ok(Box::new(SwitchRings {
             switch: Arc::clone(&self.maker.switch),
-            inlets: inlets.collect::<Result<_, _>>()?,
+            instance_rings: instance_rings.collect::<Result<_, _>>()?,
             doorbell: bell.context("opening its doorbell")?,
         }))
     }
@@ -273,12 +274,12 @@ impl Workload for Process {
         let mut rings = Vec::new();
         for (ring, peer) in self.maps()?.rings.iter().zip(self.peers_by_queue()) {
             let ring = ring.as_fd().try_clone_to_owned()?;
-            let bell = peer.map(|peer| doorbell::open_ringing(&paths.bell(peer)));
+            let bell = peer.map(|peer| doorbell::open_ringing(&paths.doorbell(peer)));
             let bell = bell.transpose().context("opening a peer's doorbell")?;
             rings.push((ring, bell));
         }
         let own =
-            doorbell::open_ringing(&paths.bell(&self.name)).context("opening its doorbell")?;
+            doorbell::open_ringing(&paths.doorbell(&self.name)).context("opening its doorbell")?;
         Ok(Calls { io, own, rings })
     }
 
@@ -312,10 +313,10 @@ impl Workload for Process {
 }
 
 impl Process {
-    /// The doorbell of its I/O thread, taken from its process unless the daemon has it.
+    /// Returns the doorbell of its I/O thread, taken from its process unless the daemon has it.
     ///
     /// # Errors
-    /// The process has none, as a daemon of former times made it, or has closed it.
+    /// The process has no such doorbell, as a daemon of an older version made it, or has closed it.
     fn take_io_doorbell(&mut self) -> anyhow::Result<OwnedFd> {
         let doorbell = match self.io_doorbell.take() {
             Some(doorbell) => doorbell,
@@ -332,10 +333,11 @@ impl Process {
         copy.context("duplicating a doorbell")
     }
 
-    /// The doorbell by which a successor on its ports wakes the I/O thread: the thread goes on listening to the one it has had.
+    /// Returns the doorbell by which a successor on its ports wakes the I/O thread. The thread goes on listening to
+    /// the same doorbell.
     ///
     /// # Errors
-    /// When no descriptor is left.
+    /// No descriptor is left.
     pub(super) fn io_doorbell_of_successor(&self) -> anyhow::Result<OwnedFd> {
         match &self.io_doorbell {
             Some(doorbell) => doorbell.try_clone().context("duplicating an I/O doorbell"),
@@ -343,7 +345,7 @@ impl Process {
         }
     }
 
-    /// Returns true if its cgroup is where its group is by `groups`.
+    /// Returns true if its cgroup is in the place of its group in `groups`.
     fn is_in_place(&self, groups: &Groups, resources: &Resources) -> anyhow::Result<bool> {
         let group = resources.group.as_deref();
         let place = cgroups::place(&self.maker.cgroups, groups, group)?;
@@ -351,10 +353,11 @@ impl Process {
         Ok(there.is_ok_and(|there| there.directory() == self.cgroup.directory()))
     }
 
-    /// Moves it to the cgroup of its group, with what limits it there, while it runs. What it has used before is remembered.
+    /// Moves the running process to the cgroup of its group, with the limits there. The resources that it has used
+    /// before stay counted.
     ///
     /// # Errors
-    /// It is where it was.
+    /// The process is where it was.
     fn move_cgroup(&mut self, groups: &Groups, resources: &Resources) -> anyhow::Result<()> {
         let group = resources.group.as_deref();
         let place = cgroups::place(&self.maker.cgroups, groups, group)?;
@@ -362,7 +365,7 @@ impl Process {
         let stands_still = self.record.paused.is_some();
         let moved = set_resources(&new, groups, resources)
             .and_then(|()| {
-                // What is moved into a cgroup that is frozen stands still there.
+                // A process that is moved into a frozen cgroup freezes.
                 if stands_still {
                     new.freeze()?;
                 }
@@ -387,20 +390,20 @@ impl Process {
     }
 }
 
-/// The rings of an instance, by their maps.
-struct SwitchInlets {
+/// The rings of an instance, accessed by their maps.
+struct SwitchRings {
     switch: Arc<Switch>,
-    inlets: Vec<Option<Inlet>>,
+    instance_rings: Vec<Option<Inlet>>,
     doorbell: OwnedFd,
 }
 
-impl SwitchInlets {
+impl SwitchRings {
     fn inlet(&self, port: u8) -> Option<&Inlet> {
-        self.inlets.get(usize::from(port))?.as_ref()
+        self.instance_rings.get(usize::from(port))?.as_ref()
     }
 }
 
-impl Inlets for SwitchInlets {
+impl InstanceRings for SwitchRings {
     fn has(&self, port: u8) -> bool {
         self.inlet(port).is_some()
     }
@@ -411,7 +414,7 @@ impl Inlets for SwitchInlets {
         };
         let put = self.switch.deposit_at(inlet, frames, inlet.slots() / 2);
         if put > 0 {
-            // A full pipe is a ring that has not been answered yet.
+            // A full pipe holds a ring that was not answered yet.
             let _ = rustix::io::write(&self.doorbell, &[1]);
         }
         put

@@ -1,6 +1,7 @@
-//! What a member has counted, when it goes: the first one goes on counting from there.
+//! The counters of a member that is removed: the first member continues them.
 //!
-//! It is asked before it ends and told on after that: a daemon that is killed in between loses it, and nothing is counted twice.
+//! The daemon reads the counters before the member ends, and adds them to the first member afterwards. A daemon that
+//! is killed in between loses the counts; none is counted twice.
 
 use crate::services::{Services, lock};
 use nfluid_control::members::front_of;
@@ -13,22 +14,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// What a member has counted.
+/// The counters of a member.
 pub struct Counts {
-    /// Where the first member listens.
+    /// The control socket of the first member.
     first: PathBuf,
     state: OwnedFd,
     bytes: u64,
 }
 
-/// What this instance has counted, if it is a further member of one. The host is not locked meanwhile.
+/// Returns the counters of this instance, if it is a further member. The host is not locked meanwhile.
 pub fn counts_of<C: Services>(host: &Mutex<C>, name: &str, budget: &mut Budget) -> Option<Counts> {
     let front = front_of(name)?;
     let (own, first) = {
         let host = lock(host);
         let socket = |name| {
             let running = host.instances().get(name)?;
-            // Who stands still answers nobody.
+            // A paused instance does not answer.
             let control = running.workload.control().to_owned();
             running.answers().then_some(control)
         };
@@ -52,7 +53,7 @@ pub fn counts_of<C: Services>(host: &Mutex<C>, name: &str, budget: &mut Budget) 
 }
 
 impl Counts {
-    /// Leaves them to the first member. None of them is a flow.
+    /// Adds the counters to the first member. No flow is among them.
     pub fn leave(self, budget: &mut Budget) {
         let request = Request::Import {
             bytes: self.bytes,

@@ -1,7 +1,8 @@
-//! A division of flows: who has them from now on, and how what is known of them gets there.
+//! A division of flows: the members that own the flows from now on, and the transfer of the flows' state to them.
 //!
-//! All that can be done at the same time is: members that lose flows drain side by side, and each that gets flows takes in what
-//! the first one has written down while the others are still at it. It goes on when it has all that is for it.
+//! Independent steps run at the same time: members that lose flows drain side by side, and each member that gains
+//! flows imports the exports that are finished while the other members still work. A member goes on when it has the
+//! whole state of its flows.
 
 use super::exchange::{Exchanged, exchange};
 use super::note::Note;
@@ -19,28 +20,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a frame may be under way by a table that has changed. Only a sender that is kept from its core takes long.
+/// Time for which a frame may be under way by a table that has changed. Only a sender that does not get its core
+/// takes this long.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 
-/// How long a member that was just made may take until it answers.
+/// Time in which a member that was just created has to answer.
 const STARTING: Duration = Duration::from_secs(15);
-/// Between two looks at whether it does.
+/// Interval at which a new member is asked whether it answers.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// One of several instances that are one to those who send to them.
+/// A member: one of several instances that are one instance to their senders.
 #[derive(Debug)]
 pub struct Member {
     pub number: u8,
     pub control: PathBuf,
-    /// Its ports, in the order of the first member's.
+    /// Its ports, in the order of the first member's ports.
     pub ports: Vec<u32>,
-    /// It has a process, which can be asked.
+    /// True if the member has a process that can be asked.
     pub runs: bool,
 }
 
 impl Member {
-    /// It stands still until what is returned is dropped. One that has just been made is waited for.
-    fn stand(&self) -> anyhow::Result<OwnedFd> {
+    /// Makes the member stand still until the returned descriptor is closed. Waits for a member that has just been
+    /// created.
+    fn stand_still(&self) -> anyhow::Result<OwnedFd> {
         let begun = Instant::now();
         loop {
             let kind = (AddressFamily::UNIX, SocketType::STREAM);
@@ -55,35 +58,35 @@ impl Member {
     }
 }
 
-/// A port of the first member, to which frames for all are sent.
+/// A port of the first member, to which frames for all members are sent.
 pub struct Front {
     pub port: u32,
-    /// Ports of instances that send there.
+    /// Ports of instances that send to this port.
     pub senders: Vec<u32>,
 }
 
-/// What is to be changed.
+/// The members and ports of a division.
 pub struct Scaling {
     pub tables: Arc<dyn FlowTables>,
     pub fronts: Vec<Front>,
     pub members: Vec<Member>,
 }
 
-/// What a change has come to.
+/// The result of a division.
 #[derive(Debug, Default)]
 pub struct Moved {
     pub report: ScaleReport,
-    /// Members that keep what they know of flows which are another's: it has not arrived there.
+    /// Members that keep the state of flows which another member owns now: the state has not arrived there.
     keep: BTreeSet<u8>,
-    /// What did not go as it should.
+    /// The problems that occurred.
     pub problems: Vec<String>,
 }
 
 impl Scaling {
-    /// Divides the flows among so many members. What is done lies at `path` until it is done.
+    /// Divides the flows among `members` members. `path` records the division until it is done.
     ///
     /// # Errors
-    /// They are divided as before.
+    /// The flows are divided as before.
     pub fn divide(&self, members: u8, path: &Path) -> Result<Moved, PlatformError> {
         let before = self.shares()?;
         let note = Note::new(self.members.len() as u16, before, before.among(members));
@@ -99,10 +102,10 @@ impl Scaling {
         }
     }
 
-    /// Carries on with what an earlier daemon has not ended.
+    /// Continues a division that an earlier daemon has not finished.
     ///
     /// # Errors
-    /// Flows may be led to who knows nothing of them.
+    /// Flows may be led to a member without their state.
     pub fn resume(&self, note: Note, path: &Path) -> Result<Moved, PlatformError> {
         let given = if note.is_given {
             Ok(Moved::default())
@@ -114,15 +117,15 @@ impl Scaling {
         ended
     }
 
-    /// Has those who get flows stand still, leads the flows to them, and gives them what is known of these.
+    /// Makes the gaining members stand still, leads the flows to them, and gives them the state of the flows.
     fn give(&self, note: &Note) -> Result<Moved, PlatformError> {
-        let takers = self.halt(note).map_err(failed)?;
+        let takers = self.stop_takers(note).map_err(failed)?;
         let givers = self.members.iter().filter(|member| gives(note, member));
         let mut problems = Vec::new();
         let lead = || {
             let led = self.lead(&note.after, &mut problems);
             led.or_else(|why| {
-                // Nobody has parted with anything: as before.
+                // No member has given state away: the flows are divided as before.
                 self.lead(&note.before, &mut problems).and(Err(why))
             })
         };
@@ -132,7 +135,7 @@ impl Scaling {
             held,
             taken,
             left_out,
-            in_vain,
+            failed_givers,
             problems: others,
         } = exchanged;
         problems.extend(others);
@@ -143,25 +146,25 @@ impl Scaling {
                 state_left_out: left_out,
                 ..ScaleReport::default()
             },
-            keep: in_vain,
+            keep: failed_givers,
             problems,
         })
     }
 
-    /// What is left when flows and what is known of them have arrived.
+    /// Finishes the division, after flows and state have arrived.
     fn end(&self, mut note: Note, path: &Path, mut moved: Moved) -> Moved {
         note.is_given = true;
         if let Err(why) = note.save(path) {
-            // Should this daemon be killed in a moment, the next one gives once more what was given: that does no harm.
+            // If this daemon is killed in a moment, the next one transfers the same state again, which does no harm.
             tracing::debug!("writing down that flows have moved: {why}");
         }
-        self.part(&note, &mut moved);
+        self.forget_moved(&note, &mut moved);
         self.leave_one(&note.after, &mut moved.problems);
         erase(path);
         moved
     }
 
-    /// Takes the tables from ports that need none.
+    /// Removes the tables of ports that need none.
     fn leave_one(&self, shares: &Shares, problems: &mut Vec<String>) {
         if *shares != Shares::ONE {
             return;
@@ -173,7 +176,7 @@ impl Scaling {
         }
     }
 
-    /// Whose the flows are; every port has a table afterwards.
+    /// Returns the owners of the flows. Every port has a table afterwards.
     fn shares(&self) -> Result<Shares, PlatformError> {
         let mut members = [0; BUCKETS];
         for (index, front) in self.fronts.iter().enumerate() {
@@ -193,20 +196,20 @@ impl Scaling {
         Ok(Shares::of(members))
     }
 
-    /// Has those stand still that get flows, until what comes with them is dropped.
-    fn halt(&self, note: &Note) -> anyhow::Result<Vec<(&Member, OwnedFd)>> {
+    /// Makes the gaining members stand still, until the returned descriptors are closed.
+    fn stop_takers(&self, note: &Note) -> anyhow::Result<Vec<(&Member, OwnedFd)>> {
         let takers = self.members.iter().filter(|member| gets(note, member));
         takers
             .map(|member| {
                 let stands = member
-                    .stand()
+                    .stand_still()
                     .with_context(|| format!("member {} does not stand still", member.number))?;
                 Ok((member, stands))
             })
             .collect()
     }
 
-    /// Leads the flows to those who have them now, and waits until no frame is on its way to who had them.
+    /// Leads the flows to their new owners, and waits until no frame is on its way to a former owner.
     fn lead(&self, shares: &Shares, problems: &mut Vec<String>) -> Result<(), PlatformError> {
         for (index, front) in self.fronts.iter().enumerate() {
             let mut table: Table = [front.port; BUCKETS];
@@ -216,7 +219,7 @@ impl Scaling {
                     *port = *own;
                 }
             }
-            // Of one that an earlier daemon has changed it is not known whether there is a table still.
+            // A table that an earlier daemon has changed may have been removed.
             self.tables.begin(front.port)?;
             self.tables.set(front.port, &table)?;
         }
@@ -234,8 +237,8 @@ impl Scaling {
         Ok(())
     }
 
-    /// Those who go on without some of their flows forget them.
-    fn part(&self, note: &Note, moved: &mut Moved) {
+    /// Makes the members that lose flows forget the state of these flows.
+    fn forget_moved(&self, note: &Note, moved: &mut Moved) {
         let parting = self.members.iter().filter(|member| gives(note, member));
         for member in parting.filter(|member| !moved.keep.contains(&member.number)) {
             let kept = note.after.buckets_of(member.number);
@@ -258,7 +261,7 @@ fn gives(note: &Note, member: &Member) -> bool {
     member.runs && !note.losses(member.number).is_empty()
 }
 
-/// It is done, or will not be.
+/// Removes the record of a division that is finished or given up.
 fn erase(path: &Path) {
     if let Err(why) = std::fs::remove_file(path)
         && why.kind() != std::io::ErrorKind::NotFound

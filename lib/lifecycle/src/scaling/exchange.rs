@@ -1,4 +1,4 @@
-//! What members know of flows that change hands, on its way from one to the other: everybody at the same time.
+//! The transfer of the state of flows that change their owner: all members work at the same time.
 
 use super::division::Member;
 use super::note::Note;
@@ -16,18 +16,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// What an exchange has come to.
+/// The result of an exchange.
 #[derive(Debug, Default)]
 pub struct Exchanged {
-    /// Until the last one has gone on, from when the flows were led to them.
+    /// Time from the change of the tables until the last gaining member went on.
     pub held: Duration,
     /// Entries that arrived.
     pub taken: u64,
-    /// Entries that the others had no room for.
+    /// Entries for which the receiving members had no room.
     pub left_out: u64,
-    /// Givers of which something has not arrived.
-    pub in_vain: BTreeSet<u8>,
-    /// What did not go as it should.
+    /// Giving members of which some state has not arrived.
+    pub failed_givers: BTreeSet<u8>,
+    /// The problems that occurred.
     pub problems: Vec<String>,
 }
 
@@ -36,35 +36,35 @@ impl Exchanged {
         self.held = self.held.max(other.held);
         self.taken = self.taken.saturating_add(other.taken);
         self.left_out = self.left_out.saturating_add(other.left_out);
-        self.in_vain.extend(other.in_vain);
+        self.failed_givers.extend(other.failed_givers);
         self.problems.extend(other.problems);
     }
 
     fn fail(&mut self, giver: u8, what: String) {
-        self.in_vain.insert(giver);
+        self.failed_givers.insert(giver);
         self.problems.push(what);
     }
 }
 
-/// What a member knows.
+/// The exported state of a member.
 struct State {
     file: OwnedFd,
     bytes: u64,
 }
 
-/// What another one gets of it.
+/// The part of a member's state that another member gets.
 struct Given {
     state: Arc<State>,
     from: u8,
     flows: Buckets,
 }
 
-/// Has `lead` lead the flows to those who stand still (`takers`, each with what it stands by). The `givers` handle what came
-/// before and write down what they know; the takers take that in and go on. `until` says up to where a port's ring is to be
-/// handled.
+/// Calls `lead`, which leads the flows to the members that stand still (`takers`, each with its descriptor). The
+/// `givers` handle the frames that came before and export their state. The takers import that state and go on.
+/// `until` gives the ring position up to which a port's frames belong to the giver.
 ///
 /// # Errors
-/// `lead` has failed, or there is no thread for it: nobody has given anything, and all go on.
+/// `lead` has failed, or a thread could not be started: no member has given state away, and all go on.
 pub fn exchange<'a>(
     note: &Note,
     givers: impl Iterator<Item = &'a Member>,
@@ -89,22 +89,22 @@ pub fn exchange<'a>(
                 Some((way, gift.flows))
             });
             let gifts: Vec<_> = gifts.collect();
-            // Made before anybody waits for it.
+            // Created before any member waits for it.
             let file = memory_file("state", &[]).map_err(crate::errors::failed)?;
             let (go, led) = channel();
             let work = move || match led.recv() {
                 Ok(()) => give_up(member, file, until, gifts),
-                // The flows were not led to others.
+                // The flows were not led to other members.
                 Err(_) => Exchanged::default(),
             };
             giving.push((go, start(scope, work)?));
         }
-        // Who takes waits for nobody but who gives.
+        // A taker waits for givers only.
         drop(ways);
         let begun = Instant::now();
         lead()?;
         for (go, _) in &giving {
-            // It waits for this.
+            // The thread waits for this message.
             let _ = go.send(());
         }
         let mut all = Exchanged::default();
@@ -139,7 +139,7 @@ fn thread_failed() -> Exchanged {
     }
 }
 
-/// Has a member handle what came before, and gives what it knows to others.
+/// Makes a member drain, and sends its state to the members that get a part of it.
 fn give_up(
     member: &Member,
     file: OwnedFd,
@@ -156,7 +156,7 @@ fn give_up(
                     from: member.number,
                     flows,
                 };
-                // Who takes waits as long as there is somebody who gives.
+                // A taker waits as long as a giver is left.
                 let _ = way.send(given);
             }
         }
@@ -184,7 +184,7 @@ fn drain(
     Ok(State { file, bytes })
 }
 
-/// Has a member take in all that it is given; then it goes on. Returns when it did.
+/// Makes a member import all that it is given, and then lets the member go on. Returns the time at which it went on.
 fn take_over(member: &Member, given: &Receiver<Given>, stands: OwnedFd) -> (Instant, Exchanged) {
     let mut all = Exchanged::default();
     for given in given {
@@ -199,7 +199,7 @@ fn take_over(member: &Member, given: &Receiver<Given>, stands: OwnedFd) -> (Inst
         match daemon::ask_about(&member.control, &request, Some(file)) {
             Ok(answer) => {
                 let imported: Imported = answer::read(answer).unwrap_or_default();
-                // Its word: any number.
+                // The number is reported by the member, and may be any number.
                 all.taken = all.taken.saturating_add(imported.taken);
                 all.left_out = all.left_out.saturating_add(imported.left_out);
             }
@@ -240,7 +240,7 @@ mod tests {
     fn all_who_lose_flows_drain_at_the_same_time_and_who_gets_them_has_all_before_it_goes_on() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = Log::default();
-        // None of the three answers before all are asked.
+        // None of the three answers before all have been asked.
         let barrier = Arc::new(Barrier::new(3));
         let first = member(folder.path(), 0, &log, done);
         let leaving: Vec<Member> = (1..4)
@@ -296,7 +296,7 @@ mod tests {
         let exchanged = exchanged.expect("it is told otherwise");
         assert!(exchanged.problems[0].contains("no room"), "{exchanged:?}");
         assert_eq!(
-            exchanged.in_vain,
+            exchanged.failed_givers,
             BTreeSet::from([0]),
             "it keeps its states"
         );

@@ -1,12 +1,14 @@
-//! Dividing the flows of an instance among its members, and giving flows from one to another while frames pass
+//! Dividing the flows of an instance among its members, and moving flows from one member to another while frames pass
 //! (`docs/adr/0022-scale-out.md`).
 //!
-//! Members that are to get flows stand still. Then the tables of the ports say whose the flows are from now on: their frames
-//! wait in the rings of those. Members that lose flows handle what came before, and export their state; the others take in what
-//! is of their flows, and go on. Only then do the former owners forget it.
+//! First, the members that gain flows stand still. Then the tables of the ports lead the flows to them: frames of
+//! these flows wait in their rings. The members that lose flows handle the frames that came before, and export their
+//! state. The gaining members import the state of their flows, and go on. Only then do the former owners forget that
+//! state.
 //!
-//! All of that is written down before it begins ([`note`]). A daemon that is killed meanwhile leaves members of which the desired
-//! state may know nothing: the next one takes them over as well, carries on, and what is too many then goes as members go.
+//! The division is recorded before it begins (`note`). A daemon that is killed meanwhile may leave members that the
+//! desired state does not contain. The next daemon takes over these members as well, continues the division, and then
+//! removes surplus members in the usual way.
 
 mod counts;
 mod division;
@@ -33,11 +35,11 @@ use nfluid_control::model::PortRef;
 use note::Note;
 use std::sync::Mutex;
 
-/// Divides the flows of an instance among `new` of its members instead of `old`. The host is not locked while they settle
-/// it; what else concerns them is refused meanwhile.
+/// Divides the flows of an instance among `new` of its members instead of `old`. The host is not locked meanwhile.
+/// Other operations on the members are refused until the division ends.
 ///
 /// # Errors
-/// They are divided as before.
+/// The flows are divided as before.
 pub fn scale<C: Services>(
     host: &Mutex<C>,
     name: &str,
@@ -65,7 +67,7 @@ pub fn scale<C: Services>(
     Ok(())
 }
 
-/// Gathers an instance's members. Nothing else happens to them until [`end`].
+/// Collects an instance's members, and blocks other operations on them until [`end`].
 fn begin(services: &mut dyn Services, name: &str, count: u16) -> Result<Scaling, PlatformError> {
     let names: Vec<String> = member_names(name, count).collect();
     for member in &names {
@@ -106,7 +108,7 @@ fn fronts(services: &dyn Services, name: &str) -> Vec<Front> {
     };
     let front = |part: &Port| {
         let port = PortRef::instance(name, &part.name);
-        // Before this daemon knows where wires lead, any port may be a sender.
+        // Before this daemon knows the wires, any port may be a sender.
         let senders = services.senders_to(&port);
         Front {
             port: part.number,
@@ -139,13 +141,13 @@ fn end(services: &mut dyn Services, name: &str, count: u16, now: u16) {
     }
 }
 
-/// Report of the last division of an instance's flows, if it was not taken before.
+/// Returns the report of the last division of an instance's flows, and removes the report.
 pub fn take_report(services: &mut dyn Services, name: &str) -> Option<ScaleReport> {
     let (of, report) = services.instances_mut().scaled.take()?;
     (of == name).then_some(report)
 }
 
-/// Carries on with what an earlier daemon has begun and not ended.
+/// Continues the divisions that an earlier daemon has not finished.
 fn resume(services: &mut dyn Services) {
     for name in services.scaling_notes() {
         let path = services.scaling_note(&name);
@@ -171,14 +173,15 @@ fn resume(services: &mut dyn Services) {
                 let message =
                     format!("the division of its flows was cut off and is not carried on: {why}");
                 report(services, EventKind::Warning, &name, message);
-                // Of members that are not there.
+                // A record about members that do not exist.
                 let _absent = std::fs::remove_file(&path);
             }
         }
     }
 }
 
-/// After an earlier daemon: finds out whose the flows are. What was led to members that are not there is the first one's again.
+/// After an earlier daemon: reads the owners of the flows. Flows of members that do not exist go to the first member
+/// again.
 pub fn adopt(services: &mut dyn Services, present: &mut Inventory) {
     resume(services);
     let names: Vec<String> = present.instances.keys().cloned().collect();
@@ -195,7 +198,7 @@ pub fn adopt(services: &mut dyn Services, present: &mut Inventory) {
     }
 }
 
-/// Among how many members the tables of an instance's ports divide its flows.
+/// Returns among how many members the tables of an instance's ports divide its flows.
 fn members_of(services: &dyn Services, name: &str) -> Result<u16, PlatformError> {
     let tables = services.flow_tables();
     let mut found = None;

@@ -1,4 +1,5 @@
-//! What is written down of a division before it is made: a later daemon carries on with what this one could not end.
+//! The record of a division, written before the division begins: a later daemon continues an unfinished division from
+//! it.
 
 use nfluid_ring::flow::{BUCKETS, Buckets, Shares};
 use serde::{Deserialize, Serialize};
@@ -8,26 +9,26 @@ use std::path::Path;
 /// A division of flows among members that has begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// It is about so many members: the first.
+    /// Number of members that the division concerns: the first ones.
     pub members: u16,
-    /// Whose the flows were.
+    /// The owners of the flows before.
     pub before: Shares,
-    /// Whose they are to be.
+    /// The owners of the flows afterwards.
     pub after: Shares,
-    /// Who gets flows has what is known of them: it is left that others forget it.
+    /// True if the gaining members have the state of their flows. Only the forgetting by the former owners is left.
     pub is_given: bool,
 }
 
-/// What one member gets of what another one knows.
+/// The state that one member gets from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gift {
-    /// Who gets it.
+    /// The member that gets the state.
     pub to: u8,
     /// The flows.
     pub flows: Buckets,
 }
 
-/// How it lies on the disk.
+/// The format on disk.
 #[derive(Serialize, Deserialize)]
 struct Written {
     members: u16,
@@ -37,7 +38,7 @@ struct Written {
 }
 
 impl Note {
-    /// Of a division that is about to begin.
+    /// Creates the record of a division that is about to begin.
     pub fn new(members: u16, before: Shares, after: Shares) -> Self {
         Note {
             members,
@@ -47,8 +48,10 @@ impl Note {
         }
     }
 
+    /// Writes the record.
+    ///
     /// # Errors
-    /// It cannot be written; the one that was there stays.
+    /// The file cannot be written; the previous file stays.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let written = Written {
             members: self.members,
@@ -59,8 +62,10 @@ impl Note {
         nfluid_records::save(&written, path)
     }
 
+    /// Reads the record.
+    ///
     /// # Errors
-    /// There is none, or it makes no sense.
+    /// There is no file, or its content is invalid.
     pub fn load(path: &Path) -> io::Result<Self> {
         let written: Written = nfluid_records::load(path)?;
         let shares = |members: Vec<u8>| {
@@ -77,19 +82,19 @@ impl Note {
         })
     }
 
-    /// The flows that a member gets.
+    /// Returns the flows that a member gains.
     pub fn gains(&self, member: u8) -> Buckets {
         let had = self.before.buckets_of(member);
         self.after.buckets_of(member).without(&had)
     }
 
-    /// The flows that it gives up.
+    /// Returns the flows that a member loses.
     pub fn losses(&self, member: u8) -> Buckets {
         let has = self.after.buckets_of(member);
         self.before.buckets_of(member).without(&has)
     }
 
-    /// What `giver` knows, by those among `takers` whom it concerns.
+    /// Returns the parts of `giver`'s state for those of `takers` that get any.
     pub fn gifts(&self, giver: u8, takers: impl Iterator<Item = u8>) -> Vec<Gift> {
         let had = self.before.buckets_of(giver);
         let gifts = takers.map(|to| Gift {

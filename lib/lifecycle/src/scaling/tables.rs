@@ -9,7 +9,7 @@ pub type Table = [u32; BUCKETS];
 
 /// The tables of all ports.
 pub trait FlowTables: Send + Sync {
-    /// The table of a port; absent: the port has none, and gets all frames for it.
+    /// Returns the table of a port. `None`: the port has no table, and gets all frames for it.
     ///
     /// # Errors
     /// The switch cannot be asked.
@@ -24,13 +24,14 @@ pub trait FlowTables: Send + Sync {
     /// Changes the table of a port.
     ///
     /// # Errors
-    /// The port has none.
+    /// The port has no table.
     fn set(&self, port: u32, table: &Table) -> Result<(), PlatformError>;
 
-    /// Waits until no frame from `senders` for the port is under way by the table as it was before its last change. Returns
-    /// false if `patience` is over before.
+    /// Waits until no frame from `senders` for the port is under way by the table as it was before its last change.
+    /// Returns false if `patience` passes first.
     ///
     /// # Errors
+    /// The port has no table.
     /// The port has no table.
     fn await_change(
         &self,
@@ -39,12 +40,12 @@ pub trait FlowTables: Send + Sync {
         patience: Duration,
     ) -> Result<bool, PlatformError>;
 
-    /// Takes the table of a port away, if it has one.
+    /// Removes the table of a port, if it has one.
     ///
     /// # Errors
     /// The kernel refuses.
     fn end(&self, port: u32) -> Result<(), PlatformError>;
 
-    /// The position of a port's ring up to which senders have reserved room.
+    /// Returns the position of a port's ring up to which senders have reserved room.
     fn reserved_to(&self, port: u32) -> u32;
 }

@@ -72,7 +72,7 @@ impl Daemon {
     /// Makes an instance.
     pub fn create(&mut self, name: &str, restart: Restart) -> anyhow::Result<()> {
         let spec = spec(restart);
-        let coming = creation::coming(self, name, &spec);
+        let coming = creation::planned_instance(self, name, &spec);
         let prepared = self.runtime(&spec)?.start(coming)?;
         creation::take_up(self, name, &spec, prepared).map(drop)
     }
@@ -164,7 +164,7 @@ impl Services for Daemon {
         false
     }
 
-    fn entrust(&mut self, _: &str, _: IoModel) -> anyhow::Result<()> {
+    fn assign_io(&mut self, _: &str, _: IoModel) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -176,5 +176,5 @@ impl Services for Daemon {
         self.bypassed.remove(name);
     }
 
-    fn weigh_io(&self) {}
+    fn set_io_weights(&self) {}
 }

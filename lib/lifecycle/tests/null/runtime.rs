@@ -5,7 +5,7 @@ use super::workload::NullWorkload;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
 use nfluid_lifecycle::record::Record;
-use nfluid_lifecycle::runtime::{Adopted, Batch, Coming, Outcome, Prepared, Runtime};
+use nfluid_lifecycle::runtime::{Adopted, Batch, Outcome, PlannedInstance, Prepared, Runtime};
 use nfluid_lifecycle::workload::Workload;
 
 /// Makes instances that do nothing.
@@ -14,11 +14,11 @@ pub struct NullRuntime(pub Shared);
 impl Runtime for NullRuntime {
     fn plan(&self, _: &[&InstanceSpec]) {}
 
-    fn prepare(&self, coming: Vec<Coming>) -> Box<dyn Batch> {
+    fn prepare(&self, coming: Vec<PlannedInstance>) -> Box<dyn Batch> {
         Box::new(NullBatch(NullRuntime(self.0.clone()), coming))
     }
 
-    fn start(&self, coming: Coming) -> anyhow::Result<Box<dyn Prepared>> {
+    fn start(&self, coming: PlannedInstance) -> anyhow::Result<Box<dyn Prepared>> {
         self.0.check("make")?;
         Ok(Box::new(NullPrepared(self.0.clone(), coming)))
     }
@@ -30,14 +30,14 @@ impl Runtime for NullRuntime {
     fn adopt(&self, name: &str, spec: &InstanceSpec) -> anyhow::Result<Adopted> {
         let left = self.0.seen(name);
         anyhow::ensure!(left.pid.is_some(), "it is gone");
-        let mut record = Record::of(spec, 0)?;
+        let mut record = Record::new(spec, 0)?;
         record.paused = left.paused_on_disk;
         let workload = Box::new(NullWorkload::start(&self.0, name, spec, record));
         Ok(Adopted { workload, lost: 0 })
     }
 }
 
-struct NullBatch(NullRuntime, Vec<Coming>);
+struct NullBatch(NullRuntime, Vec<PlannedInstance>);
 
 impl Batch for NullBatch {
     fn complete(self: Box<Self>) -> Vec<Outcome> {
@@ -47,7 +47,7 @@ impl Batch for NullBatch {
     }
 }
 
-struct NullPrepared(Shared, Coming);
+struct NullPrepared(Shared, PlannedInstance);
 
 impl Prepared for NullPrepared {
     fn take_laps(&mut self) -> Vec<Lap> {
@@ -59,7 +59,7 @@ impl Prepared for NullPrepared {
     }
 
     fn keep(self: Box<Self>) -> anyhow::Result<Box<dyn Workload>> {
-        let mut record = Record::of(&self.1.spec, 0)?;
+        let mut record = Record::new(&self.1.spec, 0)?;
         record.doorbells = self.1.peers.clone();
         let (name, spec) = (&self.1.name, &self.1.spec);
         Ok(Box::new(NullWorkload::start(&self.0, name, spec, record)))

@@ -6,7 +6,7 @@ use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::wake::Wake;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::succession::Succession;
-use nfluid_lifecycle::workload::{Calls, Exited, Inlets, Port, Remains, Usage, Workload};
+use nfluid_lifecycle::workload::{Calls, Exited, InstanceRings, Port, Remains, Usage, Workload};
 use nfluid_protocol::answer::HandedOver;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::CpuClock;
@@ -193,7 +193,7 @@ impl Workload for NullWorkload {
 
     fn ring(&self) {}
 
-    fn deposit(&self, _: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {
+    fn put_frames(&self, _: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {
         Ok(frames.len())
     }
 
@@ -207,7 +207,7 @@ impl Workload for NullWorkload {
         0
     }
 
-    fn inlets(&self) -> anyhow::Result<Box<dyn Inlets>> {
+    fn instance_rings(&self) -> anyhow::Result<Box<dyn InstanceRings>> {
         anyhow::bail!("it has no rings")
     }
 
@@ -284,7 +284,7 @@ impl Remains for NullRemains {
         &self.name
     }
 
-    fn leave_doorbell(&mut self) {}
+    fn keep_doorbell(&mut self) {}
 }
 
 impl Drop for NullRemains {

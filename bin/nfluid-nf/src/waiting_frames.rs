@@ -1,37 +1,38 @@
-//! What an instance that leaves has taken out of its rings: more than rings hold, and no more than [`BYTES_MAX`].
+//! The frames that a departing instance has taken out of its rings: more than rings hold, and at most [`BYTES_MAX`].
 //!
-//! Frames lie here as they are written to the daemon: port (1 byte), length (2, little-endian), bytes. What does not fit stays
-//! in the rings, and who finds these full is told so and counts.
+//! Frames are stored in the format in which they are written to the daemon: port (1 byte), length (2, little-endian),
+//! bytes. Frames without room stay in the rings. The senders see full rings, and count the drops.
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// Most bytes: 60,000 of the shortest frames, 2700 of the longest. It is a part of the instance's memory, and gone with the move.
+/// Limit in bytes: 60,000 of the shortest frames, 2700 of the longest. The memory belongs to the instance, and is
+/// freed after the move.
 pub const BYTES_MAX: usize = 4 << 20;
-/// Fewest: some frames, so that they can be handed on a few at a time.
+/// Smallest capacity in bytes: some frames, so that they can be forwarded a few at a time.
 pub const BYTES_MIN: usize = 64 << 10;
-/// Bytes before a frame.
+/// Bytes in front of a frame.
 pub const HEAD: usize = 3;
-/// No frame: all that was there before it has been written.
+/// A mark instead of a frame: all frames that waited before it have been written.
 pub const MARK: [u8; HEAD] = [0; HEAD];
 
-/// Frames in the order in which they came.
+/// Frames in the order of their arrival.
 #[derive(Debug)]
-pub struct Luggage {
+pub struct WaitingFrames {
     bytes: VecDeque<u8>,
-    /// As many bytes as there may be.
+    /// Capacity in bytes.
     most: usize,
-    /// How many of the first ones are the rest of a frame whose beginning is written.
+    /// Number of the first bytes that are the rest of a frame whose beginning was written.
     cut: usize,
-    /// Frames of which nothing is written.
+    /// Number of frames of which nothing was written.
     frames: u64,
 }
 
-impl Default for Luggage {
+impl Default for WaitingFrames {
     fn default() -> Self {
-        Luggage {
+        WaitingFrames {
             bytes: VecDeque::new(),
             most: BYTES_MAX,
             cut: 0,
@@ -40,37 +41,37 @@ impl Default for Luggage {
     }
 }
 
-impl Luggage {
-    /// With room for so many bytes, but for no fewer than [`BYTES_MIN`] and no more than [`BYTES_MAX`].
+impl WaitingFrames {
+    /// Creates an empty store of `room` bytes, limited to [`BYTES_MIN`] and [`BYTES_MAX`].
     pub fn of(room: Option<u64>) -> Self {
         let room = room.and_then(|room| usize::try_from(room).ok());
-        Luggage {
+        WaitingFrames {
             most: room.unwrap_or(BYTES_MAX).clamp(BYTES_MIN, BYTES_MAX),
-            ..Luggage::default()
+            ..WaitingFrames::default()
         }
     }
 
-    /// Nothing is here.
+    /// Returns true if there are no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Frames of which nothing is written.
+    /// Returns the number of frames of which nothing was written.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Bytes for which there is room, heads included.
+    /// Returns the free bytes, heads included.
     pub fn room(&self) -> usize {
         self.most.saturating_sub(self.bytes.len())
     }
 
-    /// Whether half of it is empty.
+    /// Returns true if at least half is free.
     pub fn has_much_room(&self) -> bool {
         self.room() > self.most / 2
     }
 
-    /// Puts a frame of a port behind the others; the caller has seen to room.
+    /// Appends a frame of a port; the caller has checked the room.
     pub fn push(&mut self, port: u8, frame: &[u8]) {
         let [low, high] = (frame.len() as u16).to_le_bytes();
         self.bytes.extend([port, low, high]);
@@ -78,12 +79,12 @@ impl Luggage {
         self.frames += 1;
     }
 
-    /// Says that all before this is written.
+    /// Appends the mark that all frames before it have been written.
     pub fn push_mark(&mut self) {
         self.bytes.extend(MARK);
     }
 
-    /// The first frame that is whole.
+    /// Removes and returns the first whole frame.
     pub fn pop(&mut self) -> Option<(u8, Vec<u8>)> {
         self.bytes.drain(..self.cut);
         self.cut = 0;
@@ -98,10 +99,10 @@ impl Luggage {
         }
     }
 
-    /// Writes as much as the other end takes now.
+    /// Writes as much as the socket takes now.
     ///
     /// # Errors
-    /// It has gone.
+    /// The other end is closed.
     pub fn write(&mut self, socket: &OwnedFd) -> Result<(), Errno> {
         while !self.bytes.is_empty() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -115,7 +116,7 @@ impl Luggage {
         Ok(())
     }
 
-    /// Length of the first frame with its head.
+    /// Returns the length of the first frame with its head.
     fn first(&self) -> Option<usize> {
         let [low, high] = [*self.bytes.get(1)?, *self.bytes.get(2)?];
         Some(HEAD + usize::from(u16::from_le_bytes([low, high])))
@@ -153,21 +154,21 @@ mod tests {
         let (way, its_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair");
         set_socket_send_buffer_size(&way, 0).expect("the least there is");
-        let mut luggage = Luggage::default();
+        let mut waiting_frames = WaitingFrames::default();
         let mut expected = Vec::new();
         for number in (1..=200u8).cycle().take(2000) {
             let frame = frame(number);
-            luggage.push(number % 3, &frame);
+            waiting_frames.push(number % 3, &frame);
             expected.push(number % 3);
             expected.extend((frame.len() as u16).to_le_bytes());
             expected.extend(frame);
         }
-        luggage.push_mark();
+        waiting_frames.push_mark();
         expected.extend(MARK);
         let mut heard = Vec::new();
         let mut rounds = 0;
-        while !luggage.is_empty() {
-            luggage.write(&way).expect("it is there");
+        while !waiting_frames.is_empty() {
+            waiting_frames.write(&way).expect("it is there");
             let mut buffer = [0; 1000];
             while let Ok((read, _)) = recv(&its_end, &mut buffer, RecvFlags::empty()) {
                 heard.extend_from_slice(&buffer[..read]);
@@ -179,34 +180,37 @@ mod tests {
 
     #[test]
     fn what_is_not_written_is_taken_out_frame_by_frame() {
-        let mut luggage = Luggage::default();
+        let mut waiting_frames = WaitingFrames::default();
         for number in 1..=3 {
-            luggage.push(number, &frame(number));
+            waiting_frames.push(number, &frame(number));
         }
-        luggage.push_mark();
-        luggage.push(4, &frame(4));
-        // The first one, and the beginning of the second.
-        assert_eq!(luggage.frames(), 4);
-        luggage.forget(HEAD + 61 + 2);
-        assert_eq!(luggage.frames(), 2);
-        let left: Vec<_> = std::iter::from_fn(|| luggage.pop()).collect();
+        waiting_frames.push_mark();
+        waiting_frames.push(4, &frame(4));
+        // The first frame, and the beginning of the second.
+        assert_eq!(waiting_frames.frames(), 4);
+        waiting_frames.forget(HEAD + 61 + 2);
+        assert_eq!(waiting_frames.frames(), 2);
+        let left: Vec<_> = std::iter::from_fn(|| waiting_frames.pop()).collect();
         assert_eq!(left, [(3, frame(3)), (4, frame(4))]);
-        assert!(luggage.is_empty());
-        assert_eq!((luggage.room(), luggage.frames()), (BYTES_MAX, 0));
+        assert!(waiting_frames.is_empty());
+        assert_eq!(
+            (waiting_frames.room(), waiting_frames.frames()),
+            (BYTES_MAX, 0)
+        );
     }
 
     // promise: 5.35
     #[test]
     fn there_is_as_much_room_as_was_given_and_no_more_than_there_may_be() {
         let rooms = [None, Some(0), Some(1 << 20), Some(u64::MAX)];
-        let rooms = rooms.map(|room| Luggage::of(room).room());
+        let rooms = rooms.map(|room| WaitingFrames::of(room).room());
         assert_eq!(rooms, [BYTES_MAX, BYTES_MIN, 1 << 20, BYTES_MAX]);
-        let mut luggage = Luggage::of(None);
-        assert!(luggage.has_much_room());
-        while luggage.room() > BYTES_MAX / 2 {
-            luggage.push(0, &frame(60));
+        let mut waiting_frames = WaitingFrames::of(None);
+        assert!(waiting_frames.has_much_room());
+        while waiting_frames.room() > BYTES_MAX / 2 {
+            waiting_frames.push(0, &frame(60));
         }
-        assert!(!luggage.has_much_room());
+        assert!(!waiting_frames.has_much_room());
     }
 
     #[test]
@@ -215,8 +219,8 @@ mod tests {
         let (way, its_end) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair");
         drop(its_end);
-        let mut luggage = Luggage::default();
-        luggage.push(0, &frame(1));
-        luggage.write(&way).expect_err("nobody there");
+        let mut waiting_frames = WaitingFrames::default();
+        waiting_frames.push(0, &frame(1));
+        waiting_frames.write(&way).expect_err("nobody there");
     }
 }

@@ -1,4 +1,4 @@
-//! State and frames as files: what `export` writes and `import` reads.
+//! State and frames as files: `export` writes and `import` reads them.
 //!
 //! The file has the NF's image, then each frame that waits: port (1 byte), length (2, little-endian), bytes.
 
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// Writes an NF's image, and copies of the frames that wait on `ports`; says how long both are.
+/// Writes an NF's image, and copies of the frames that wait on `ports`. Returns the lengths of both.
 pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Exported> {
     let mut waiting = Vec::new();
     let mut frames = 0u64;
@@ -34,7 +34,7 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Expo
     })
 }
 
-/// The first `bytes` of a file, in the memory of `buffer`.
+/// Reads the first `bytes` of a file into the memory of `buffer`.
 pub fn read(mut buffer: Vec<u8>, file: OwnedFd, bytes: u64) -> anyhow::Result<Vec<u8>> {
     if bytes > IMAGE_BYTES_MAX as u64 {
         bail!("{bytes} bytes of state are more than the {IMAGE_BYTES_MAX} that are read");
