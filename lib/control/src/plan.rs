@@ -210,14 +210,14 @@ fn diffs<T: Clone + PartialEq>(
     current: &BTreeMap<String, T>,
     desired: &BTreeMap<String, T>,
 ) -> Vec<Diff<T>> {
-    let names: BTreeSet<&String> = current.keys().chain(desired.keys()).collect();
+    let mut names: BTreeSet<&String> = current.keys().chain(desired.keys()).collect();
+    names.retain(|name| current.get(*name) != desired.get(*name));
     let diff = |name: &String| Diff {
         name: name.clone(),
         old: current.get(name).cloned(),
         new: desired.get(name).cloned(),
     };
-    let all = names.into_iter().map(diff);
-    all.filter(|diff| diff.old != diff.new).collect()
+    names.into_iter().map(diff).collect()
 }
 
 /// A changed uplink is removed, and made again.

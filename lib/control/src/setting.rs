@@ -46,6 +46,10 @@ pub fn settings(spec: &InstanceSpec) -> Vec<Setting> {
 
 /// The settings that differ, each as it is and as it shall be.
 pub fn changed(old: &InstanceSpec, new: &InstanceSpec) -> Vec<(Setting, Setting)> {
+    // Most instances are as they shall be: their configurations are compared where they are.
+    if old == new {
+        return Vec::new();
+    }
     let pairs = settings(old).into_iter().zip(settings(new));
     pairs.filter(|(old, new)| old != new).collect()
 }

@@ -96,7 +96,7 @@ impl FastPath {
         InstanceStatus {
             name: name.to_owned(),
             nf: self.spec.program.name().to_owned(),
-            tier: "xdp".to_owned(),
+            tier: self.spec.tier.to_string(),
             state: if trouble.is_some() {
                 InstanceState::Unhealthy
             } else {

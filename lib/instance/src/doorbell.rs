@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use nfluid_sandbox::Instance;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -44,11 +45,11 @@ pub fn open_ringing(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::WRONLY)
 }
 
-/// Rings once. A doorbell without a listener, or one that is already rung, needs no second ring.
-pub fn ring(path: &Path) {
-    if let Ok(bell) = open_ringing(path) {
-        let _full_or_unheard = rustix::io::write(&bell, &[0]);
-    }
+/// Rings once. A doorbell without a listener, or one that is already rung, needs no second ring. Returns false if the doorbell
+/// is full of rings that nobody has read.
+pub fn ring(path: &Path) -> bool {
+    let rung = open_ringing(path).map(|doorbell| rustix::io::write(&doorbell, &[0]));
+    !matches!(rung, Ok(Err(Errno::AGAIN)))
 }
 
 fn open(path: &Path, end: OFlags) -> io::Result<OwnedFd> {

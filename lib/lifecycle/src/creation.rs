@@ -76,7 +76,10 @@ pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box
     let Some(running) = services.instances_mut().get_mut(name) else {
         return Ok(None);
     };
-    running.workload.stop()?;
+    if let Err(why) = running.workload.stop() {
+        pausing::restore(services, name);
+        return Err(why);
+    }
     if running.spec.io.has_threads() {
         services.release(name);
     }

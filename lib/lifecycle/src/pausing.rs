@@ -71,8 +71,7 @@ pub fn resume(services: &mut dyn Services, name: &str) -> Result<(), PlatformErr
     // it may occupy this core for a while.
     forget_pause(services, name);
     if let Err(why) = thaw(services, name) {
-        note_pause(services, name, Some(traffic))?;
-        return Err(why);
+        return keep_paused(services, name, traffic).and(Err(why));
     }
     restore_traffic(services, name, traffic);
     report(
@@ -85,15 +84,30 @@ pub fn resume(services: &mut dyn Services, name: &str) -> Result<(), PlatformErr
 }
 
 /// Undoes a pause, if there is one, before the instance is ended or after it has ended. An instance that cannot be
-/// thawed now is thawed before it is started again.
+/// thawed now is thawed before it is started again; if its process cannot be ended, see [`restore`].
 pub fn end(services: &mut dyn Services, name: &str) {
     let running = services.instances().get(name);
     if let Some(traffic) = running.and_then(|running| running.record().paused) {
         if let Err(error) = thaw(services, name) {
             tracing::warn!(instance = name, %error, "thawing");
+            if let Some(running) = services.instances_mut().get_mut(name) {
+                running.still_frozen = Some(traffic);
+            }
         }
         forget_pause(services, name);
         restore_traffic(services, name, traffic);
+    }
+}
+
+/// The process of an instance whose pause was ended could not be ended: if the instance is frozen still, it is paused
+/// again.
+pub(crate) fn restore(services: &mut dyn Services, name: &str) {
+    let running = services.instances_mut().get_mut(name);
+    let running = running.filter(|running| running.has_process());
+    if let Some(traffic) = running.and_then(|running| running.still_frozen.take())
+        && let Err(error) = keep_paused(services, name, traffic)
+    {
+        tracing::warn!(instance = name, %error, "keeping it paused");
     }
 }
 

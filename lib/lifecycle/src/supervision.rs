@@ -130,8 +130,11 @@ pub fn start_again(services: &mut dyn Services, name: &str) -> anyhow::Result<()
     let instances = services.instances_mut();
     let now = instances.now();
     let running = instances.find_mut(name)?;
-    // With a pause that could not be undone, the new process would start frozen.
-    running.workload.thaw()?;
+    if running.still_frozen.is_some() {
+        // The new process would start frozen.
+        running.workload.thaw()?;
+        running.still_frozen = None;
+    }
     running.workload.start(&spec, peers.clone())?;
     running.load = crate::running::Load::default();
     running.state = InstanceState::Running;
@@ -158,7 +161,11 @@ pub fn restart(services: &mut dyn Services, name: &str) -> Result<(), PlatformEr
     pausing::end(services, name);
     let running = services.instances_mut().find_mut(name)?;
     running.supervisor.forgive();
-    running.workload.stop().map_err(failed)?;
+    if let Err(why) = running.workload.stop() {
+        pausing::restore(services, name);
+        return Err(failed(why));
+    }
+    let running = services.instances_mut().find_mut(name)?;
     let started = running.workload.reclaim().and_then(|lost| {
         let message = format!("restarted on request; {lost} frames lost in its rings");
         report(services, EventKind::Restarting, name, message);

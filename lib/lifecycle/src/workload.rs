@@ -197,8 +197,8 @@ pub trait Workload: Send {
     /// Opens or closes its ports.
     fn set_ports_up(&self, up: bool);
 
-    /// Wakes it.
-    fn ring(&self);
+    /// Rings its doorbell. Returns false if the doorbell is full of rings that the instance has not read: they wake nobody.
+    fn ring(&self) -> bool;
 
     /// Puts frames into the ring of the queue at this index of [`Workload::ports`]. Returns the number of frames that
     /// had room.

@@ -26,12 +26,13 @@ impl Uplinks {
     }
 
     /// Starts processes again that have ended and whose restart is due. Reports interfaces that have vanished or returned since
-    /// the last call. Returns the uplinks whose process was started again: their NICs classify nothing yet.
-    pub fn watch(&mut self) -> Vec<String> {
-        let mut names: Vec<String> = self.running.keys().cloned().collect();
-        names.retain(|name| self.look_after(name));
+    /// the last call. Returns the uplink whose process was started again, if one was: its NIC classifies nothing yet. The others
+    /// that are due come with the next calls.
+    pub fn watch(&mut self) -> Option<String> {
+        let names: Vec<String> = self.running.keys().cloned().collect();
+        let started = names.into_iter().find(|name| self.look_after(name));
         self.report_interfaces();
-        names
+        started
     }
 
     /// Returns true if the process was started again.

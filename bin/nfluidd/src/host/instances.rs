@@ -70,9 +70,6 @@ impl Host {
                 replaced.push(spec);
             }
         }
-        if self.groups_change {
-            self.pool.leave_groups();
-        }
         let made = created(actions).map(|(_, spec)| spec).chain(replaced);
         self.processes.plan(&made.collect::<Vec<_>>());
         let groups = Arc::new(tenants::planned(self.tenants.groups(), actions));

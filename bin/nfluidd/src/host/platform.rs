@@ -11,6 +11,7 @@ use nfluid_control::setting::{PlatformSetting, Setting};
 use nfluid_control::spec::{InstanceSpec, UplinkSpec};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::wiring::Destination;
+use nfluid_instance::tenants::is_about_groups;
 use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{scaling, upgrade};
 use nfluid_protocol::daemon::Budget;
@@ -33,6 +34,11 @@ impl HostPlatform {
 
 impl Platform for HostPlatform {
     fn prepare(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
+        if is_about_groups(actions) {
+            // Not under the lock: each shell that goes is killed, and waited for.
+            let pool = lock(&self.host).pool();
+            pool.leave_groups();
+        }
         let begun = lock(&self.host).begin(actions).map_err(error)?;
         // Done without the lock, so that other requests go on.
         let made = begun.complete();
@@ -128,7 +134,13 @@ impl Platform for HostPlatform {
     }
 
     fn set_platform(&mut self, setting: &PlatformSetting) -> Result<(), PlatformError> {
-        lock(&self.host).set_platform(setting)
+        lock(&self.host).set_platform(setting)?;
+        if let PlatformSetting::Pools(pools) = setting {
+            // Not under the lock: each shell that goes is killed, and waited for.
+            let pool = lock(&self.host).pool();
+            pool.set(pools);
+        }
+        Ok(())
     }
 
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError> {

@@ -18,10 +18,12 @@ impl Host {
         self.instances.find(name)?;
         let set = match setting {
             Setting::Resources(resources) => limits::resize(self, name, resources),
-            Setting::Io(model) => self
-                .io
-                .change_model(&mut self.instances, name, *model)
-                .inspect(|()| self.set_io_weights()),
+            Setting::Io(model) => {
+                let set = self.io.change_model(&mut self.instances, name, *model);
+                // A change that has failed may have started the threads.
+                self.set_io_weights();
+                set
+            }
             Setting::Wake(wake) => self.set_wake(name, *wake),
             Setting::Restart(restart) => self.note_setting(name, setting).map(|()| {
                 if let Some(running) = self.instances.get_mut(name) {
@@ -67,10 +69,8 @@ impl Host {
                 let state = self.congestion();
                 state.change_orders(|orders| orders.set_ways(ways));
             }
-            PlatformSetting::Pools(pools) => {
-                self.maker.groups.plan_pools(pools);
-                self.pool.set(pools);
-            }
+            // The shells that this ends are removed without the lock, by `HostPlatform`.
+            PlatformSetting::Pools(pools) => self.maker.groups.plan_pools(pools),
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 
 use super::{Host, Shared, lock};
 use nfluid_lifecycle::running::Running;
+use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{placing, supervision};
 use nfluid_switch::Gaps;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,7 +40,9 @@ pub fn run(host: &Shared) -> ! {
         supervision::start_due(host);
         host.watch_uplinks();
         host.meter_uplinks();
-        host.io.watch(&mut host.instances);
+        if host.io.watch(&mut host.instances) {
+            host.set_io_weights();
+        }
         if last_look.elapsed() > ROUND {
             last_look = Instant::now();
             supervision::check_some(host);

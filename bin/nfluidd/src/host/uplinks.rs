@@ -23,7 +23,7 @@ impl Host {
 
     /// Starts ended processes of uplinks again, and restores the classification by their NICs.
     pub(super) fn watch_uplinks(&mut self) {
-        for name in self.uplinks.watch() {
+        if let Some(name) = self.uplinks.watch() {
             self.steer_again(&name);
         }
     }

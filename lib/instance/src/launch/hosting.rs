@@ -64,7 +64,8 @@ impl Maker {
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .context("making the socket of a shell")?;
-        let bell = doorbell::open_both(&self.paths.doorbell(name)).context("opening the doorbell")?;
+        let bell =
+            doorbell::open_both(&self.paths.doorbell(name)).context("opening the doorbell")?;
         let control = control_socket(&self.paths.control(name))?;
         let bell_number = FIRST_FD + handover.fds().len() as RawFd;
         let numbers = Numbers {

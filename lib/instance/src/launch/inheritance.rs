@@ -70,7 +70,8 @@ impl Maker {
             env: Vec::new(),
         };
         let mut give = |fd: OwnedFd| inheritance.give(fd);
-        let bell = give(doorbell::open_both(&paths.doorbell(name)).context("opening the doorbell")?);
+        let bell =
+            give(doorbell::open_both(&paths.doorbell(name)).context("opening the doorbell")?);
         let io_doorbell = give(given.io.try_clone().context("duplicating an I/O bell")?);
         let mut peers = Vec::new();
         for peer in peers_by_queue(spec, given.peers) {

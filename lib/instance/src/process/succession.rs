@@ -42,6 +42,8 @@ pub(super) struct Successor {
 
 /// The inputs of a handover of the ports.
 struct Turn {
+    /// Name of the instance.
+    name: String,
     /// The successor, to be put on its CPUs.
     process: Instance,
     doorbells: Vec<Option<String>>,
@@ -56,6 +58,10 @@ struct Turn {
     next_control: PathBuf,
 }
 
+fn does_not_start(name: &str) -> String {
+    format!("its successor does not start ('nfluid logs {name}' says why)")
+}
+
 fn put_on(process: &Instance, cpus: &[u32]) {
     if !cpus.is_empty()
         && let Err(error) = pin(process, cpus)
@@ -66,8 +72,7 @@ fn put_on(process: &Instance, cpus: &[u32]) {
 
 impl Succession for Turn {
     fn hand_over(&self) -> anyhow::Result<HandedOver> {
-        await_ready(&self.way)
-            .context("its successor does not start ('nfluid logs INSTANCE' says why)")?;
+        await_ready(&self.way).with_context(|| does_not_start(&self.name))?;
         if let Err(why) = self.rehearse() {
             // Without a rehearsal the handover takes longer.
             tracing::debug!("an upgrade without a rehearsal: {why:#}");
@@ -169,7 +174,7 @@ impl Process {
         drop(its_way);
         let process = launched.instance;
         let noted = Instance::adopt(process.identity())
-            .map_err(anyhow::Error::from)
+            .with_context(|| does_not_start(&self.name))
             .and_then(|copy| {
                 self.note_successor(Some(process.identity().clone()))?;
                 Ok(copy)
@@ -190,6 +195,7 @@ impl Process {
             aside: aside.clone(),
         });
         Ok(Turn {
+            name: self.name.clone(),
             process: copy,
             doorbells: peers,
             way,

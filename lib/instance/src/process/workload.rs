@@ -223,8 +223,8 @@ impl Workload for Process {
         }
     }
 
-    fn ring(&self) {
-        doorbell::ring(&self.maker.paths.doorbell(&self.name));
+    fn ring(&self) -> bool {
+        doorbell::ring(&self.maker.paths.doorbell(&self.name))
     }
 
     fn put_frames(&self, queue: usize, frames: &[&[u8]]) -> anyhow::Result<usize> {

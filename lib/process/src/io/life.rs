@@ -227,26 +227,31 @@ impl IoThreads {
         (pidfd, self.supervisor.due_at())
     }
 
-    /// Starts the process again after its end.
-    pub fn watch(&mut self, instances: &mut Instances) {
+    /// Starts the process again after its end. Returns true if the process was started: its cgroup has the kernel's weight then,
+    /// see [`IoThreads::weigh`].
+    pub fn watch(&mut self, instances: &mut Instances) -> bool {
         if let Some(ended) = self.process.as_mut().and_then(IoProcess::try_wait) {
             self.process = None;
             self.note_end(&ended.to_string());
         }
         if !self.supervisor.is_due(self.now()) {
-            return;
+            return false;
         }
         if !is_needed(instances) {
             self.forget();
-            return;
+            return false;
         }
         match self.start(instances) {
             Ok(()) => {
                 self.ring_everybody(instances);
                 let what = "I/O threads run again, with what waited in the rings";
                 self.report(EventKind::Started, what);
+                true
             }
-            Err(error) => self.note_end(&format!("could not be started: {error:#}")),
+            Err(error) => {
+                self.note_end(&format!("could not be started: {error:#}"));
+                false
+            }
         }
     }
 
@@ -270,7 +275,9 @@ impl IoThreads {
     fn ring_everybody(&self, instances: &Instances) {
         let ringer = self.means.switch.ringer();
         for running in instances.values() {
-            running.workload.ring();
+            if running.workload.ring() {
+                continue;
+            }
             let Ok(ringer) = &ringer else { continue };
             for port in running.workload.ports() {
                 // An error is of a port that is gone, or down.
