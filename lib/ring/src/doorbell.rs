@@ -182,7 +182,7 @@ impl Doorbell {
 
     /// Lets other threads on this core run while doing so has paid lately: for the frames that those threads send
     /// meanwhile, no doorbell needs to be rung. A ring costs what ten such turns cost, in a virtual machine
-    /// (`nfluid-bench d2`: of 40 NFs that sleep at once, half of the CPU time is spent on ringing). For a thread that
+    /// (`nfluid-bench sleeping-nfs`: of 40 NFs that sleep at once, half of the CPU time is spent on ringing). For a thread that
     /// is alone on its core, the turn is a system call.
     fn give_way(&mut self, ports: &[Port], wanted: Wanted) -> Option<Woken> {
         for _ in 0..self.yields {

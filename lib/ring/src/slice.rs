@@ -3,7 +3,7 @@
 //! A thread that wakes runs at once if its slice is shorter than the slice of the running thread, and if it has not
 //! had more than its part of the core. No thread gets more of the core by a short slice (Linux 6.12 and later,
 //! EEVDF). So an NF that wakes rarely and finds few frames then has a short slice, and the [`PLATFORM`]'s otherwise.
-//! Measured: `nfluid-bench r4`.
+//! Measured: `nfluid-bench busy-core`.
 //!
 //! The platform gives each instance [`PLATFORM`], unless its operator has chosen another slice. The value
 //! distinguishes the platform's slices from an operator's: only a slice that is a constant of this module is changed

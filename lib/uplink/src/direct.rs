@@ -2,7 +2,7 @@
 //! of its own, and its own system call sends them (HyperNF's HVD; SoCC '17, section 4.4). No switch is in that path:
 //! no drops by reason, no counters, no rules, no capture, and the sender must hold a socket on the interface.
 //! Therefore instances of a platform do not have an outlet, and send to an uplink instead; the outlet is for programs
-//! that own their interface, and for measuring the cost of the uplink's thread (`nfluid-bench h6`).
+//! that own their interface, and for measuring the cost of the uplink's thread (`nfluid-bench nic-transmit`).
 
 use crate::error::UplinkError;
 use crate::outlet::takes;
