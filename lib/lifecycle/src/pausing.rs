@@ -84,7 +84,7 @@ pub fn resume(services: &mut dyn Services, name: &str) -> Result<(), PlatformErr
 }
 
 /// Undoes a pause, if there is one, before the instance is ended or after it has ended. An instance that cannot be
-/// thawed now is thawed before it is started again; if its process cannot be ended, see [`restore`].
+/// thawed now is thawed before it is started again; if its process cannot be ended either, the instance is paused again.
 pub fn end(services: &mut dyn Services, name: &str) {
     let running = services.instances().get(name);
     if let Some(traffic) = running.and_then(|running| running.record().paused) {
