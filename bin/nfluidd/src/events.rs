@@ -3,7 +3,8 @@
 use nfluid_api::types::{EventKind, EventPage, Kind};
 use nfluid_control::changes::{Changed, Changes};
 use nfluid_control::events::{EventLog, Events, Subject};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use nfluid_lifecycle::services::lock;
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
@@ -22,11 +23,6 @@ fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |time| time.as_millis() as u64)
-}
-
-/// Locks a table. A thread that panicked while it held the lock has left a consistent table.
-fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostEvents {

@@ -190,7 +190,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             .index
             .get_or_insert_with(|| Index::of(&deployment, cpus));
         let addition = Addition::of(proposal, &deployment, index, environment)?;
-        let actions = addition.actions(&deployment, &self.present)?;
+        let actions = addition.actions(&self.present)?;
         drop(deployment);
         let response = ApplyResponse {
             changes: addition.changes(),
@@ -231,7 +231,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             .index
             .get_or_insert_with(|| Index::of(&deployment, cpus));
         let removal = Removal::of(request, &deployment, index)?;
-        let actions = removal.actions(&self.present, &deployment)?;
+        let actions = removal.actions(&self.present)?;
         drop(deployment);
         watch.lap("check");
         let durable = match self.make_step(&Step::Remove(&removal.gone), &actions, &mut watch) {

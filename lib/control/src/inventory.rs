@@ -48,6 +48,16 @@ fn wires_by_name<S: serde::Serializer>(wires: &Wiring, serializer: S) -> Result<
     serializer.collect_map(wires.iter().map(|(port, to)| (port.to_string(), to)))
 }
 
+/// The entries of `all` whose keys `part` has.
+fn entries_of<K: Clone + Ord, T: Clone>(
+    all: &BTreeMap<K, T>,
+    part: &BTreeMap<K, T>,
+) -> BTreeMap<K, T> {
+    let keys = part.keys();
+    keys.filter_map(|key| Some((key.clone(), all.get(key)?.clone())))
+        .collect()
+}
+
 /// Applies a change to a table.
 fn put<T>(objects: &mut BTreeMap<String, T>, change: Diff<T>) {
     match change.new {
@@ -94,7 +104,25 @@ impl Inventory {
         inventory
     }
 
-    /// Whether the port exists.
+    /// Returns the objects of this inventory that `part` has as well. A plan from the result to `part` is the plan to
+    /// `part` if no other object changes, and no setting of the platform.
+    #[must_use]
+    pub fn narrowed_to(&self, part: &Inventory) -> Self {
+        Inventory {
+            groups: entries_of(&self.groups, &part.groups),
+            switches: entries_of(&self.switches, &part.switches),
+            uplinks: entries_of(&self.uplinks, &part.uplinks),
+            instances: entries_of(&self.instances, &part.instances),
+            members: entries_of(&self.members, &part.members),
+            wires: entries_of(&self.wires, &part.wires),
+            io: part.io.clone(),
+            congestion: part.congestion.clone(),
+            ways: part.ways.clone(),
+            pools: part.pools.clone(),
+        }
+    }
+
+    /// Returns true if the port exists.
     pub fn has_port(&self, port: &PortRef) -> bool {
         match port {
             PortRef::Uplink(name) => self.uplinks.contains_key(name),

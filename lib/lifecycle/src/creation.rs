@@ -3,31 +3,60 @@
 use crate::errors::failed;
 use crate::limits::put_in_force;
 use crate::pausing;
+use crate::placing::Placings;
 use crate::running::Running;
 use crate::runtime::{PlannedInstance, Prepared, Site};
 use crate::services::Services;
 use crate::workload::Remains;
+use nfluid_control::group::Groups;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::stopwatch::Lap;
 use std::sync::Arc;
 
-/// Collects the inputs for creating an instance now.
-pub fn planned_instance(
+/// Collects the inputs for creating an instance in `groups`. The instance gets its core from `placings`.
+fn planned(
     services: &dyn Services,
-    name: &str,
-    spec: &InstanceSpec,
+    (name, spec): (&str, &InstanceSpec),
+    groups: &Arc<Groups>,
+    placings: &mut Placings,
 ) -> PlannedInstance {
-    let groups = services.groups();
-    let mut placings = services.instances().placings(&[(name, spec)], groups);
     PlannedInstance {
         name: name.to_owned(),
         spec: spec.clone(),
         site: Site {
-            groups: Arc::new(groups.clone()),
+            groups: Arc::clone(groups),
             core: placings.core_for(name, spec),
         },
         peers: services.link_peers(name, spec),
     }
+}
+
+/// Collects the inputs for creating the instances of a plan, after which the groups will be `groups`.
+pub fn planned_instances(
+    services: &dyn Services,
+    coming: &[(&str, &InstanceSpec)],
+    groups: Groups,
+) -> Vec<PlannedInstance> {
+    let mut placings = services.instances().placings(coming, &groups);
+    let groups = Arc::new(groups);
+    let coming = coming.iter();
+    let planned = coming.map(|one| planned(services, *one, &groups, &mut placings));
+    planned.collect()
+}
+
+/// Creates an instance now, in the groups that exist.
+///
+/// # Errors
+/// Nothing is left of the instance.
+pub fn start(
+    services: &dyn Services,
+    name: &str,
+    spec: &InstanceSpec,
+) -> anyhow::Result<Box<dyn Prepared>> {
+    let groups = Arc::new(services.groups().clone());
+    let mut placings = services.instances().placings(&[(name, spec)], &groups);
+    let coming = planned(services, (name, spec), &groups, &mut placings);
+    services.runtime(spec)?.start(coming)
 }
 
 /// Adds an instance that was created to the table. Returns the steps of its creation.
@@ -73,19 +102,26 @@ pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box
     pausing::end(services, name);
     // From here on, frames for the instance wait for another instance, or have no destination.
     services.dismiss(name);
-    let Some(running) = services.instances_mut().get_mut(name) else {
+    let Some(running) = services.instances().get(name) else {
         return Ok(None);
     };
-    if let Err(why) = running.workload.stop() {
-        pausing::restore(services, name);
-        return Err(why);
-    }
-    if running.spec.io.has_threads() {
+    let has_threads = running.spec.io.has_threads();
+    stop(services, name)?;
+    if has_threads {
         services.release(name);
     }
     services.forget_wires(name);
     let running = services.instances_mut().remove(name);
     Ok(running.map(|running| running.workload.take_out(running.spec)))
+}
+
+/// Ends the process of an instance whose pause was ended for that.
+///
+/// # Errors
+/// The process runs, and the instance is paused again if it was.
+pub(crate) fn stop(services: &mut dyn Services, name: &str) -> anyhow::Result<()> {
+    let running = services.instances_mut().find_mut(name)?;
+    running.workload.stop().inspect_err(|_| pausing::restore(services, name))
 }
 
 /// Takes over an instance of an earlier daemon.

@@ -104,8 +104,8 @@ pub(crate) fn report(
     services.events().of_instance(kind, name, message.into());
 }
 
-/// Locks the daemon. A thread that panicked while it held the lock has left consistent tables: they change in single
-/// steps.
-pub fn lock<C>(host: &Mutex<C>) -> MutexGuard<'_, C> {
-    host.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks a table, or the daemon with all its tables. A thread that panicked while it held the lock has left consistent
+/// tables: they change in single steps.
+pub fn lock<T>(table: &Mutex<T>) -> MutexGuard<'_, T> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }

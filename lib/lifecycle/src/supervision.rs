@@ -1,6 +1,7 @@
 //! Supervision of instances: the ports of an ended instance are reclaimed at once, and the instance is started again
 //! as its policy says.
 
+use crate::creation::stop;
 use crate::errors::failed;
 use crate::pausing;
 use crate::services::{Services, report};
@@ -159,12 +160,8 @@ pub fn start_again(services: &mut dyn Services, name: &str) -> anyhow::Result<()
 pub fn restart(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
     services.instances().check_settled(name)?;
     pausing::end(services, name);
-    let running = services.instances_mut().find_mut(name)?;
-    running.supervisor.forgive();
-    if let Err(why) = running.workload.stop() {
-        pausing::restore(services, name);
-        return Err(failed(why));
-    }
+    services.instances_mut().find_mut(name)?.supervisor.forgive();
+    stop(services, name).map_err(failed)?;
     let running = services.instances_mut().find_mut(name)?;
     let started = running.workload.reclaim().and_then(|lost| {
         let message = format!("restarted on request; {lost} frames lost in its rings");

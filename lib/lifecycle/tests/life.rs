@@ -77,9 +77,7 @@ fn what_cannot_be_limited_is_not_taken_up_and_leaves_nothing() {
         spec.resources.group = Some("gold".to_owned());
         spec
     };
-    let coming = creation::planned_instance(&daemon, "fw", &spec);
-    let runtime = daemon.runtime(&spec).expect("there is one");
-    let prepared = runtime.start(coming).expect("nothing fails");
+    let prepared = creation::start(&daemon, "fw", &spec).expect("nothing fails");
     creation::take_up(&mut daemon, "fw", &spec, prepared).expect_err("no cap");
     assert!(daemon.instances().get("fw").is_none());
     assert!(daemon.world.lock().instances.is_empty());

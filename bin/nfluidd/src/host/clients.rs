@@ -1,7 +1,7 @@
 //! Clients of templates: the instance that each client's frames go to.
 
 use super::Host;
-use super::errors::failed;
+use super::errors::switch_failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::PortRef;
 use nfluid_control::template::ClientBy;
@@ -48,7 +48,7 @@ impl Host {
         };
         self.switch
             .set_client(client, ports.entry, ports.back)
-            .map_err(failed)?;
+            .map_err(switch_failed)?;
         self.clients.insert(instance.to_owned(), *client);
         Ok(ports)
     }

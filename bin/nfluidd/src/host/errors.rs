@@ -1,34 +1,15 @@
-//! Errors of the daemon's actions, for the operator.
+//! Errors of the switch and of full tables, for the operator. Other errors are those of `nfluid_lifecycle::errors`.
 
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_switch::SwitchError;
 
-/// An error of the actuator, for the operator.
-pub fn error(error: anyhow::Error) -> PlatformError {
-    PlatformError::new(PlatformErrorKind::Failed, format!("{error:#}"))
-}
-
 /// An error of the switch, for the operator.
-pub fn failed(error: SwitchError) -> PlatformError {
+pub fn switch_failed(error: SwitchError) -> PlatformError {
     let kind = match &error {
         SwitchError::Limit(_) => PlatformErrorKind::Exhausted,
         _ => PlatformErrorKind::Failed,
     };
     PlatformError::new(kind, error.to_string())
-}
-
-/// A refusal, with a remedy.
-pub fn refused(message: String, remedy: &str) -> PlatformError {
-    PlatformError::new(PlatformErrorKind::Refused, message).with_remedy(remedy)
-}
-
-/// The error of an action that is not possible for one of several members.
-pub fn one_of_several(name: &str, what: &str) -> PlatformError {
-    PlatformError::new(
-        PlatformErrorKind::Refused,
-        format!("instance {name} is one of several that share flows: it cannot be {what}"),
-    )
-    .with_remedy("'nfluid scale INSTANCE 1' makes it one again")
 }
 
 /// The platform has no number left for another object of this kind.

@@ -1,6 +1,5 @@
 //! Creation and end of instances, as a plan orders them.
 
-use super::errors::error;
 use super::platform::HostPlatform;
 use super::terminator::drain;
 use super::{Host, Shared, lock};
@@ -10,13 +9,13 @@ use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::setting::PlatformSetting;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_instance::tenants;
-use nfluid_lifecycle::runtime::{Batch, PlannedInstance, Runtime as _, Site};
+use nfluid_lifecycle::errors::failed;
+use nfluid_lifecycle::runtime::{Batch, Runtime as _};
 use nfluid_lifecycle::services::Services;
 use nfluid_lifecycle::{creation, scaling, supervision, upgrade};
 use nfluid_protocol::Request;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// Returns the instances that these actions create and end. `None` if the actions do more than create, end and
 /// connect instances.
@@ -72,20 +71,10 @@ impl Host {
         }
         let made = created(actions).map(|(_, spec)| spec).chain(replaced);
         self.processes.plan(&made.collect::<Vec<_>>());
-        let groups = Arc::new(tenants::planned(self.tenants.groups(), actions));
         let coming: Vec<(&str, &InstanceSpec)> = created(actions).collect();
-        let mut placings = self.instances.placings(&coming, &groups);
-        let coming = coming.into_iter().map(|(name, spec)| PlannedInstance {
-            name: name.to_owned(),
-            spec: spec.clone(),
-            site: Site {
-                groups: Arc::clone(&groups),
-                core: placings.core_for(name, spec),
-            },
-            peers: self.link_peers(name, spec),
-        });
-        let coming = coming.collect();
-        Ok(self.processes.prepare(coming))
+        let groups = tenants::planned(self.tenants.groups(), actions);
+        let planned = creation::planned_instances(self, &coming, groups);
+        Ok(self.processes.prepare(planned))
     }
 
     /// Ends an instance, before another instance takes its place.
@@ -97,7 +86,7 @@ impl Host {
         if spec.is_fast_path() {
             return self.with_fast(|fast| fast.reserve(name));
         }
-        let mut ended = creation::end(self, name).map_err(error)?;
+        let mut ended = creation::end(self, name).map_err(failed)?;
         if let Some(ended) = &mut ended {
             ended.keep_doorbell();
         }
@@ -108,7 +97,7 @@ impl Host {
         if spec.is_fast_path() {
             return self.with_fast(|fast| fast.create(name, spec));
         }
-        self.create_instance(name, spec).map_err(error)
+        self.create_instance(name, spec).map_err(failed)
     }
 
     /// Creates and starts an instance. Takes everything back if a step fails.
@@ -122,8 +111,7 @@ impl Host {
             None => {
                 // The end that is being undone may be this instance's own.
                 self.ended.retain(|ended| ended.name() != name);
-                let coming = creation::planned_instance(self, name, spec);
-                self.runtime(spec)?.start(coming)?
+                creation::start(self, name, spec)?
             }
         };
         let laps = creation::take_up(self, name, spec, prepared)?;
@@ -157,10 +145,11 @@ impl HostPlatform {
         spec: &InstanceSpec,
     ) -> Result<(), PlatformError> {
         let mut host = lock(&self.host);
+        host.put_in(name, spec)?;
         if spec.is_fast_path() {
-            return host.with_fast(|fast| fast.create(name, spec));
+            // The fast paths report their own events.
+            return Ok(());
         }
-        host.create_instance(name, spec).map_err(error)?;
         if host.instances.is_doubtful(name)
             && let Some(running) = host.instances.get(name)
         {
@@ -241,7 +230,7 @@ impl HostPlatform {
             if let Err(again) = request(&old) {
                 tracing::warn!(instance = name, error = %format!("{again:#}"), "the new configuration stays");
             }
-            error(why)
+            failed(why)
         })
     }
 
@@ -253,7 +242,7 @@ impl HostPlatform {
         if host.is_fast(name) {
             host.with_fast(|fast| fast.remove(name))?;
         } else {
-            let ended = creation::end(&mut *host, name).map_err(error)?;
+            let ended = creation::end(&mut *host, name).map_err(failed)?;
             host.ended.extend(ended);
             host.instances.forget_doorbell(name);
         }
@@ -274,7 +263,7 @@ pub fn upgrade(host: &Shared, name: &str) -> Result<UpgradeReport, PlatformError
     let spec = {
         let host = lock(host);
         let spec = upgrade::spec_to_upgrade(&*host, name)?;
-        host.maker.programs.renew().map_err(error)?;
+        host.maker.programs.renew().map_err(failed)?;
         spec
     };
     upgrade::succeed(host, name, &spec)

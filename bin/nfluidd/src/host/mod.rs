@@ -23,12 +23,13 @@ mod wires;
 
 pub use capture::capture;
 pub use clients::ClientPorts;
-pub use errors::one_of_several;
 pub use fast::follow as follow_fast;
 pub use health::run as check_health;
 pub use instances::upgrade;
 pub use nfluid_instance::functions::Functions;
 pub use nfluid_instance::paths::Paths;
+pub use nfluid_lifecycle::errors::one_of_several;
+pub use nfluid_lifecycle::services::lock;
 pub use nfluid_lifecycle::state::{Moved, export, give, rehearse, state_now};
 pub use platform::HostPlatform;
 pub use statistics::{nf_command, nf_metrics};
@@ -69,7 +70,7 @@ use nfluid_uplinks::Uplinks;
 use nfluid_wiring::Wires;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The settings from which a platform is created.
@@ -142,12 +143,6 @@ pub struct Host {
 
 /// The host, shared by the parts of the daemon.
 pub type Shared = Arc<Mutex<Host>>;
-
-/// Locks the host. A thread that panicked while it held the lock has left consistent tables: they change in single
-/// steps.
-pub fn lock(host: &Shared) -> MutexGuard<'_, Host> {
-    host.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Returns the platform's cgroup, in which instances can be limited. Before that is certain, nothing of an earlier
 /// daemon is touched: an instance could not be taken over, and would be ended.

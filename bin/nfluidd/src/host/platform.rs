@@ -1,6 +1,5 @@
 //! The actions of a plan, one method each.
 
-use super::errors::error;
 use super::{Shared, lock};
 use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError};
@@ -12,6 +11,7 @@ use nfluid_control::spec::{InstanceSpec, UplinkSpec};
 use nfluid_control::stopwatch::Lap;
 use nfluid_control::wiring::Destination;
 use nfluid_instance::tenants::is_about_groups;
+use nfluid_lifecycle::errors::failed;
 use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{scaling, upgrade};
 use nfluid_protocol::daemon::Budget;
@@ -39,7 +39,7 @@ impl Platform for HostPlatform {
             let pool = lock(&self.host).pool();
             pool.leave_groups();
         }
-        let begun = lock(&self.host).begin(actions).map_err(error)?;
+        let begun = lock(&self.host).begin(actions).map_err(failed)?;
         // Done without the lock, so that other requests go on.
         let made = begun.complete();
         lock(&self.host).prepared.extend(made);
@@ -74,10 +74,10 @@ impl Platform for HostPlatform {
     fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError> {
         let host = &mut *lock(&self.host);
         match (&change.old, &change.new) {
-            (None, Some(spec)) => host.tenants.make(&change.name, spec).map_err(error),
+            (None, Some(spec)) => host.tenants.make(&change.name, spec).map_err(failed),
             (_, Some(new)) => {
                 let changed = host.tenants.change(&mut host.instances, &change.name, new);
-                changed.map_err(error)?;
+                changed.map_err(failed)?;
                 host.set_io_weights();
                 Ok(())
             }

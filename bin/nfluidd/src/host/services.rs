@@ -1,6 +1,6 @@
 //! The services that this daemon offers to the life of instances.
 
-use super::{Host, errors, tables};
+use super::{Host, tables};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::events::Events;
 use nfluid_control::group::Groups;
@@ -8,6 +8,7 @@ use nfluid_control::io::IoModel;
 use nfluid_control::model::PortRef;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::tier::Tier;
+use nfluid_lifecycle::errors::refused;
 use nfluid_lifecycle::runtime::Runtime;
 use nfluid_lifecycle::scaling::FlowTables;
 use nfluid_lifecycle::services::Services;
@@ -50,7 +51,7 @@ impl Services for Host {
     fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
         let checked = self.wires.check_bypass(&self.ports(), name);
         checked
-            .map_err(|why| errors::refused(why.to_string(), "pause it with --traffic hold or drop"))
+            .map_err(|why| refused(why.to_string(), "pause it with --traffic hold or drop"))
     }
 
     fn begin_bypass(&mut self, name: &str) -> Result<(), PlatformError> {

@@ -1,10 +1,10 @@
 //! Settings of instances and of the platform that a plan changes.
 
 use super::Host;
-use super::errors::error;
 use nfluid_control::apply::PlatformError;
 use nfluid_control::setting::{PlatformSetting, Setting};
 use nfluid_control::wake::Wake;
+use nfluid_lifecycle::errors::failed;
 use nfluid_lifecycle::limits;
 use nfluid_lifecycle::services::Services as _;
 
@@ -33,7 +33,7 @@ impl Host {
             // The threads that follow instances read the other settings from the specification.
             _ => self.note_setting(name, setting),
         };
-        set.map_err(error)
+        set.map_err(failed)
     }
 
     fn note_setting(&mut self, name: &str, setting: &Setting) -> anyhow::Result<()> {
@@ -60,7 +60,7 @@ impl Host {
     /// The setting is as before.
     pub(super) fn set_platform(&mut self, setting: &PlatformSetting) -> Result<(), PlatformError> {
         match setting {
-            PlatformSetting::Io(settings) => self.io.change_settings(settings).map_err(error)?,
+            PlatformSetting::Io(settings) => self.io.change_settings(settings).map_err(failed)?,
             PlatformSetting::Congestion(congestion) => {
                 let state = self.congestion();
                 state.change_orders(|orders| orders.set_laws(congestion));

@@ -186,7 +186,7 @@ impl Host {
                 Ok(())
             }
         }
-        .map_err(errors::failed)
+        .map_err(errors::switch_failed)
     }
 
     fn join(&self, join: &Join) -> Result<(), SwitchError> {

@@ -6,11 +6,11 @@ use super::step::{insert, refers_to_nothing_else};
 use crate::action::Action;
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Instance, PortRef};
+use crate::plan::plan;
 use crate::report::Report;
-use crate::spec::{InstanceSpec, port_specs};
+use crate::spec::port_specs;
 use crate::table::Table;
 use crate::validate::{Background, Environment, validate};
-use crate::wiring::wiring;
 use nfluid_api::types::{Change, Diagnostic, Kind, Verb};
 
 /// Limit of instances that are followed from a new one to find one with a port that does not lead to an instance.
@@ -55,35 +55,18 @@ impl Addition {
         })
     }
 
-    /// Returns the actions. `None`: an object that the new objects lead to does not exist.
-    pub fn actions(&self, whole: &Deployment, present: &Inventory) -> Option<Vec<Action>> {
-        let mut actions = Vec::new();
-        for (name, instance) in self.added.instances.iter() {
-            if present.instances.contains_key(name) {
-                return None;
-            }
-            let spec = InstanceSpec::resolve(whole, name, instance);
-            actions.push(Action::create_instance(name, spec));
-        }
-        let is_new = |port: &PortRef| {
-            let owner = port.owner();
-            owner.is_some_and(|owner| self.added.instances.contains(owner))
+    /// Returns the actions. `None`: more has to be done, since an object that the new objects refer to is not as it
+    /// shall be.
+    pub fn actions(&self, present: &Inventory) -> Option<Vec<Action>> {
+        let desired = Inventory::of(&self.part);
+        let actions = plan(&present.narrowed_to(&desired), &desired);
+        let is_own = |action: &Action| match action {
+            Action::Wire { .. } => true,
+            action => action
+                .created()
+                .is_some_and(|(name, _)| self.added.instances.contains(name)),
         };
-        for (port, to) in wiring(&self.part) {
-            let old = present.wires.get(&port);
-            let is_there = |end: &PortRef| is_new(end) || present.has_port(end);
-            if !is_there(&port) || !to.targets().all(is_there) {
-                return None;
-            }
-            if old != Some(&to) {
-                actions.push(Action::Wire {
-                    port,
-                    old: old.cloned(),
-                    new: Some(to),
-                });
-            }
-        }
-        Some(actions)
+        actions.iter().all(is_own).then_some(actions)
     }
 
     /// In the user's words.

@@ -5,6 +5,7 @@ use super::step::{Gone, take_out};
 use crate::action::Action;
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Link, PortRef};
+use crate::plan::plan;
 use nfluid_api::types::{Change, DeleteRequest, Kind, Verb};
 use std::collections::BTreeMap;
 
@@ -81,32 +82,22 @@ impl Removal {
     }
 
     /// Returns the actions. `None`: some of the objects do not exist.
-    pub fn actions(&self, present: &Inventory, whole: &Deployment) -> Option<Vec<Action>> {
+    pub fn actions(&self, present: &Inventory) -> Option<Vec<Action>> {
+        let mut current = Inventory::default();
         let ends = self.links.values().flat_map(|link| [&link.0, &link.1]);
         let mut ports: Vec<PortRef> = ends.cloned().collect();
-        let mut last = Vec::new();
         for name in &self.gone.instances {
             let spec = present.instances.get(name)?;
-            let model = whole.instances.get(name)?;
-            ports.extend(
-                model
-                    .ports
-                    .names()
-                    .map(|port| PortRef::instance(name, port)),
-            );
-            last.push(Action::remove_instance(name, spec.clone()));
+            let own = spec.ports.iter();
+            ports.extend(own.map(|port| PortRef::instance(name, &port.name)));
+            current.instances.insert(name.clone(), spec.clone());
         }
-        ports.sort_unstable();
-        ports.dedup();
-        let disconnect = ports.into_iter().filter_map(|port| {
-            let old = present.wires.get(&port)?.clone();
-            Some(Action::Wire {
-                port,
-                old: Some(old),
-                new: None,
-            })
-        });
-        Some(disconnect.chain(last).collect())
+        for port in ports {
+            if let Some(to) = present.wires.get(&port) {
+                current.wires.insert(port, to.clone());
+            }
+        }
+        Some(plan(&current, &Inventory::default()))
     }
 
     /// In the user's words.

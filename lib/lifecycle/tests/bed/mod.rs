@@ -72,8 +72,7 @@ impl Daemon {
     /// Makes an instance.
     pub fn create(&mut self, name: &str, restart: Restart) -> anyhow::Result<()> {
         let spec = spec(restart);
-        let coming = creation::planned_instance(self, name, &spec);
-        let prepared = self.runtime(&spec)?.start(coming)?;
+        let prepared = creation::start(self, name, &spec)?;
         creation::take_up(self, name, &spec, prepared).map(drop)
     }
 
