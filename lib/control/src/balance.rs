@@ -39,28 +39,28 @@ impl Default for Rules {
 /// An instance on a core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
-    /// Its name.
+    /// Name of the instance.
     pub name: String,
-    /// The core that it is on, the first of several.
+    /// The instance's core, the first one of several.
     pub core: u32,
-    /// The number of cores that it is on: one for each queue of its ports, and so for each thread.
+    /// The number of the instance's cores: one for each queue of its ports, and so for each thread.
     pub width: usize,
-    /// The cores that it may be on.
+    /// The cores that the instance can use.
     pub allowed: Vec<u32>,
-    /// The party that decides.
+    /// The policy by which the core is chosen.
     pub placement: Placement,
-    /// Measured, as a part of a core.
+    /// Measured load, as a part of a core.
     pub load: f64,
-    /// Promised, as a part of a core.
+    /// Promised share, as a part of a core.
     pub promised: f64,
-    /// Guaranteed, as a part of a core; 0: nothing.
+    /// Guaranteed share, as a part of a core; 0: none.
     pub guaranteed: f64,
-    /// When it was put there.
+    /// Time of the last move to this core.
     pub since: Millis,
 }
 
 impl Placed {
-    /// The cores that it is on.
+    /// Returns the cores of the instance.
     pub fn cores(&self) -> Vec<u32> {
         window(&self.allowed, self.core, self.width)
     }
@@ -79,14 +79,14 @@ pub fn window(allowed: &[u32], core: u32, width: usize) -> Vec<u32> {
         .collect()
 }
 
-/// A move that pays.
+/// A move that gains enough.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
     /// The instance.
     pub name: String,
-    /// Where it is.
+    /// The present core.
     pub from: u32,
-    /// Where it goes.
+    /// The new core.
     pub to: u32,
     /// The reason, for the operator.
     pub why: String,
@@ -242,7 +242,8 @@ fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move
     None
 }
 
-/// An instance with several threads is on several cores, among which the kernel divides them, and is not moved.
+/// Returns true if `one` can be moved now. An instance with several threads has several cores, among which the kernel
+/// divides the threads, and is not moved.
 fn may_move(one: &Placed, now: Millis, rules: Rules) -> bool {
     one.width <= 1 && one.placement.is_moved() && now.0.saturating_sub(one.since.0) >= rules.dwell.0
 }

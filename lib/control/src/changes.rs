@@ -8,7 +8,7 @@ const REMEMBERED: usize = 1024;
 /// The result of a query for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Nothing.
+    /// No instance has changed.
     Nothing,
     /// The changed instances, some of which may be gone, and the number of the newest change.
     Some(u64, BTreeSet<String>),

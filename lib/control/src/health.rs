@@ -104,11 +104,11 @@ pub struct Look {
     pub age: Millis,
     /// The instance's own time since the last check: it ran, or did not want to run.
     pub had: Millis,
-    /// The reading of its control socket.
+    /// The state of its control socket.
     pub answer: Answer,
-    /// The readings of its rings, always in the same order.
+    /// The states of its rings, always in the same order.
     pub rings: Vec<RingFound>,
-    /// True if it waits for room in the rings of its receivers.
+    /// True if the instance waits for room in the rings of its receivers.
     pub is_held_up: bool,
 }
 
