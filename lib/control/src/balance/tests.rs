@@ -143,13 +143,13 @@ fn who_has_several_threads_gets_a_core_for_each() {
         placed("b", 0, Placement::Spread, 0.5),
     ];
     all[0].width = 2;
-    // Its load is on both cores, and it stays.
+    // The load of the instance is on both cores, and the instance stays.
     let found = moves(&all, LATER, RULES);
     assert_eq!((found.len(), found[0].name.as_str()), (1, "a"), "{found:?}");
     assert!((fullest(&all) - 1.9).abs() < 1e-9);
 }
 
-/// Guaranteed and promised, on core 0.
+/// An instance on core 0 with this guarantee and promise.
 fn promising(name: &str, placement: Placement, guaranteed: f64, promised: f64) -> Placed {
     Placed {
         guaranteed,
@@ -188,7 +188,7 @@ fn nobody_goes_where_a_guarantee_would_be_broken() {
         promising("a", Placement::Spread, 0.0, 0.6),
         promising("b", Placement::Spread, 0.0, 0.6),
     ];
-    // Both want the core that rests; the guarantee there allows neither.
+    // Both instances want the idle core; the guarantee there allows neither.
     for one in &mut all[1..] {
         one.core = 1;
         one.load = 1.0;
@@ -228,7 +228,7 @@ fn any_placed() -> impl Strategy<Value = Vec<Placed>> {
     })
 }
 
-/// The load of the fullest core.
+/// Returns the load of the fullest core.
 fn fullest(placed: &[Placed]) -> f64 {
     let cores = burdens(placed);
     cores.values().map(|burden| burden.load).fold(0.0, f64::max)
@@ -237,7 +237,8 @@ fn fullest(placed: &[Placed]) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// With loads that do not change, moves come to an end, and nobody is where it may not be, or moves that may not.
+    /// With constant loads, moves come to an end. No instance is on a core that it must not use, and only movable
+    /// instances move.
     // promise: 4.11
     #[test]
     fn it_converges_and_obeys(mut all in any_placed()) {
@@ -267,7 +268,7 @@ proptest! {
         }
     }
 
-    /// Loads that are measured with an error of a few hundredths do not keep anybody moving.
+    /// Measurement errors of a few hundredths cause no moves.
     // promise: 4.11
     #[test]
     fn noise_moves_nobody(mut all in any_placed(), noise in proptest::collection::vec(-0.01..0.01f64, 16)) {
@@ -278,7 +279,7 @@ proptest! {
             carry_out(&mut all, &found, now);
             now.0 += RULES.dwell.0;
         }
-        // It has settled for these loads, with a gain that is far enough from paying.
+        // No move pays for these loads, even with a clearly smaller minimum gain.
         let strict = Rules { gain_min: RULES.gain_min - 0.1, ..RULES };
         prop_assume!(moves(&all, now, strict).is_empty());
         for (one, error) in all.iter_mut().zip(noise) {
@@ -287,7 +288,7 @@ proptest! {
         prop_assert!(moves(&all, now, RULES).is_empty());
     }
 
-    /// In one round nobody moves twice, and nobody who has just moved.
+    /// No instance that has just moved moves again in the next round.
     // promise: 4.11
     #[test]
     fn a_move_is_not_taken_back_at_once(mut all in any_placed()) {

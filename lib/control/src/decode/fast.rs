@@ -20,7 +20,7 @@ const DIRECTIONS: [(&str, Direction); 2] = [
 
 const NEIGHBOURS: [(&str, Beside); 1] = [("libxdp", Beside::Libxdp)];
 
-/// Whether an instance says that it is one.
+/// Returns true if `node` is an instance of a tier whose ports are interfaces.
 pub fn is_one(node: &Node) -> bool {
     let tier = node.get("tier").and_then(Node::as_scalar);
     let of_interfaces = |tier: &Tier| tier.takes(PortKind::Interfaces);
@@ -84,7 +84,7 @@ pub fn fast_path(
             .and_then(|priority| u32::try_from(priority).ok()),
         slow: match slow(&mut fields, report) {
             Some(Said::Taps(taps)) => Some(taps),
-            // Written out when the whole document has been read.
+            // Replaced by taps after the whole document has been read.
             Some(Said::Ports(_)) | None => None,
         },
     });
@@ -92,7 +92,7 @@ pub fn fast_path(
     found
 }
 
-/// A name, or a list of names.
+/// Reads a name, or a list of names.
 fn names(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
     let Kind::Sequence(items) = &node.kind else {
         return text(node, path, report)

@@ -8,20 +8,21 @@ use crate::quantity::Mac;
 use crate::report::Report;
 use crate::yaml::{Kind, Node};
 
-/// Ports that are to be a slow path: where packets are handed to, and where they come out if that is another one.
+/// Instance ports as the slow path: `port` receives packets from the fast path; packets return by `back`, or by `port`
+/// if `back` is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
     port: PortRef,
     back: Option<PortRef>,
 }
 
-/// What a `slow` says.
+/// The value of `slow`.
 pub enum Said {
     Taps(Slow),
     Ports(Ports),
 }
 
-/// `kernel`, `{tap: NAME, back: NAME}`, or `{port: INSTANCE.PORT, back: INSTANCE.PORT}`.
+/// Reads `kernel`, `{tap: NAME, back: NAME}`, or `{port: INSTANCE.PORT, back: INSTANCE.PORT}`.
 pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
     let (node, path) = fields.get("slow")?;
     if let Kind::Scalar(_) = node.kind {
@@ -70,7 +71,7 @@ fn port_of_instance(node: &Node, path: &str, report: &mut Report<'_>) -> Option<
     Some(port)
 }
 
-/// The ports that an instance's `slow` names. What is wrong with it has been reported elsewhere.
+/// Returns the ports that an instance's `slow` names. Faults of `slow` are reported elsewhere.
 pub fn ports_of(instance: &Node) -> Option<Ports> {
     if !is_one(instance) {
         return None;
@@ -83,7 +84,7 @@ pub fn ports_of(instance: &Node) -> Option<Ports> {
     }
 }
 
-/// Writes out what `slow: {port: ...}` is short for: an uplink with a tap for each port, and a link between them.
+/// Expands the short form `slow: {port: ...}`: an uplink with a tap for each port, and a link between them.
 pub fn write_out(
     deployment: &mut Deployment,
     wanted: Vec<(String, Ports)>,
@@ -127,7 +128,7 @@ fn join(
         attachment: None,
     };
     let link = Link(PortRef::Uplink(uplink.clone()), port);
-    // Written out already, in a deployment that is read again.
+    // A deployment that is read again contains the expanded form already.
     let is_there = deployment.uplinks.get(&uplink) == Some(&own);
     if deployment.uplinks.contains(&uplink) && !is_there {
         report.error(

@@ -1,4 +1,4 @@
-//! Templates, and chains on demand, which are the same.
+//! Templates, and chains on demand, which are templates as well.
 
 use super::fields::{Fields, list, parsed};
 use super::{instance, network};
@@ -78,7 +78,7 @@ pub fn template(
     template
 }
 
-/// `instance`, with `in` and `out` beside it, or `via`: several.
+/// Reads `instance`, with `in` and `out` beside it, or a list of several in `via`.
 fn stages(
     fields: &mut Fields<'_>,
     path: &str,

@@ -1,4 +1,4 @@
-//! Instances of tier `xdp`: what runs, and the interfaces that it is on.
+//! Instances of tier `xdp`: their network functions and interfaces.
 
 use super::instances::report_config;
 use super::slow;
@@ -10,7 +10,7 @@ use crate::model::{Deployment, Instance, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
 
-/// Who has an interface, by its name and namespace.
+/// The users of each interface, by its name and namespace.
 type Users<'a> = HashMap<(&'a str, Option<&'a str>), User<'a>>;
 
 enum User<'a> {
@@ -47,7 +47,7 @@ pub fn check(
         check_neighbours(attach, &path, report);
         check_interfaces(attach, &path, &mut users, name, report);
         slow::check(deployment, name, instance, &mut taps, environment, report);
-        // One in use may vanish and return at any time: that the daemon sees to.
+        // An interface in use may disappear and return at any time; the daemon handles that.
         let was_at = before.and_then(|before| before.attach.as_ref());
         if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {
             look(instance, attach, &path, environment, report);
@@ -81,7 +81,7 @@ fn check_function(
     }
 }
 
-/// XDP sees nothing of what goes out, and not every NF has a form for each place.
+/// Checks the direction: XDP does not see egress packets, and not every NF supports every direction and mode.
 fn check_direction(
     instance: &Instance,
     attach: &Attach,
@@ -106,7 +106,7 @@ fn check_direction(
     }
 }
 
-/// libxdp's dispatcher is at XDP.
+/// Checks that the libxdp dispatcher is used only at XDP.
 fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
     if attach.beside.is_none() {
         if attach.priority.is_some() {
@@ -127,7 +127,7 @@ fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
     }
 }
 
-/// Each interface has room for an uplink, or for fast paths of which each says its place among them.
+/// Checks that each interface has either an uplink, or fast paths with different positions.
 fn check_interfaces<'a>(
     attach: &'a Attach,
     path: &str,
@@ -160,14 +160,14 @@ fn check_interfaces<'a>(
     }
 }
 
-/// Why a fast path cannot be beside others on an interface: the key, what is wrong, what to do.
+/// Returns the reason why a fast path cannot share an interface with others: the key, the fault, the remedy.
 fn dispute(
     name: &str,
     attach: &Attach,
     interface: &str,
     all: &[(&str, &Attach)],
 ) -> Option<(&'static str, String, String)> {
-    // Each way has a row of its own.
+    // Each mode and direction has a list of fast paths of its own.
     let others: Vec<_> = all
         .iter()
         .filter(|(_, other)| other.direction == attach.direction)
@@ -225,7 +225,8 @@ fn dispute(
     None
 }
 
-/// An interface has to be there. At XDP it has room for one program; at tc it does not matter who is at XDP.
+/// Checks that an interface exists. At XDP, the interface has room for one program; at tc, programs at XDP do not
+/// matter.
 fn look(
     instance: &Instance,
     attach: &Attach,

@@ -1,4 +1,4 @@
-//! Groups of tenants: whether they are there, and one in another without end.
+//! Groups of tenants: references must exist, and nesting must be finite.
 
 use crate::group::DEPTH_MAX;
 use crate::model::Deployment;
@@ -39,7 +39,7 @@ fn check_depth(deployment: &Deployment, name: &str, report: &mut Report<'_>) {
             return;
         }
         if chain.contains(&parent) {
-            // A cycle that this group only leads into: told at those that make it.
+            // This group only leads into a cycle. The cycle is reported at its own members.
             return;
         }
         chain.push(parent);

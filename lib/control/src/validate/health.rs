@@ -1,4 +1,4 @@
-//! Whether what an instance is looked after by goes together with the rest of it.
+//! Health checks: they must be consistent with the rest of the instance.
 
 use crate::health::{Check, Remedy};
 use crate::model::{Instance, Program, RestartPolicy};

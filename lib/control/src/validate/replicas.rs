@@ -1,11 +1,11 @@
-//! Instances of which there are to be several: whether their flows can be divided.
+//! Instances with several members: the flows of the instance must be divisible.
 
 use super::Environment;
 use crate::model::{Instance, Program};
 use crate::report::Report;
 use crate::spec::PortSpec;
 
-/// What can be said without its NF.
+/// The checks that do not depend on the NF.
 pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     if instance.members() <= 1 {
         return;
@@ -43,7 +43,7 @@ pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     }
 }
 
-/// Whether the NF can be several.
+/// Checks that the NF supports several members.
 pub(super) fn check_flows(
     nf: &str,
     instance: &Instance,

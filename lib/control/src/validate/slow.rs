@@ -1,4 +1,4 @@
-//! Slow paths of fast paths: who can have one of its own, and its taps.
+//! Slow paths of fast paths: the functions that can have one of their own, and its taps.
 
 use super::Environment;
 use super::uplinks::{is_interface_name, not_an_interface};
@@ -6,7 +6,7 @@ use crate::model::{Deployment, Instance, UplinkKind, XdpMode};
 use crate::report::Report;
 use std::collections::HashMap;
 
-/// The fast path that has a tap, by its name and namespace.
+/// The fast path of each tap, by the tap's name and namespace.
 pub type Taps<'a> = HashMap<(&'a str, Option<&'a str>), &'a str>;
 
 pub fn check<'a>(
@@ -24,7 +24,8 @@ pub fn check<'a>(
         return;
     };
     let path = format!("instances.{name}.slow");
-    // Functions that hand up what another one can decide. The others' slow path is a part of themselves, or the kernel.
+    // Functions that hand up packets that another function can decide. The slow path of all others is a part of
+    // themselves, or the kernel.
     let functions = environment.catalogue.slow_path_names();
     if !functions.iter().any(|nf| nf == instance.program.name()) {
         report.error(
@@ -40,7 +41,7 @@ pub fn check<'a>(
             ),
         );
     }
-    // What comes back would meet the program again there, and be handed up again.
+    // In these modes, packets from the slow path would meet the program again, and be handed up again.
     if matches!(attach.mode, XdpMode::Generic | XdpMode::Tc) {
         report.error(
             &format!("instances.{name}.mode"),
@@ -76,7 +77,7 @@ pub fn check<'a>(
     }
 }
 
-/// Whose tap it is: an uplink's, if one of this deployment's has that interface; it must be a tap then.
+/// Checks the use of a tap by an uplink: if an uplink of this deployment has the interface, the uplink must be a tap.
 fn check_uplink(
     deployment: &Deployment,
     (tap, netns): (&str, Option<&str>),
