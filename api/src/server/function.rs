@@ -80,7 +80,6 @@ impl Places {
 
 /// Runs a program once, in an instance of its own without a network. The response has the program's output. The
 /// program is ended when the client goes away.
-/// client goes away.
 #[utoipa::path(
     post,
     path = "/v1/functions",
@@ -156,7 +155,7 @@ mod tests {
             let call = move |(): &(), mut client: PipeReader| {
                 begun.send(()).expect("it is awaited");
                 hung_up.send(client.read(&mut [0])).expect("it is awaited");
-                // It is not killed at once.
+                // The function runs for some time after the client has gone.
                 let _over = released.recv();
                 Ok(())
             };
