@@ -515,7 +515,7 @@ fn a_daemon_that_does_not_run_is_exit_code_3() {
     );
 }
 
-/// Root may open every socket: then the test drops to nobody, which `setpriv` can.
+/// Root can open every socket: the test then runs as the user nobody, by means of `setpriv`.
 // promise: 8.4
 #[test]
 fn a_socket_that_is_not_permitted_is_exit_code_4() {

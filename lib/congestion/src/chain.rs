@@ -1,4 +1,5 @@
-//! One direction of a chain of instances: whether its entry refuses frames, and which later ring holds the chain up.
+//! One direction of a chain of instances: the refusal of frames at its entry, and the later ring that is its
+//! bottleneck.
 
 use crate::controller::PortLook;
 
@@ -15,7 +16,7 @@ const BOTTLENECK_NS: f64 = 200_000.0;
 /// Time constant of that average.
 const AVERAGE_NS: f64 = 1e9;
 
-/// One direction of a chain. Its rings are those of the ports by which frames enter each instance, in order.
+/// One direction of a chain. Its rings are those of the ports by which frames enter the instances, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Way {
     refuses: bool,

@@ -68,9 +68,9 @@ impl Meter {
         }
     }
 
-    /// Looks at an instance, at `now_ns` of a clock that does not go back. `delivered`: by port, what the switch has
-    /// delivered ever. `read` is asked only if there is something to be measured: for the CPU time that the instance has
-    /// used ever, in nanoseconds, and, by port, for the frames that wait. Returns whether it is at work.
+    /// Measures an instance at `now_ns` of a monotonic clock. `delivered` is the total number of frames that the switch
+    /// has delivered, by port. `read` is called only if there is something to measure: it returns the total CPU time of
+    /// the instance in nanoseconds, and the number of waiting frames by port. Returns true if the instance is active.
     pub fn look(
         &mut self,
         now_ns: u64,
@@ -114,7 +114,7 @@ impl Meter {
         true
     }
 
-    /// Notes what was delivered; whether that is anything.
+    /// Records the delivered frames. Returns true if frames were delivered since the last call.
     fn note(&mut self, delivered: &[u64]) -> bool {
         let mut any = false;
         for (port, now) in self.ports.iter_mut().zip(delivered) {

@@ -67,10 +67,10 @@ const OWNER: u64 = 1;
 const INSTANCE: u64 = 0;
 /// Longest sleep over frames that a full link has kept.
 const RETRY: Duration = Duration::from_micros(20);
-/// So many times in a row; every frame that goes on forgives them all.
+/// Number of such sleeps in a row. Every frame that is forwarded resets their count.
 const RETRIES: u32 = 16;
-/// The pause between retries from then on. A receiver that takes nothing any more, or two instances that agree on
-/// this, would have a thread for many instances look 50,000 times a second.
+/// The pause between retries from then on. A receiver that takes no frames any more, or two instances that cooperate in
+/// this, would otherwise make a thread for many instances poll 50,000 times a second.
 const RETRY_LATER: Duration = Duration::from_micros(500);
 /// Visits of a port that is removed. The frames that a ring holds take four. The thread does not wait for an instance
 /// that goes on handing frames over after it was notified of the removal, or writes nonsense into its ring.

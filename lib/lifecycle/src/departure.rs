@@ -116,7 +116,7 @@ impl DepartureStream {
     }
 }
 
-/// What an instance that stands still forwards.
+/// The output of a stopped instance.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Whole frames, in the format in which the instance writes them.

@@ -21,13 +21,14 @@ pub trait Site: Sync {
     /// Returns a document with one instance, and with its flavor if the flavor is the deployment's own.
     ///
     /// # Errors
-    /// There is no such instance, or the instance cannot leave as one.
+    /// The instance does not exist, or cannot leave as a single instance.
     fn document_of(&self, name: &str) -> Result<Value, Problem>;
 
-    /// Makes the instance `name` from a document. The returned function waits until the change would survive a power cut.
+    /// Creates the instance `name` from a document. The returned function waits until the change would survive a power
+    /// failure.
     ///
     /// # Errors
-    /// Nothing was made.
+    /// The instance was not created.
     fn make(
         &self,
         name: &str,

@@ -15,7 +15,7 @@ use nfluid_formats::message::{Hello, Message, PROTOCOL};
 use nfluid_ring::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 
-/// How often the target is asked at once what has become of a move.
+/// Number of quick attempts to ask the target for the outcome of a move.
 const ASKED_AT_ONCE: u32 = 3;
 /// The time between two of these attempts.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
@@ -346,7 +346,8 @@ impl<S: Site> Source<'_, S> {
         Ok(())
     }
 
-    /// There are no more frames: waits until the target has recorded on the disk that it has the instance.
+    /// Ends the transfer after the last frame: waits until the target has recorded on the disk that it has the
+    /// instance.
     fn end(&self, channel: &mut Channel, report: &mut MigrateReport) -> anyhow::Result<()> {
         match channel.ask(&Message::End, ANSWER)? {
             Message::Kept(frames) => {

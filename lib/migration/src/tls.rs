@@ -1,4 +1,4 @@
-//! Certificates: who may move instances to this host, and where this one moves them.
+//! Certificates: the hosts that can move instances to this host, and the hosts that this one moves them to.
 //!
 //! Both ends show a certificate, and each accepts the certificates that one authority has signed. A caller without a
 //! certificate does not even get an answer. A caller with a certificate may do what `nfluid apply` may: it names the
@@ -31,14 +31,14 @@ const HANDSHAKE: Patience = Patience {
     whole: Duration::from_secs(5),
 };
 
-/// The files that say who this host is.
+/// The files with the identity of this host.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// The host's certificate, and the certificates between it and the authority's.
     pub certificate: PathBuf,
     /// The certificate's key.
     pub key: PathBuf,
-    /// The certificates of the authorities whose word counts.
+    /// The certificates of the trusted authorities.
     pub authority: PathBuf,
     /// Lists of the certificates that these authorities have revoked, if there are any.
     pub revoked: Option<PathBuf>,
@@ -108,7 +108,7 @@ impl Tls {
     /// Connects to the daemon at `to`, `HOST:PORT`, whose certificate has to be for HOST.
     ///
     /// # Errors
-    /// There is no such host, or another host answers.
+    /// The host does not exist, or another host answers.
     pub fn connect(&self, to: &str) -> anyhow::Result<Channel> {
         let host = host_of(to)?;
         let name = ServerName::try_from(host.to_owned())
@@ -296,14 +296,14 @@ pub(crate) mod tests {
         served.join().expect("ended").expect_err("not answered");
     }
 
-    // Catches: the list is read and not given to the verifier of callers, or of those who are called.
+    // Catches: the list is read, but not used to verify callers, or not used to verify the daemons that are called.
     // promise: 5.37
     #[test]
     fn a_host_with_a_revoked_certificate_gets_no_answer() {
         let ours = authority();
         let folder = || tempfile::tempdir().expect("a folder");
         let (own, others) = (folder(), folder());
-        // Both can be called: they are who they say at this address.
+        // Both certificates are valid for this address.
         let [here, stolen] =
             [&own, &others].map(|folder| files(&ours, &ours, folder.path(), "127.0.0.1"));
         let list = |revoked: &[&Path]| {

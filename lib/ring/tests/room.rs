@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const FRAME: usize = 64;
 
-/// How a sleep ends after the I/O thread has consumed one frame of the second port.
+/// Returns the reason for waking after the I/O thread has consumed one frame of the second port.
 fn after_one_is_consumed(ports: &mut [Port; 2]) -> Woken {
     let flushed = ports[1].flush(WhenFull::Drop).expect("nobody is called");
     assert_eq!(flushed, 0);

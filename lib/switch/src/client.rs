@@ -25,7 +25,7 @@ const RULE_TEMPLATE_SHIFT: u32 = 8;
 const CLIENT_MIX: u64 = 6_364_136_223_846_793_005;
 const CLIENT_BYTES: usize = 24;
 const ARRIVAL_HEAD: usize = 32;
-/// The return value that ends a look at the frames before all are read.
+/// Return value that ends the reading of frames early.
 const ENOUGH: i32 = -Errno::CANCELED.raw_os_error();
 
 /// The identity by which a template distinguishes clients.
@@ -184,7 +184,7 @@ impl Arrival {
         })
     }
 
-    /// Number of the template whose rule it has met.
+    /// Returns the number of the template whose rule the frame matched.
     pub fn template(&self) -> u32 {
         word(&self.client, 16).unwrap_or(0)
     }
@@ -256,10 +256,10 @@ impl Switch {
         Ok(Arrivals { ring, taken })
     }
 
-    /// From now on the frames of `client` go to port `entry`, and those for it to port `back`.
+    /// Directs the frames of `client` to port `entry`, and frames for the client to port `back`, from now on.
     ///
     /// # Errors
-    /// There are [`CLIENTS_MAX`] already, or the kernel refuses.
+    /// The table has [`CLIENTS_MAX`] clients already, or the kernel refuses.
     pub fn set_client(&self, client: &Client, entry: u32, back: u32) -> Result<(), SwitchError> {
         let digest = client.digest() << 16;
         // No port has number 0.

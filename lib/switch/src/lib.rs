@@ -10,7 +10,7 @@
 //! - `gaps`: positions of a ring that are reserved and will never be published.
 //! - [`numbers`]: free numbers of ports, pools and others.
 //! - `way`: where a port's frames go.
-//! - [`group`]: pools that several instances share, and who owns which slot.
+//! - [`group`]: pools that several instances share, and the owner of each slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
 //! - [`classifier`], `queues`: which port takes a frame that an interface has received.

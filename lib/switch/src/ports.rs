@@ -79,8 +79,8 @@ impl PortCounters {
     }
 }
 
-/// A ring whose filling is looked at often. The owner of the port writes how far it has read: the word is read once,
-/// and believed only as far as the ring goes.
+/// A ring whose fill level is read often. The owner of the port writes its read position: the word is read once, and
+/// limited to the size of the ring.
 #[derive(Debug)]
 pub struct WatchedRing {
     port: u32,
@@ -94,7 +94,7 @@ impl WatchedRing {
     }
 }
 
-/// The state of a ring at one look.
+/// The state of a ring at one reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingLook {
     /// Frames that wait, or are being copied into it: at most its slots.

@@ -85,7 +85,7 @@ impl Switch {
     /// goes on before gives memory away that is still written to.
     ///
     /// # Errors
-    /// The states of the ports cannot be mapped: whether the calls are over is then unknown.
+    /// The states of the ports cannot be mapped: calls may be still in progress.
     pub(crate) fn await_calls(&self) -> Result<(), SwitchError> {
         // An uplink's process has mapped its own port's state alone.
         let all = match self.states.covers(PORTS_MAX) {
@@ -117,7 +117,7 @@ impl Switch {
     /// Waits until every call, of whomever, and every run of an interface's program that is under way now is over.
     ///
     /// # Errors
-    /// When the kernel refuses: whether the programs are done is then unknown.
+    /// The kernel refuses: programs may be still in progress.
     pub(crate) fn await_quiet(&self) -> Result<(), SwitchError> {
         self.await_programs()?;
         self.await_calls()

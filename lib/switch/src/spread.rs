@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether a frame has arrived.
+/// Interval at which the arrival of a frame is checked.
 const LOOK: Duration = Duration::from_micros(20);
 /// No port has this number.
 const NO_PORT: u32 = 0;
@@ -110,8 +110,9 @@ impl Switch {
         Ok(())
     }
 
-    /// Waits until no frame for `front` is under way any more that has seen its table as it was before it was changed last.
-    /// `senders`: the ports of instances whose frames go there. False: one is still under way when `patience` is over.
+    /// Waits until no frame for `front` is in transit that was directed by the table as it was before its last change.
+    /// `senders` are the ports of instances that send frames there. Returns false if a frame is still in transit when
+    /// `patience` is over.
     ///
     /// # Errors
     /// The port has no table.

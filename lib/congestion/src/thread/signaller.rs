@@ -97,7 +97,7 @@ impl Signaller {
     pub fn choose_rings(&mut self, switch: &Switch, table: &mut InstanceTable) {
         let busy_ways = self.busy_ways(table);
         for left in self.busy_ways.difference(&busy_ways) {
-            // Nothing waits on this way any more: its averages are out of date.
+            // No frames wait on this way any more: its averages are out of date.
             if let Some(state) = self.ways.get_mut(*left) {
                 state.way = Way::default();
             }

@@ -51,7 +51,7 @@ pub struct Series {
 pub struct Point {
     /// On the x axis; the index of a category.
     pub x: f64,
-    /// Of the repetitions.
+    /// Median of the repetitions.
     pub median: f64,
     /// Their lower quartile.
     pub low: f64,

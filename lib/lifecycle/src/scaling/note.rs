@@ -65,7 +65,7 @@ impl Note {
     /// Reads the record.
     ///
     /// # Errors
-    /// There is no file, or its content is invalid.
+    /// The file does not exist, or its content is invalid.
     pub fn load(path: &Path) -> io::Result<Self> {
         let written: Written = nfluid_records::load(path)?;
         let shares = |members: Vec<u8>| {

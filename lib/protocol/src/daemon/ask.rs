@@ -241,7 +241,7 @@ impl Asked {
         self.is_over
     }
 
-    /// Returns whether something had come.
+    /// Returns true if bytes have arrived.
     fn hear(&mut self) -> bool {
         let mut piece = [0; 16 << 10];
         match self.stream.read(&mut piece) {
@@ -328,7 +328,7 @@ mod tests {
             reader.read_line(&mut question).expect("a line");
             before();
             for piece in answer.chunks(3) {
-                // Who has heard enough is gone.
+                // The client closes the connection when it has read enough.
                 let _gone = stream.write_all(piece);
             }
         });
@@ -435,7 +435,7 @@ mod tests {
         let hostile = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a question");
             let mut drop = [0; PIECE];
-            // It would answer in the end.
+            // This server would answer in the end.
             while let Ok(1..) = stream.read(&mut drop) {
                 if drop.contains(&b'\n') {
                     let _gone = stream.write_all(b"{\"ok\":1}\n");

@@ -15,10 +15,10 @@ struct FakeNic {
     /// Queue by place.
     rules: RefCell<BTreeMap<u32, u32>>,
     spread: RefCell<Vec<u32>>,
-    /// After so many insertions one is refused with this number.
+    /// The insertion after this number of insertions fails with this error number.
     refuses: Option<(usize, i32)>,
     inserted: Cell<usize>,
-    /// So many changes more are made; none after them.
+    /// Number of changes that still succeed; all later ones fail.
     lives: Cell<usize>,
 }
 
