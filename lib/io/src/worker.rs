@@ -173,10 +173,9 @@ impl Worker {
         self.run(&[duty.port()]) && duty.finish(&self.serve).frames > 0
     }
 
-    /// Looks at all ports once, and runs the switch for those that have frames. Returns the number of
-    /// frames consumed.
+    /// Runs the switch once for all ports that have frames. Returns the number of frames consumed.
     pub fn turn(&mut self) -> u64 {
-        self.look_at(0..self.duties.len())
+        self.serve_places(0..self.duties.len())
     }
 
     /// Runs the switch for the ports that `next` names, at most as many as one run takes, and looks at no others: for
@@ -192,12 +191,11 @@ impl Worker {
                 count += 1;
             }
         }
-        self.look_at(named.into_iter().take(count))
+        self.serve_places(named.into_iter().take(count))
     }
 
-    /// Runs the switch for those of some ports, named by their places, that have frames. Returns the number
-    /// of frames consumed.
-    fn look_at(&mut self, places: impl Iterator<Item = usize>) -> u64 {
+    /// Runs the switch for the ports at these places that have frames. Returns the number of frames consumed.
+    fn serve_places(&mut self, places: impl Iterator<Item = usize>) -> u64 {
         let before = self.stats.frames;
         let mut busy = [(0usize, 0u32); SERVE_PORTS];
         let mut count = 0;

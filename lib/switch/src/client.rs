@@ -47,7 +47,8 @@ pub struct ClientRule {
     pub template: u32,
     /// The identity by which the template distinguishes clients.
     pub by: ClientBy,
-    /// The frames are for the clients, not of them: those of clients without an instance have no way.
+    /// True for frames to clients, false for frames from clients. Frames to clients without an instance have no
+    /// destination.
     pub back: bool,
 }
 
@@ -277,8 +278,8 @@ impl Switch {
             .map_err(SwitchError::bpf(format!("entering client {}", client.id)))
     }
 
-    /// Makes the frames of `client` wait from now on; frames for the client go to port `back`. Frames that are on
-    /// their way to the client's port may still arrive there, until [`Switch::await_programs`] returns.
+    /// Makes the frames of `client` wait from now on; frames for the client go to port `back`. Frames in transit to the
+    /// client's port may still arrive there, until [`Switch::await_programs`] returns.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -286,7 +287,7 @@ impl Switch {
         self.set_client(client, 0, back)
     }
 
-    /// From now on frames of `client` wait, and those for it have no way.
+    /// Makes the frames of `client` wait from now on; frames for the client have no destination.
     ///
     /// # Errors
     /// When the kernel refuses.

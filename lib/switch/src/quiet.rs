@@ -123,14 +123,15 @@ impl Switch {
         self.await_calls()
     }
 
-    /// The port has left a switch: before it may get frames of another, those under way have to be through.
+    /// Notes that the port has left a switch: frames from that switch must have arrived before the port gets frames of
+    /// another.
     pub(crate) fn note_left(&self, port: u32) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.ports.insert(port);
     }
 
-    /// Waits until nothing is on its way any more to a port from a switch that it has left. A grace period, some 10 ms, if
-    /// it has left one.
+    /// Waits until no frame is in transit to a port from a switch that the port has left. This takes a grace period,
+    /// some 10 ms, if the port has left one.
     ///
     /// # Errors
     /// As for [`Switch::await_quiet`].

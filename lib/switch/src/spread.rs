@@ -65,8 +65,8 @@ impl Switch {
         }))
     }
 
-    /// Gives port `front` a table, by which the port has all buckets itself. When this function returns, no frame is
-    /// under way that has not looked into the table. A port that has a table keeps it.
+    /// Gives port `front` a table, by which the port has all buckets itself. When this function returns, every frame in
+    /// transit has been directed by the table. A port that has a table keeps it.
     ///
     /// # Errors
     /// All tables are in use, or the kernel refuses.
@@ -151,7 +151,7 @@ impl Switch {
             return Ok(());
         };
         self.state(front).queues.store(1, Release);
-        // A program that has seen the word may still look into the table.
+        // A program that has read the word may still read the table.
         self.await_programs()?;
         state.front.store(NO_PORT, Release);
         Ok(())
