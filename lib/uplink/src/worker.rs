@@ -337,7 +337,7 @@ impl Worker {
         let leave = self.shared.leave.load(Acquire);
         let outlet = if leave {
             let mut outlet = connection.outlet;
-            outlet.settle(&self.shared);
+            outlet.await_confirmations(&self.shared);
             outlet
         } else {
             if let Err(error) = self.receiver.queues().clear() {
