@@ -232,7 +232,7 @@ fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move
             let mut holds = elsewhere.filter(|core| guarantees_hold(placed, one, **core));
             if let Some(to) = holds.next() {
                 let why = format!(
-                    "{} was guaranteed {:.2} of a core, and {left:.2} was left",
+                    "the guarantee of {} is {:.2} of a core, and {left:.2} was left",
                     broken.name, broken.guaranteed
                 );
                 return Some(step(one, *to, why));
@@ -377,7 +377,7 @@ fn fit_elsewhere(
         let burden = cores.entry(to).or_default();
         burden.load += one.load;
         burden.promised += one.promised;
-        let why = format!("core {} rests, {to} is at {:.2}", one.core, burden.load);
+        let why = format!("core {} becomes idle, core {to} is at {:.2}", one.core, burden.load);
         moves.push(step(one, to, why));
     }
     Some(moves)

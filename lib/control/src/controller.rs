@@ -289,7 +289,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         environment: Environment<'_>,
     ) -> Result<ApplyResponse, Problem> {
         if !(1..=REPLICAS_MAX).contains(&replicas) {
-            let why = format!("an instance cannot be {replicas}");
+            let why = format!("the number of members cannot be {replicas}");
             return Err(
                 Problem::bad_request(why).with_remedy(format!("ask for 1 to {REPLICAS_MAX}"))
             );
@@ -303,7 +303,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         validate(&desired, Background::default(), environment, &mut report);
         let warnings = report.finish().map_err(|errors| {
             Problem::invalid(
-                format!("instance '{name}' cannot be {replicas}; nothing was changed"),
+                format!("the number of members of instance '{name}' cannot be {replicas}; nothing was changed"),
                 errors,
             )
         })?;
@@ -342,10 +342,10 @@ impl<P: Platform, S: Store> Controller<P, S> {
         validate_structure(&rest, &mut report);
         if let Err(errors) = report.finish() {
             return Err(Problem::invalid(
-                "others still use what is to be deleted; nothing was changed",
+                "other objects still use the objects to be deleted; nothing was changed",
                 errors,
             )
-            .with_remedy("delete what uses it as well"));
+            .with_remedy("delete the objects that use them as well"));
         }
         let changes = self.change_to(rest, request.dry_run)?;
         Ok(ApplyResponse {
@@ -504,7 +504,7 @@ pub fn not_desired(name: &str) -> Problem {
     }
     if let Some((template, _)) = name.split_once(AT) {
         return whose(
-            &format!("made for a client of template '{template}'"),
+            &format!("created for a client of template '{template}'"),
             format!(
                 "it ends when the client is silent; 'nfluid delete template {template}' ends all"
             ),

@@ -38,7 +38,7 @@ pub fn read(
                 "the files that the document names have {} MiB together",
                 attached >> 20
             ),
-            remedy: format!("at most {} MiB are taken", ATTACHMENT_BYTES_MAX >> 20),
+            remedy: format!("at most {} MiB are accepted", ATTACHMENT_BYTES_MAX >> 20),
             ..Diagnostic::default()
         }]);
     }

@@ -192,13 +192,13 @@ impl Checkup {
         let silent = (
             self.silent,
             format!(
-                "it has not answered for {} in which it could have",
+                "it has not answered for {} of its own running time",
                 self.silent
             ),
         );
         let stalled = self.stalls.iter().zip(&look.rings).map(|(stall, ring)| {
             let why = format!(
-                "{} frames wait, and it has taken none for {} in which it could have",
+                "{} frames wait, and it has taken none for {} of its own running time",
                 ring.waiting, stall.lasted
             );
             (stall.lasted, why)

@@ -190,11 +190,11 @@ impl PoolSpec {
         let reasons = [
             (
                 instance.stack.is_some(),
-                "who listens on the kernel's stack has a network namespace of its own, and no shell has one",
+                "an instance on the kernel's stack has a network namespace of its own, and shells have none",
             ),
             (
                 resources.placement != Placement::Free,
-                "'placement' chooses a core before a process is there, and shells have theirs already",
+                "'placement' chooses a core before the process exists, and the processes of shells exist already",
             ),
             (
                 instance.ports.iter().any(|port| port.queues != 1),

@@ -293,7 +293,7 @@ impl FromStr for Mac {
         }
         if bytes == [0; 6] {
             return Err(ValueError::new(
-                "the all-zero address belongs to nobody",
+                "the all-zero address is not valid for a port",
                 remedy,
             ));
         }

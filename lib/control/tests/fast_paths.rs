@@ -109,7 +109,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     );
     says(
         "  fw: { tier: xdp, nf: efw }\n",
-        &["does not say its interface"],
+        &["has no interface"],
     );
     says(
         "  fw: { tier: xdp, nf: bridge, interface: eth1 }\n",
@@ -147,7 +147,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     };
     says(
         &chain("order: 10"),
-        &["instances.lb.order: instance 'fw' is in this place"],
+        &["instances.lb.order: instance 'fw' has this position"],
     );
     says(
         &chain("order: 20, mode: native"),
@@ -345,18 +345,18 @@ fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
         ("slow: { tap: 'a/b' }", "cannot be an interface"),
         (
             "slow: { tap: a }, mode: generic",
-            "instances.fw.mode: what a slow path gives back",
+            "instances.fw.mode: packets from the slow path",
         ),
         (
             "slow: { tap: a }, mode: tc",
-            "instances.fw.mode: what a slow path gives back",
+            "instances.fw.mode: packets from the slow path",
         ),
     ] {
         says(&fw(more), &[what]);
     }
     says(
         "  fw: { tier: xdp, nf: efw, interface: [eth1, eth2], slow: { tap: a } }\n",
-        &["these are several"],
+        &["this fast path has several"],
     );
     says(
         "  lb: { tier: xdp, nf: elb, interface: eth1, slow: { tap: a }, config: { services: {} } }\n",
@@ -392,7 +392,7 @@ fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
     ));
     let taken = lines(&taken.expect_err("the name is taken"));
     assert!(
-        taken.contains("the uplink 'fw-slow', which is another one"),
+        taken.contains("its slow path needs the name 'fw-slow' for its uplink"),
         "{taken}"
     );
 }

@@ -163,7 +163,7 @@ groups:
 ";
     let text = errors(deep);
     assert!(
-        text.contains("groups.e.group: 5 groups are one in another"),
+        text.contains("groups.e.group: 5 groups are nested"),
         "{text}"
     );
     assert!(!text.contains("groups.d"), "{text}");

@@ -189,7 +189,7 @@ fn refuse_foreign(fields: &mut Fields<'_>, word: Word, report: &mut Report<'_>) 
                 Word::Red4 => "write 'law: red4', or remove it",
                 _ => "write 'law: self-tuning', or remove it",
             };
-            let message = format!("'{key}' means nothing to this law");
+            let message = format!("'{key}' has no effect with this law");
             report.error_at(node.mark, &path, message, remedy);
         }
     }
@@ -216,7 +216,7 @@ fn report_law(error: &LawError, node: &Node, path: &str, report: &mut Report<'_>
         }
         LawError::Time { .. } => (
             "average",
-            "such a time cannot be averaged over".to_owned(),
+            "the averaging time is out of range".to_owned(),
             format!("write up to {}", Micros(Red::AVERAGE_NS_MAX / 1_000)),
         ),
         other => ("law", other.to_string(), String::new()),

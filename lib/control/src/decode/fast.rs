@@ -49,7 +49,7 @@ pub fn fast_path(
     match fields.get("nf") {
         None => report.error(
             path,
-            "the instance does not say what runs in it",
+            "the instance has no program",
             "add 'nf: NAME', a network function that has a fast path",
         ),
         Some((node, path)) => {
@@ -63,7 +63,7 @@ pub fn fast_path(
     let interfaces = match fields.get("interface") {
         None => {
             let remedy = "add 'interface: NAME', or 'interface: [A, B]'";
-            report.error(path, "the instance does not say its interface", remedy);
+            report.error(path, "the instance has no interface", remedy);
             Vec::new()
         }
         Some((node, path)) => names(node, &path, report),

@@ -154,7 +154,7 @@ fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Opti
         (None, None) => {
             report.error(
                 path,
-                "the instance does not say what runs in it",
+                "the instance has no program",
                 "add 'nf: NAME' for a built-in NF, or 'program: /PATH' for your own",
             );
             None

@@ -74,7 +74,7 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
         if deployment.templates.contains(name) {
             report.error(
                 &format!("chains.{name}"),
-                format!("there is a template '{name}', and a chain on demand is one"),
+                format!("a template has the name '{name}' already, and a chain on demand is a template"),
                 "rename one of them",
             );
         }
@@ -88,11 +88,11 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
 fn version(fields: &mut Fields<'_>, report: &mut Report<'_>) {
     let write = format!("write 'version: {FORMAT_VERSION}'");
     match fields.get("version") {
-        None => report.error("", "the document does not say its version", write),
+        None => report.error("", "the document has no version", write),
         Some((node, path)) => {
             let found = node.as_scalar().and_then(|scalar| scalar.as_integer());
             if found != Some(i64::from(FORMAT_VERSION)) {
-                let message = "this version of the format is not known here";
+                let message = "this version of the format is not supported";
                 report.error_at(node.mark, &path, message, write);
             }
         }

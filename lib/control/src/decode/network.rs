@@ -59,7 +59,7 @@ pub fn attachment(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<At
         if let Some((node, path)) = fields.get(key)
             && !has_switch
         {
-            let message = format!("'{key}' means nothing without a switch");
+            let message = format!("'{key}' has no effect without a switch");
             report.error_at(
                 node.mark,
                 &path,
@@ -111,7 +111,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
     match fields.get("interface") {
         None => report.error(
             path,
-            "the uplink does not say its interface",
+            "the uplink has no interface",
             "add 'interface: NAME'",
         ),
         Some((node, path)) => {
@@ -219,7 +219,7 @@ pub fn chain(node: &Node, path: &str, report: &mut Report<'_>) -> Chain {
         match fields.get(key) {
             None => report.error(
                 path,
-                format!("the chain does not say '{key}'"),
+                format!("the chain has no '{key}'"),
                 format!("add '{key}: UPLINK' or '{key}: INSTANCE.PORT'"),
             ),
             Some((node, path)) => {
@@ -262,7 +262,7 @@ fn hop(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Hop> {
         None => report.error_at(
             node.mark,
             path,
-            "this step does not say its instance",
+            "this step has no instance",
             "write a name, or {instance: NAME, in: PORT, out: PORT}",
         ),
         Some((node, path)) => {
@@ -352,7 +352,7 @@ fn check_rule(rule: &MatchRule, path: &str, report: &mut Report<'_>) {
         if wanted.clone().any(|wanted| wanted != ether.0) || (rule.proto.is_some() && !is_ip) {
             report.error(
                 &format!("{path}.ether"),
-                format!("no frame of type {ether} has the rule's other fields"),
+                format!("frames of type {ether} do not have the rule's other fields"),
                 "leave 'ether' out: addresses and protocols imply it",
             );
         }

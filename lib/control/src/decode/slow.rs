@@ -133,8 +133,8 @@ fn join(
     if deployment.uplinks.contains(&uplink) && !is_there {
         report.error(
             &format!("instances.{name}.slow"),
-            format!("its slow path is to have the uplink '{uplink}', which is another one"),
-            "call that uplink something else",
+            format!("its slow path needs the name '{uplink}' for its uplink, and another uplink has this name"),
+            "rename the other uplink",
         );
         return tap;
     }

@@ -16,7 +16,7 @@ pub fn stack(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Stack> 
             report.error_at(
                 node.mark,
                 &path,
-                "a namespace, and nothing that is in it",
+                "'netns' has no effect without 'listen'",
                 "add 'listen', or remove 'netns'",
             );
         }

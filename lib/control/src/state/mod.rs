@@ -205,7 +205,7 @@ impl FileStore {
     }
 
     /// Updates the store after the merge of a long journal has made progress.
-    fn settle(&mut self) {
+    fn note_merge(&mut self) {
         let Some(progress) = self.long.as_ref().and_then(|long| long.progress.clone()) else {
             return;
         };
@@ -372,7 +372,7 @@ impl Store for FileStore {
     }
 
     fn tidy(&mut self) -> Option<Tidying> {
-        self.settle();
+        self.note_merge();
         let bytes = self.journal.as_ref()?.bytes();
         if bytes <= self.due_at.max(self.base.1) {
             return None;

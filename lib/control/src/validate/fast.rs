@@ -50,7 +50,7 @@ pub fn check(
         // An interface in use may disappear and return at any time; the daemon handles that.
         let was_at = before.and_then(|before| before.attach.as_ref());
         if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {
-            look(instance, attach, &path, environment, report);
+            check_presence(instance, attach, &path, environment, report);
         }
     }
 }
@@ -112,8 +112,8 @@ fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
         if attach.priority.is_some() {
             report.error(
                 &format!("{path}.priority"),
-                "there is nobody among whom it has this priority",
-                "add 'beside: libxdp', or say its place among the instances on the interface with 'order'",
+                "'priority' needs 'beside': without a dispatcher a program has no priority",
+                "add 'beside: libxdp', or set the position among the instances on the interface with 'order'",
             );
         }
         return;
@@ -121,8 +121,8 @@ fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
     if attach.mode == XdpMode::Tc || attach.direction == Direction::Egress {
         report.error(
             &format!("{path}.beside"),
-            "libxdp's dispatcher is at XDP, and this is to be at tc",
-            "remove 'beside': at tc an instance is beside whatever is at XDP; or remove 'mode: tc' and 'direction'",
+            "libxdp's dispatcher is at XDP, and this instance is at tc",
+            "remove 'beside': at tc, programs at XDP do not matter; or remove 'mode: tc' and 'direction'",
         );
     }
 }
@@ -183,22 +183,22 @@ fn dispute(
         return Some((
             "interface",
             format!("instance '{other}' has the interface '{interface}' already"),
-            "say in which order packets meet them: 'order: 10' in the first, 'order: 20' in the next one; or use another interface"
+            "set the order in which packets pass them: 'order: 10' in the first, 'order: 20' in the next one; or use another interface"
                 .to_owned(),
         ));
     }
     if let Some((other, _)) = others.iter().find(|(_, other)| other.order == attach.order) {
         return Some((
             "order",
-            format!("instance '{other}' is in this place of the interface '{interface}' already"),
-            "give each another number: the lowest is the first".to_owned(),
+            format!("instance '{other}' has this position on the interface '{interface}' already"),
+            "give each a number of its own: the lowest is the first".to_owned(),
         ));
     }
     if let Some((other, _)) = others.iter().find(|(_, other)| other.mode != attach.mode) {
         return Some((
             "mode",
             format!("instance '{other}' wants another mode of the interface '{interface}'"),
-            "fast paths on one interface are there in one mode: write the same in both".to_owned(),
+            "all fast paths on one interface have the same mode: write the same in both".to_owned(),
         ));
     }
     if let Some((other, _)) = others
@@ -212,14 +212,14 @@ fn dispute(
         };
         return Some((
             key,
-            format!("instance '{other}' is otherwise beside others' programs on the interface '{interface}'"),
-            "fast paths on one interface are in one place of libxdp's dispatcher: write the same 'beside' and 'priority' in all"
+            format!("instance '{other}' has another 'beside' or 'priority' on the interface '{interface}'"),
+            "all fast paths on one interface share one position in libxdp's dispatcher: write the same 'beside' and 'priority' in all"
                 .to_owned(),
         ));
     }
     if others.len() >= MEMBERS_MAX {
         let message = format!("the interface '{interface}' has {MEMBERS_MAX} fast paths already");
-        let remedy = "the kernel follows no longer row: use another interface".to_owned();
+        let remedy = "the kernel follows no longer sequence of tail calls: use another interface".to_owned();
         return Some(("interface", message, remedy));
     }
     None
@@ -227,7 +227,7 @@ fn dispute(
 
 /// Checks that an interface exists. At XDP, the interface has room for one program; at tc, programs at XDP do not
 /// matter.
-fn look(
+fn check_presence(
     instance: &Instance,
     attach: &Attach,
     path: &str,

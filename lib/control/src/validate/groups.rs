@@ -45,7 +45,7 @@ fn check_depth(deployment: &Deployment, name: &str, report: &mut Report<'_>) {
         chain.push(parent);
     }
     if chain.len() > DEPTH_MAX {
-        let message = format!("{} groups are one in another", chain.len());
+        let message = format!("{} groups are nested", chain.len());
         report.error(&path, message, format!("at most {DEPTH_MAX} can be"));
     }
 }

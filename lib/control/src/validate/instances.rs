@@ -39,7 +39,7 @@ pub fn check(
                 total >> 20,
                 host_bytes >> 20
             ),
-            "lower 'memory' or use smaller flavors, if the instances will use what they may",
+            "lower 'memory' or use smaller flavors, if the instances will use their limits",
         );
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn check_program(
         }
         Program::Path { .. } if instance.stack.is_some() => report.error(
             &format!("{path}.listen"),
-            "programs of your own are not handed sockets of the kernel's stack",
+            "programs of your own cannot get sockets of the kernel's stack",
             "remove 'listen'; 'nf: tls' takes it",
         ),
         Program::Path { program, .. } => {
@@ -83,7 +83,7 @@ pub(super) fn check_program(
                 report.error(
                     &path,
                     format!("'{program}' is not an absolute path"),
-                    "begin it with '/': the daemon's folder is not yours",
+                    "begin it with '/': the daemon's working directory is not yours",
                 );
             } else if let Err(reason) = environment.host.program(program) {
                 report.error(

@@ -68,7 +68,7 @@ fn check_use(deployment: &Deployment, io: &Io, report: &mut Report<'_>) {
         if is_there {
             report.error(
                 &format!("io.{key}"),
-                format!("'{key}' means nothing in the model 'inline', which has no I/O threads"),
+                format!("'{key}' has no effect with the model 'inline', which has no I/O threads"),
                 "choose another model, or remove it",
             );
         }
@@ -96,12 +96,12 @@ fn check_instance(
     match instance.io.unwrap_or(default) {
         IoModel::Merge if instance.ports.iter().any(|(_, port)| has_queues(port)) => report.error(
             &format!("{path}.io"),
-            "an instance whose ports have queues has a thread for each: there is no one core that 'merge' could follow",
+            "an instance whose ports have queues has a thread for each queue: 'merge' cannot follow several cores",
             "give the instance 'io: mix', 'io: split' or 'io: inline', or remove 'queues'",
         ),
         model if model.has_threads() && instance.members() > 1 => report.error(
             &format!("{path}.replicas"),
-            format!("its flows cannot be given from one member to another while I/O threads ('{model}') handle its frames"),
+            format!("its flows cannot be moved from one member to another while I/O threads ('{model}') handle its frames"),
             "give the instance 'io: inline', or remove 'replicas'",
         ),
         // The deployment's own model is reported only once.
@@ -117,7 +117,7 @@ fn check_workers_alone(path: &str, instance: &Instance, workers: &[u32], report:
     if let Some((i, cpu)) = listed.find(|(_, cpu)| workers.contains(cpu)) {
         report.warning(
             &format!("{path}.cpus[{i}]"),
-            format!("CPU {cpu} is a split worker's: it and the instance hold each other up"),
+            format!("CPU {cpu} belongs to a split worker: the worker and the instance would delay each other"),
             "take it out of 'cpus', or name another in 'io.cores'",
         );
     }

@@ -45,14 +45,14 @@ pub fn check<'a>(
     if matches!(attach.mode, XdpMode::Generic | XdpMode::Tc) {
         report.error(
             &format!("instances.{name}.mode"),
-            "what a slow path gives back would come to this fast path again",
-            "with a slow path of its own it has to be in the driver: write 'mode: native', or remove 'mode'",
+            "packets from the slow path would enter this fast path again",
+            "a fast path with a slow path of its own must be in the driver: write 'mode: native', or remove 'mode'",
         );
     }
     if attach.interfaces.len() > 1 {
         report.error(
             &format!("instances.{name}.interface"),
-            "a slow path gives packets back to one interface, and these are several",
+            "a slow path returns packets to one interface, and this fast path has several",
             "make an instance for each interface, each with a slow path",
         );
     }
@@ -68,7 +68,7 @@ pub fn check<'a>(
             report.error(
                 &path,
                 format!("'{tap}' is in the slow path of instance '{other}' already"),
-                "give each slow path taps of its own, and 'tap' and 'back' another one each",
+                "give each slow path taps of its own, and different ones to 'tap' and 'back'",
             );
         } else {
             check_uplink(deployment, (tap, netns), &path, report);
@@ -92,8 +92,8 @@ fn check_uplink(
     {
         report.error(
             path,
-            format!("the uplink '{uplink}' has the interface '{tap}' at XDP: nobody reads what is sent into it"),
-            "write 'kind: tap' at the uplink, with an interface name of its own",
+            format!("the uplink '{uplink}' has the interface '{tap}' at XDP: packets sent into the tap are never read"),
+            "write 'kind: tap' in the uplink, with an interface name of its own",
         );
     }
 }

@@ -37,7 +37,7 @@ pub fn check(
         if name.len() > most {
             report.error(
                 &path,
-                "the template's name is too long: that of a client comes behind it",
+                "the template's name is too long: the name of a client is appended to it",
                 format!("use at most {most} characters"),
             );
         }
@@ -101,7 +101,7 @@ fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
         if port.attachment.is_some() {
             report.error(
                 &path,
-                "an instance of a template is on no switch",
+                "an instance of a template cannot be on a switch",
                 "remove 'switch': its frames go to 'from' and 'to'",
             );
         }
@@ -121,7 +121,7 @@ fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
     if !instance.tier.capabilities().on_demand {
         report.error(
             &format!("{path}.instance.tier"),
-            "an instance of a template is a process",
+            "an instance of a template must be of tier 'process'",
             "remove 'tier'; fast paths are instances of their own",
         );
     }
@@ -135,8 +135,8 @@ fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
     for (key, _) in asked.into_iter().filter(|(_, is_there)| *is_there) {
         report.error(
             &format!("{path}.instance.{key}"),
-            format!("'{key}' is not for instances that come and go"),
-            "remove it; 'cap' and 'memory' bound what each may use",
+            format!("'{key}' is not supported for instances on demand"),
+            "remove it; 'cap' and 'memory' limit each instance",
         );
     }
 }
@@ -207,7 +207,7 @@ fn check_instances(
         if lacking.insert(remedy.clone()) {
             report.warning(
                 &path,
-                "there is no pool of such instances: each client's first frame waits for a new process",
+                "no pool has shells for these instances: each client's first frame waits for a new process",
                 remedy,
             );
         }
@@ -222,7 +222,7 @@ fn report_variable(
 ) {
     let path = format!("{path}.config.{}", unknown.path);
     let message = format!(
-        "there is no variable '{}', or no brace behind it",
+        "there is no variable '{}', or its closing brace is missing",
         unknown.name.escape_debug()
     );
     let remedy = did_you_mean(&unknown.name, VARIABLES, "there are");

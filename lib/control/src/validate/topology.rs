@@ -295,7 +295,7 @@ fn check_template(
         if let PortRef::Instance { .. } = port {
             report.error(
                 &path,
-                format!("'{port}' is no uplink: clients come by uplinks only"),
+                format!("'{port}' is no uplink: clients are only at uplinks"),
                 "name an uplink",
             );
         } else if port_exists(deployment, port, &path, report) {
@@ -308,7 +308,7 @@ fn check_template(
         report.error(
             &path,
             format!(
-                "a loop: the template leads back to '{}', where its clients come from",
+                "a loop: the template leads back to '{}', the uplink of its clients",
                 template.from
             ),
             "end it at another uplink",
@@ -363,7 +363,7 @@ fn warn_of_unused_ports(deployment: &Deployment, uses: &Uses, report: &mut Repor
             if !uses.0.contains_key(&PortRef::instance(name, port)) {
                 report.warning(
                     &format!("instances.{name}.ports.{port}"),
-                    format!("port '{name}.{port}' leads nowhere"),
+                    format!("port '{name}.{port}' is not connected"),
                     "put it on a switch, or use it in a link or a chain",
                 );
             }

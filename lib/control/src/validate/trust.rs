@@ -59,8 +59,8 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
         } else if instances.len() == 1 && pools.is_empty() {
             report.warning(
                 path,
-                format!("nobody else is in trust group '{trust}'"),
-                "give those that it trusts the same 'trust', or leave it out",
+                format!("trust group '{trust}' has no other member"),
+                "give the trusted instances the same 'trust', or remove it",
             );
         }
     }

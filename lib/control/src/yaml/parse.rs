@@ -296,7 +296,7 @@ fn refuse_tag(tagged: bool, place: Mark) -> Result<(), SyntaxError> {
     if tagged {
         return Err(SyntaxError::new(
             place,
-            "tags (!name) mean nothing in a deployment",
+            "tags (!name) are not supported in a deployment",
             "remove the tag",
         ));
     }
