@@ -172,7 +172,7 @@ pub fn listen(
                     drop((caller, thread));
                     answer(channel);
                 }
-                Err(why) => tracing::debug!("a caller who is not known: {why:#}"),
+                Err(why) => tracing::debug!("an unauthenticated caller: {why:#}"),
             };
             let thread = std::thread::Builder::new().name("arrival".to_owned());
             thread.spawn(serve).map(drop)

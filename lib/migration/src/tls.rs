@@ -119,7 +119,7 @@ impl Tls {
         while connection.is_handshaking() {
             connection
                 .complete_io(&mut timed)
-                .with_context(|| format!("agreeing with {to} on who is who"))?;
+                .with_context(|| format!("TLS handshake with {to}"))?;
         }
         let stream = StreamOwned::new(connection, timed);
         Ok(Channel::new(stream, to.to_owned()))
@@ -136,7 +136,7 @@ impl Tls {
         while connection.is_handshaking() {
             connection
                 .complete_io(&mut timed)
-                .with_context(|| format!("agreeing with {peer} on who is who"))?;
+                .with_context(|| format!("TLS handshake with {peer}"))?;
         }
         Ok(Channel::new(StreamOwned::new(connection, timed), peer))
     }
