@@ -112,7 +112,7 @@ mod tests {
 
     // promise: 16.4
     #[tokio::test]
-    async fn who_finds_no_place_waits_and_who_finds_no_room_to_wait_is_refused() {
+    async fn a_request_without_a_place_waits_and_one_beyond_the_queue_is_refused() {
         let places = Arc::new(Places::new(1));
         let first = places.take().await.expect("there is a place");
         let next = tokio::spawn({

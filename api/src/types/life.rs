@@ -35,7 +35,7 @@ impl fmt::Display for PausedTraffic {
     }
 }
 
-/// How to pause an instance.
+/// A request to pause an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {

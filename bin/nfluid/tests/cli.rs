@@ -421,10 +421,10 @@ fn instances_are_paused_upgraded_saved_and_restored() {
 }
 
 #[test]
-fn what_comes_behind_a_function_is_for_it() {
+fn arguments_after_a_function_are_its_own() {
     let fixture = Fixture::new();
     let own = std::env::current_exe().expect("this program");
-    let own = own.with_file_name("what_comes_behind_a_function_is_for_it");
+    let own = own.with_file_name("arguments_after_a_function_are_its_own");
     std::fs::write(&own, "#!/bin/sh\n").expect("room");
     let program = own.to_str().expect("text");
     fixture.fails(7, &["run-function", program, "--timeout", "not mine"]);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct Rules {
     /// Least gain: by how much of a core the load of the fuller of two cores must go down.
     pub gain_min: f64,
-    /// How long an instance stays where it was put.
+    /// Minimum time for which an instance stays on a core.
     pub dwell: Millis,
     /// `packed` fills a core up to this load.
     pub fill: f64,
@@ -172,7 +172,7 @@ pub fn first_core(placed: &[Placed], one: &Placed, rules: Rules) -> Option<u32> 
 
 fn choose_core(placed: &[Placed], one: &Placed, allowed: &[u32], rules: Rules) -> Option<u32> {
     let cores = burdens(placed);
-    // Of several cores, the heaviest one counts.
+    // The heaviest one of several cores counts.
     let on = |core: &u32| {
         let several = window(&one.allowed, *core, one.width);
         let burdens = several.iter().filter_map(|core| cores.get(core));
@@ -208,7 +208,7 @@ fn choose_core(placed: &[Placed], one: &Placed, allowed: &[u32], rules: Rules) -
 /// moves.
 pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
     let cores = burdens(placed);
-    if let Some(one) = keep_a_guarantee(placed, now, rules) {
+    if let Some(one) = move_for_guarantee(placed, now, rules) {
         return vec![one];
     }
     if let Some(one) = relieve(placed, &cores, now, rules) {
@@ -219,7 +219,7 @@ pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
 
 /// Finds a move off a core where a guarantee does not hold, to a core where all hold: the movable instance with the
 /// least load.
-fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move> {
+fn move_for_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move> {
     for (broken, left) in violated_guarantees(placed) {
         let on = broken.cores();
         let mut here: Vec<&Placed> = placed
@@ -318,7 +318,8 @@ fn empty_a_core(
     };
     let mut candidates: Vec<(&u32, &Burden)> =
         cores.iter().filter(|(core, _)| is_used(core)).collect();
-    // Of two equal cores, the higher number: otherwise an instance that fits nowhere would move back and forth.
+    // If two cores have equal loads, the core with the higher number is emptied: otherwise an instance that fits
+    // nowhere would move back and forth.
     candidates.sort_by(|a, b| a.1.load.total_cmp(&b.1.load).then(b.0.cmp(a.0)));
     for (core, _) in candidates {
         let is_here = |one: &&Placed| one.cores().contains(core);
@@ -377,7 +378,10 @@ fn fit_elsewhere(
         let burden = cores.entry(to).or_default();
         burden.load += one.load;
         burden.promised += one.promised;
-        let why = format!("core {} becomes idle, core {to} is at {:.2}", one.core, burden.load);
+        let why = format!(
+            "core {} becomes idle, core {to} is at {:.2}",
+            one.core, burden.load
+        );
         moves.push(step(one, to, why));
     }
     Some(moves)

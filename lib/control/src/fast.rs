@@ -93,7 +93,7 @@ impl Attach {
         Some(self.priority.unwrap_or(PRIORITY))
     }
 
-    /// Returns true if `other` is attached to the same interfaces in the same mode and direction, at any position.
+    /// Returns true if `other` is attached in the same way, at any position among the fast paths of the interfaces.
     pub fn is_at(&self, other: &Attach) -> bool {
         let place = |attach: &Attach| Attach {
             order: None,

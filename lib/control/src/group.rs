@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_promised_nothing_weighs_least() {
+    fn an_instance_without_a_promise_has_the_least_weight() {
         let portion = |text: &str| text.parse().ok();
         assert_eq!(weight(None, None, 4), 10);
         assert_eq!(weight(portion("30%"), None, 4), 3000);

@@ -102,9 +102,9 @@ pub trait Catalogue {
 pub struct NfAttachError {
     /// The key that asks for it.
     pub key: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -115,7 +115,7 @@ pub struct NfConfigError {
     pub path: String,
     /// Line within a text value (a rule list), 1-based.
     pub line: Option<u32>,
-    /// What is wrong and what would be right.
+    /// The fault, and a correct form.
     pub message: String,
 }
 

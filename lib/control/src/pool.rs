@@ -324,7 +324,7 @@ mod tests {
 
     // promise: 5.20
     #[test]
-    fn what_no_shell_can_become_is_told() {
+    fn the_reason_why_no_shell_fits_is_given() {
         let mut several = built_in();
         several.ports[0].queues = 2;
         assert!(reason(&pool(), &several).contains("queue"));

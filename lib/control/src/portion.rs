@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// The quantity that a portion is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Whole {
-    /// One core.
+    /// A single core.
     Core,
     /// All CPUs that instances can use.
     Platform,

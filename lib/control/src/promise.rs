@@ -43,7 +43,8 @@ struct Promises<'a> {
 }
 
 impl Promises<'_> {
-    /// Returns the part that a member with this weight gets in the group `around`, at nesting depth `depth`.
+    /// Returns the part that a member with this weight gets in the group `around`. `depth` is the number of groups that
+    /// were followed so far.
     fn divided(
         &self,
         weight: u64,

@@ -5,7 +5,7 @@
 use crate::model::{Restart, RestartPolicy};
 use crate::quantity::Millis;
 
-/// How an instance ended.
+/// The kind of an instance's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// The program ended by itself, with success.

@@ -1,4 +1,4 @@
-//! Documents that are right: what they mean, and that they can be written and read again.
+//! Valid documents: their meaning, and that they can be written and read again.
 
 mod support;
 

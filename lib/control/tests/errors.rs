@@ -1,4 +1,4 @@
-//! Documents that are wrong: every error in one go, each with its place, cause and remedy.
+//! Invalid documents: all errors at once, each with its place, cause and remedy.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn an_instance_without_ports_is_refused_when_it_is_read() {
             "{found}"
         );
         assert_eq!(found.matches("0 ports").count(), 1, "{found}");
-        // Unchecked, too: what is printed would be read with the default ports.
+        // Without validation too: the printed document would be read with the default ports.
         nfluid_control::document::read_unchecked(&text, None).expect_err("it has none");
     }
 }
@@ -168,7 +168,7 @@ fn tags_and_merge_keys_are_refused() {
 
 // promise: 7.34
 #[test]
-fn what_a_trust_group_cannot_be() {
+fn trust_groups_that_do_not_fit_are_refused() {
     let member = |name: &str, trust: &str| {
         format!("  {name}: {{ nf: bridge, flavor: wide, trust: {trust} }}\n")
     };
@@ -198,7 +198,7 @@ fn what_a_trust_group_cannot_be() {
 
 // promise: 7.33
 #[test]
-fn what_an_instance_cannot_wait_for() {
+fn wake_conditions_that_do_not_fit_are_refused() {
     for (wake, expected) in [
         (
             "{ frames: 1, after: 1ms }",
@@ -242,7 +242,7 @@ fn what_an_instance_cannot_wait_for() {
 
 // promise: 5.16
 #[test]
-fn what_cannot_be_looked_after() {
+fn health_checks_that_do_not_fit_are_refused() {
     for (keys, expected) in [
         (
             "nf: bridge, health: always",

@@ -1,4 +1,4 @@
-//! I/O models in documents: what is read, what is refused, and that changing one touches nothing else.
+//! I/O models in documents: valid ones, refused ones, and changes of a model, which change nothing else.
 
 #[path = "support/random.rs"]
 mod random;

@@ -1,4 +1,4 @@
-//! Templates: what is right about them, and everything that can be wrong.
+//! Templates: valid ones, and every fault that one can have.
 
 mod support;
 
@@ -119,7 +119,7 @@ fn a_chain_on_demand_is_a_template_whose_clients_get_several_instances() {
     let (entry, back) = template.ends_of(&guest).expect("it has instances");
     let ends = (entry.to_string(), back.to_string());
     assert_eq!(ends, ("c@10-0-0-7.in".into(), "c@10-0-0-7@2.y".into()));
-    // It is written as what it is, and as it was with one instance.
+    // The template is written in its own form, and one with a single instance in the former form.
     let written = serde_json::to_string(&whole).expect("it can be written");
     assert_eq!(deployment(&written), whole);
     assert_eq!(
@@ -264,7 +264,7 @@ fn an_unknown_variable_is_named_with_its_line() {
 }
 
 #[test]
-fn what_a_configuration_has_wrong_is_found_before_anybody_comes() {
+fn faults_of_a_configuration_are_found_before_the_first_client() {
     refused(
         &RIGHT.replace("nf: bridge", "nf: firewall, config: { rules: [bad] }"),
         &["'bad' is not a rule"],

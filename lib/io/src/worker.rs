@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn who_always_has_frames_is_left_all_the_same() {
+    fn a_port_that_always_has_frames_is_left_nevertheless() {
         let mut visits = 0;
         visit_last(|| {
             visits += 1;

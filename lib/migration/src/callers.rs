@@ -126,8 +126,8 @@ impl Table {
         let crowded = if of(address) >= OF_ADDRESS_MAX {
             address
         } else if self.calling.len() >= ALL_MAX {
-            // Of equal entries, `max_by_key` returns the last one. The reversed order makes that the entry that has
-            // waited longest.
+            // The last of equal entries is the maximum of `max_by_key`. The reversed order makes that the entry that
+            // has waited longest.
             let all = self.calling.iter().rev();
             all.max_by_key(|it| of(it.address))?.address
         } else {

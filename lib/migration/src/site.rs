@@ -35,16 +35,16 @@ pub trait Site: Sync {
         document: &mut Value,
     ) -> Result<impl FnOnce() -> Result<(), Problem>, Problem>;
 
-    /// Merges a document with what leads to an instance into the desired state.
+    /// Merges a document with the links, chains and attachments of an instance into the desired state.
     ///
     /// # Errors
-    /// Nothing was changed.
+    /// The objects were not changed.
     fn apply(&self, document: &Value) -> Result<(), Problem>;
 
     /// Deletes objects, and the links of the instances among them.
     ///
     /// # Errors
-    /// Nothing was deleted.
+    /// The objects were not deleted.
     fn delete(&self, objects: Vec<ObjectName>) -> Result<(), Problem>;
 }
 

@@ -193,7 +193,10 @@ impl<S: Site> Source<'_, S> {
     /// Asks once. Returns true if the target has the instance, which was removed here; false if the instance goes on here.
     fn resolve(&self) -> anyhow::Result<bool> {
         let departure = self.departure;
-        ensure!(!departure.is_damaged(), "the record does not name its destination");
+        ensure!(
+            !departure.is_damaged(),
+            "the record does not name its destination"
+        );
         let network = self.migration.connect.as_ref().context("no certificate")?;
         let mut channel = network.connect(&departure.to)?;
         match channel.ask(&Message::Ask(departure.id.clone()), ANSWER)? {

@@ -283,7 +283,7 @@ pub(crate) mod tests {
 
     // promise: 5.37
     #[test]
-    fn who_is_signed_by_another_gets_no_answer() {
+    fn a_certificate_of_another_authority_gets_no_answer() {
         let (ours, theirs) = (authority(), authority());
         let (address, served) = serve(host(&ours, &ours, "127.0.0.1"));
         // The peer accepts us, and shows a certificate that we do not accept.
@@ -352,7 +352,7 @@ pub(crate) mod tests {
 
     // promise: 5.37
     #[test]
-    fn who_shows_nothing_gets_no_answer() {
+    fn a_caller_without_a_certificate_gets_no_answer() {
         let authority = authority();
         for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01"] {
             let (address, served) = serve(host(&authority, &authority, "127.0.0.1"));
@@ -365,7 +365,7 @@ pub(crate) mod tests {
 
     // promise: 5.38
     #[test]
-    fn what_drips_is_given_up() {
+    fn a_peer_that_sends_byte_by_byte_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut dripping =
             TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");

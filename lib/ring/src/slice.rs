@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_neither_rare_nor_frequent_stays_what_it_is() {
+    fn a_thread_between_both_thresholds_keeps_its_slice() {
         assert_eq!(is_light(RARE_NS), Some(true));
         assert_eq!(is_light(RARE_NS - 1), None);
         assert_eq!(is_light(RARE_NS / 2 - 1), Some(false));

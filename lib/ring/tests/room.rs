@@ -32,21 +32,21 @@ fn pass_on(ports: &mut [Port; 2], count: u32) {
 }
 
 #[test]
-fn who_passes_on_little_sleeps_on() {
+fn a_forwarder_of_few_frames_sleeps_on() {
     let mut ports = ports();
     pass_on(&mut ports, IN_SLOTS / 2 - 1);
     assert_eq!(after_one_is_consumed(&mut ports), Woken::Nothing);
 }
 
 #[test]
-fn who_passes_on_half_of_the_smallest_ring_is_woken() {
+fn a_forwarder_of_half_of_the_smallest_ring_is_woken() {
     let mut ports = ports();
     pass_on(&mut ports, IN_SLOTS / 2);
     assert_eq!(after_one_is_consumed(&mut ports), Woken::Consumed);
 }
 
 #[test]
-fn who_sends_frames_of_its_own_is_woken_until_all_are_consumed() {
+fn a_sender_of_its_own_frames_is_woken_until_all_are_consumed() {
     let mut ports = ports();
     for _ in 0..2 {
         assert!(ports[1].send(|_| FRAME));

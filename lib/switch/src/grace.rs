@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_no_hurry_has_threads_of_its_own() {
+    fn callers_of_another_nice_value_have_threads_of_their_own() {
         let waiters = Waiters::default();
         let nice_of_a_call = || {
             let (report, progress) = channel();

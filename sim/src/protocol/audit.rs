@@ -128,12 +128,12 @@ impl Audit {
     pub(super) fn reused(&self, number: u32, port: &Port) {
         self.destinations[number as usize].set(Destination::None);
         self.former.borrow_mut().add(port);
-        self.look_at_deliveries(number, port);
+        self.check_deliveries(number, port);
         self.got[number as usize].set(0);
     }
 
     /// Every receiver gets what is delivered to it.
-    fn look_at_deliveries(&self, number: u32, port: &Port) {
+    fn check_deliveries(&self, number: u32, port: &Port) {
         let (delivered, got) = (port.rx_frames.get(), self.got[number as usize].get());
         if delivered != got {
             self.violated(format!("port {number} was delivered {delivered} frames, {got} were received or unread at an end"));
@@ -184,7 +184,7 @@ impl Audit {
         let mut books = *self.former.borrow();
         for (number, port) in (0..).zip(&m.ports) {
             books.add(port);
-            self.look_at_deliveries(number, port);
+            self.check_deliveries(number, port);
         }
         let Books {
             tx_frames,

@@ -9,7 +9,7 @@ use super::frame::{Header, len_of, length_ok, slot_of};
 use super::memory::{Destination, Memory};
 use super::mutation::Mutation;
 use super::schedule::step;
-use super::transmit::{copy, drop_frames, entered, look_at_room, source_ok};
+use super::transmit::{check_room, copy, drop_frames, entered, source_ok};
 
 const CALL_COPIES: u32 = 4096;
 
@@ -53,7 +53,7 @@ async fn flood_copy(
         };
         return count_drop(port, reason, 1).await;
     };
-    look_at_room(m, &to, room);
+    check_room(m, &to, room);
     copy(slot, buffer, len, Some(header)).await;
     publish(m, destination, &to, first, in_slot(room, len as u32)).await;
     delivered(m, &to, 1, len as u64).await;

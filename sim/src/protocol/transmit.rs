@@ -129,7 +129,7 @@ pub(super) async fn copy(from: &Slot, to: &Slot, len: usize, header: Option<Head
 }
 
 /// No frame is copied into a slot of the group that is another member's, as long as members keep to the rules.
-pub(super) fn look_at_room(m: &Memory, to: &Target, room: u32) {
+pub(super) fn check_room(m: &Memory, to: &Target, room: u32) {
     let port = to.port(m);
     let group = port.group.get();
     let is_in_group = m.pools.borrow()[port.pool.get() as usize].slots() as usize
@@ -325,7 +325,7 @@ async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
         return publish(m, part.destination, &to, rx, in_slot(room, 0)).await;
     };
     let len = len_of(descriptor);
-    look_at_room(m, &to, room);
+    check_room(m, &to, room);
     copy(&slot, &buffer, len, header).await;
     entered(&from.port(m).tx_bytes, len);
     publish(m, part.destination, &to, rx, in_slot(room, len as u32)).await;

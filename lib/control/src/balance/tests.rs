@@ -34,7 +34,7 @@ fn carry_out(placed: &mut [Placed], moves: &[Move], now: Millis) {
 }
 
 #[test]
-fn who_waits_is_moved_to_the_core_that_rests() {
+fn an_instance_that_waits_is_moved_to_the_idle_core() {
     let all = [
         placed("a", 0, Placement::Spread, 1.0),
         placed("b", 0, Placement::Spread, 1.0),
@@ -45,7 +45,7 @@ fn who_waits_is_moved_to_the_core_that_rests() {
 }
 
 #[test]
-fn who_is_pinned_free_or_new_stays() {
+fn pinned_free_and_new_instances_are_not_moved() {
     for placement in [Placement::Pinned, Placement::Free] {
         let all = [
             placed("a", 0, placement, 1.0),
@@ -74,7 +74,7 @@ fn a_small_gain_does_not_pay() {
 
 // promise: 4.11
 #[test]
-fn nobody_goes_where_more_would_be_promised_than_a_core_has() {
+fn no_move_promises_more_than_a_core_has() {
     let mut all = [
         placed("a", 0, Placement::Spread, 1.0),
         placed("b", 0, Placement::Spread, 1.0),
@@ -132,7 +132,7 @@ fn the_first_core_is_where_least_is_promised_or_for_packed_where_most_fits() {
 
 // promise: 4.15
 #[test]
-fn who_has_several_threads_gets_a_core_for_each() {
+fn an_instance_with_several_threads_gets_a_core_for_each() {
     assert_eq!(window(&[0, 2, 5], 2, 2), [2, 5]);
     assert_eq!(window(&[0, 2, 5], 5, 2), [5, 0]);
     assert_eq!(window(&[0, 2, 5], 0, 9), [0, 2, 5]);
@@ -182,7 +182,7 @@ fn a_guarantee_that_its_core_does_not_give_is_found_and_kept_by_a_move() {
 
 // promise: 4.15
 #[test]
-fn nobody_goes_where_a_guarantee_would_be_broken() {
+fn no_move_breaks_a_guarantee() {
     let mut all = [
         promising("own", Placement::Pinned, 0.5, 0.5),
         promising("a", Placement::Spread, 0.0, 0.6),
@@ -241,7 +241,7 @@ proptest! {
     /// instances move.
     // promise: 4.11
     #[test]
-    fn it_converges_and_obeys(mut all in any_placed()) {
+    fn balancing_converges_and_moves_only_what_it_may(mut all in any_placed()) {
         let before = all.clone();
         let mut now = Millis(10_000);
         let mut rounds = 0;

@@ -4,7 +4,7 @@ use super::config::config;
 use super::fields::{Fields, text};
 use super::instance;
 use super::network::fast_mode;
-use super::slow::{Said, slow};
+use super::slow::{SlowValue, slow};
 use crate::attachments::Attachments;
 use crate::fast::{Attach, Beside, Direction, ORDER_MAX, PRIORITY_MAX};
 use crate::model::{Instance, Program};
@@ -21,7 +21,7 @@ const DIRECTIONS: [(&str, Direction); 2] = [
 const NEIGHBOURS: [(&str, Beside); 1] = [("libxdp", Beside::Libxdp)];
 
 /// Returns true if `node` is an instance of a tier whose ports are interfaces.
-pub fn is_one(node: &Node) -> bool {
+pub fn has_interface_ports(node: &Node) -> bool {
     let tier = node.get("tier").and_then(Node::as_scalar);
     let of_interfaces = |tier: &Tier| tier.takes(PortKind::Interfaces);
     let named = |text: &str| Tier::ALL.into_iter().find(|tier| tier.0.name == text);
@@ -83,9 +83,9 @@ pub fn fast_path(
             .integer("priority", (1, i64::from(PRIORITY_MAX)), report)
             .and_then(|priority| u32::try_from(priority).ok()),
         slow: match slow(&mut fields, report) {
-            Some(Said::Taps(taps)) => Some(taps),
+            Some(SlowValue::Taps(taps)) => Some(taps),
             // Replaced by taps after the whole document has been read.
-            Some(Said::Ports(_)) | None => None,
+            Some(SlowValue::Ports(_)) | None => None,
         },
     });
     fields.finish(report);

@@ -16,7 +16,7 @@ pub struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
-    /// Opens the mapping at `path`; an absent value counts as an empty mapping.
+    /// Opens the mapping at `path`; a null counts as an empty mapping.
     pub fn new(node: &'n Node, path: &str, report: &mut Report<'_>) -> Option<Self> {
         let entries = mapping(node, path, report)?;
         Some(Fields {
@@ -117,7 +117,7 @@ pub fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// Returns the entries of a mapping; an absent value counts as an empty mapping.
+/// Returns the entries of a mapping; a null counts as an empty mapping.
 pub fn mapping<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> Option<&'n [Entry]> {
     match &node.kind {
         Kind::Mapping(entries) => Some(entries),

@@ -31,7 +31,7 @@ pub fn instance(
     attachments: &Attachments,
     report: &mut Report<'_>,
 ) -> Instance {
-    if fast::is_one(node) {
+    if fast::has_interface_ports(node) {
         return fast::fast_path(node, path, attachments, report);
     }
     let mut instance = empty();

@@ -74,7 +74,9 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
         if deployment.templates.contains(name) {
             report.error(
                 &format!("chains.{name}"),
-                format!("a template has the name '{name}' already, and a chain on demand is a template"),
+                format!(
+                    "a template has the name '{name}' already, and a chain on demand is a template"
+                ),
                 "rename one of them",
             );
         }

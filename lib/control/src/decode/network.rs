@@ -109,11 +109,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         return uplink;
     };
     match fields.get("interface") {
-        None => report.error(
-            path,
-            "the uplink has no interface",
-            "add 'interface: NAME'",
-        ),
+        None => report.error(path, "the uplink has no interface", "add 'interface: NAME'"),
         Some((node, path)) => {
             uplink.interface = text(node, &path, report).unwrap_or_default().to_owned();
         }

@@ -1,6 +1,6 @@
 //! The slow path of an instance of tier `xdp`.
 
-use super::fast::is_one;
+use super::fast::has_interface_ports;
 use super::fields::{Fields, text, wrong_type};
 use crate::fast::{Attach, Slow};
 use crate::model::{Deployment, Link, PortRef, Steering, Uplink, UplinkKind, XdpMode};
@@ -17,13 +17,13 @@ pub struct Ports {
 }
 
 /// The value of `slow`.
-pub enum Said {
+pub enum SlowValue {
     Taps(Slow),
     Ports(Ports),
 }
 
 /// Reads `kernel`, `{tap: NAME, back: NAME}`, or `{port: INSTANCE.PORT, back: INSTANCE.PORT}`.
-pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
+pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<SlowValue> {
     let (node, path) = fields.get("slow")?;
     if let Kind::Scalar(_) = node.kind {
         if text(node, &path, report)? != "kernel" {
@@ -39,7 +39,7 @@ pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
             let back = back.and_then(|(node, path)| text(node, &path, report));
             let tap = text(node, &path, report);
             tap.map(|tap| {
-                Said::Taps(Slow {
+                SlowValue::Taps(Slow {
                     tap: tap.to_owned(),
                     back: back.map(str::to_owned),
                 })
@@ -48,7 +48,7 @@ pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
         (None, Some((node, path))) => {
             let back = back.and_then(|(node, path)| port_of_instance(node, &path, report));
             let port = port_of_instance(node, &path, report);
-            port.map(|port| Said::Ports(Ports { port, back }))
+            port.map(|port| SlowValue::Ports(Ports { port, back }))
         }
         _ => {
             let message = "a slow path is either a tap or a port of an instance";
@@ -73,14 +73,14 @@ fn port_of_instance(node: &Node, path: &str, report: &mut Report<'_>) -> Option<
 
 /// Returns the ports that an instance's `slow` names. Faults of `slow` are reported elsewhere.
 pub fn ports_of(instance: &Node) -> Option<Ports> {
-    if !is_one(instance) {
+    if !has_interface_ports(instance) {
         return None;
     }
     let mut silent = Report::new(None, None);
     let mut fields = Fields::new(instance, "", &mut silent)?;
     match slow(&mut fields, &mut silent)? {
-        Said::Ports(ports) => Some(ports),
-        Said::Taps(_) => None,
+        SlowValue::Ports(ports) => Some(ports),
+        SlowValue::Taps(_) => None,
     }
 }
 

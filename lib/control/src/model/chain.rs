@@ -48,7 +48,7 @@ impl Chain {
     }
 }
 
-/// One instance of a chain and the ports by which the chain crosses it.
+/// An instance of a chain and the ports by which the chain crosses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// The instance.

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_reads_what_is_kept() {
+    fn other_users_cannot_read_the_saved_state() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state.json");
         // A file that an earlier version has left.

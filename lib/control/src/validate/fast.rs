@@ -167,7 +167,7 @@ fn dispute(
     interface: &str,
     all: &[(&str, &Attach)],
 ) -> Option<(&'static str, String, String)> {
-    // Each mode and direction has a list of fast paths of its own.
+    // Each direction has a list of fast paths of its own.
     let others: Vec<_> = all
         .iter()
         .filter(|(_, other)| other.direction == attach.direction)
@@ -219,7 +219,8 @@ fn dispute(
     }
     if others.len() >= MEMBERS_MAX {
         let message = format!("the interface '{interface}' has {MEMBERS_MAX} fast paths already");
-        let remedy = "the kernel follows no longer sequence of tail calls: use another interface".to_owned();
+        let remedy =
+            "the kernel follows no longer sequence of tail calls: use another interface".to_owned();
         return Some(("interface", message, remedy));
     }
     None

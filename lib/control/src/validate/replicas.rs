@@ -29,7 +29,9 @@ pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
         if spec.attachment.is_some() {
             report.error(
                 &path,
-                format!("a switch knows port '{port}' by its number, which stands for one instance"),
+                format!(
+                    "a switch knows port '{port}' by its number, which stands for one instance"
+                ),
                 "remove 'replicas', or reach the port by a link or a chain",
             );
         }

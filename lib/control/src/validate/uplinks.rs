@@ -112,7 +112,8 @@ pub(super) fn report_place(
     }
 }
 
-/// Checks an uplink whose NIC classifies: the interface must be a NIC, and there must be rules to classify by.
+/// Checks an uplink whose NIC classifies: the interface must be a NIC that can classify, and must not be on a switch,
+/// where frames are not classified.
 fn check_steering(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'_>) {
     if uplink.steering == Steering::Xdp {
         return;

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_an_answer_that_is_not_whole() {
+    fn an_incomplete_answer_is_not_waited_for() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         ours.set_nonblocking(true).expect("it can");
         let mut asked = Asked::on(ours);
@@ -428,7 +428,7 @@ mod tests {
 
     // promise: 7.41
     #[test]
-    fn who_hears_a_request_drop_by_drop_is_not_waited_for() {
+    fn a_slow_reader_of_a_request_times_out() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("drips");
         let listener = UnixListener::bind(&path).expect("a socket");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_told_from_who_has_ended() {
+    fn silence_and_end_are_distinguished() {
         let said = |stream: &UnixStream, patience| {
             let line = line_by(ByDeadline::new(stream, patience));
             line.expect_err("no answer").to_string()

@@ -210,7 +210,7 @@ fn a_rule_that_is_refused_is_left_and_the_others_are_obeyed() {
 }
 
 #[test]
-fn somebody_elses_rules_and_queues_are_left_alone() {
+fn rules_and_queues_of_other_parties_are_left_alone() {
     let nic = FakeNic::new(4, Some(64));
     nic.on.set(true);
     nic.rules.borrow_mut().extend([(0, 3), (5, 0)]);
