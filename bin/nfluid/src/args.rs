@@ -461,8 +461,8 @@ pub struct FunctionArgs {
     /// Print the resources used to standard error
     #[arg(short, long)]
     pub verbose: bool,
-    /// The executable file and its arguments: a program, or a script whose interpreter the daemon's host has. All arguments
-    /// after the file are passed on
+    /// The executable file and its arguments: a program, or a script whose interpreter the daemon's host has. All
+    /// arguments after the file are passed on
     #[arg(
         required = true,
         trailing_var_arg = true,

@@ -176,8 +176,8 @@ impl Controller {
         &self.settings
     }
 
-    /// Takes the samples of all rings in use, at `now_ns` of a monotonic clock. Returns the word of each ring, in the same
-    /// order.
+    /// Takes the samples of all rings in use, at `now_ns` of a monotonic clock. Returns the word of each ring, in the
+    /// same order.
     pub fn update(&mut self, now_ns: u64, ports: &[PortSample]) -> Vec<Word> {
         for core in self.cores.values_mut() {
             core.clear();

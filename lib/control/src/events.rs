@@ -38,8 +38,8 @@ pub struct EventLog {
 
 impl EventLog {
     /// Creates an empty log for `capacity` events (at least one). The number of the first event is `first_seq`, or 1 if
-    /// that is 0. If `first_seq` is the time in milliseconds, a client that outlives the daemon never mistakes a new event
-    /// for one that it has seen.
+    /// that is 0. If `first_seq` is the time in milliseconds, a client that outlives the daemon never mistakes a new
+    /// event for one that it has seen.
     pub fn new(capacity: usize, first_seq: u64) -> Self {
         let first_seq = first_seq.max(1);
         EventLog {

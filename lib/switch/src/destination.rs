@@ -12,8 +12,8 @@ const LINK: u64 = 1;
 const SWITCH: u64 = 2;
 const CLASSIFIER: u64 = 3;
 
-/// The word `PortState::way`: kind and number of the destination, and the generation. All of it changes by one store, so
-/// that no call sees half of a change.
+/// The word `PortState::way`: kind and number of the destination, and the generation. All of it changes by one store,
+/// so that no call sees half of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DestinationWord(u64);
 

@@ -30,7 +30,7 @@ pub enum Mutation {
     CallSeenLate,
     /// A call does not report to the sender how far it has come when the port went down meanwhile.
     TailNotWritten,
-    /// A port that leaves a switch loses its destination before it is off the switch: a daemon that is killed in between
-    /// never takes the port off.
+    /// A port that leaves a switch loses its destination before it is off the switch: a daemon that is killed in
+    /// between never takes the port off.
     LeftHalfway,
 }
