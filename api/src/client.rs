@@ -21,10 +21,10 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::net::UnixStream;
 
-/// Largest answer that is read, in bytes; a capture has no limit.
+/// Maximum length of a response in bytes; a capture has no limit.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// The reason why there is no response, or the problem that the daemon reported.
+/// The reason why a request has no response, or the problem that the daemon reported.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No process listens on the socket.
@@ -60,14 +60,14 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the daemon that listens on `socket`. Connects when the first request is made.
+    /// Creates a client of the daemon that listens on `socket`. The client connects at its first request.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client {
             socket: socket.into(),
         }
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
@@ -80,7 +80,7 @@ impl Client {
         self.post("/v1/apply", request).await
     }
 
-    /// Makes one instance, with links of its ports.
+    /// Creates an instance, with links of its ports.
     ///
     /// # Errors
     /// As [`Client::apply`].
@@ -103,7 +103,7 @@ impl Client {
         self.post("/v1/delete", request).await
     }
 
-    /// Events after `since`; waits up to `wait` for one.
+    /// Returns the events after `since`. Waits for an event for up to `wait`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -113,7 +113,7 @@ impl Client {
             .await
     }
 
-    /// Log lines of an instance after `since`, at most the last `tail`.
+    /// Returns log lines of an instance after `since`, at most the last `tail` lines.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -179,7 +179,7 @@ impl Client {
         self.post(&path, &()).await
     }
 
-    /// Divides the flows of an instance among another number of instances.
+    /// Divides the flows of an instance among another number of members.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -205,7 +205,7 @@ impl Client {
         self.post(&path, request).await
     }
 
-    /// Saves an instance as it is now.
+    /// Saves the present state of an instance.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -214,7 +214,7 @@ impl Client {
             .await
     }
 
-    /// Makes an instance from an image.
+    /// Creates an instance from an image.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -243,7 +243,7 @@ impl Client {
         accepted(response).await.map(|body| Capture { body })
     }
 
-    /// The resource at `path`, for example `/v1/instances`.
+    /// Returns the resource at `path`, for example `/v1/instances`.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -271,7 +271,7 @@ impl Client {
         self.connection().await?.send(method, path, body).await
     }
 
-    /// Connects, for many requests.
+    /// Opens a connection for many requests.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -298,13 +298,13 @@ impl Client {
     }
 }
 
-/// A connection that stays open, for many requests one after the other.
+/// A connection that stays open for consecutive requests.
 #[derive(Debug)]
 pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
-/// A response as received, including refusals.
+/// A response as received, including error responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code of HTTP.
@@ -314,10 +314,10 @@ pub struct Answer {
 }
 
 impl Connection {
-    /// Sends a request with a JSON body, which may be empty, and waits for the answer.
+    /// Sends a request with a JSON body, which may be empty, and waits for the response.
     ///
     /// # Errors
-    /// The connection broke, `method` or `path` is not HTTP, or the answer is too long.
+    /// The connection broke, `method` or `path` is not HTTP, or the response is too long.
     pub async fn request(
         &mut self,
         method: &str,
@@ -360,7 +360,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// The next piece of the pcap stream, or `None` at its end.
+    /// Returns the next part of the pcap stream, or `None` at its end.
     ///
     /// # Errors
     /// The connection broke.
@@ -379,7 +379,7 @@ impl Capture {
     }
 }
 
-/// The body of a success, or the problem that the daemon reports.
+/// Returns the body of a successful response, or the problem that the daemon reports.
 async fn accepted(response: Response<Incoming>) -> Result<Incoming, ClientError> {
     let status = response.status();
     if status.is_success() {
@@ -390,7 +390,7 @@ async fn accepted(response: Response<Incoming>) -> Result<Incoming, ClientError>
     Err(ClientError::Problem(Box::new(problem)))
 }
 
-/// Makes a problem from an error response that is not one of the API's.
+/// Creates a problem from an error response that is not one of the API's.
 fn plain_problem(status: StatusCode, body: &[u8]) -> Problem {
     Problem {
         status: status.as_u16(),

@@ -1,6 +1,6 @@
 //! The HTTP API of nfluid.
 //!
-//! - [`types`]: what requests and answers carry. Always built.
+//! - [`types`]: the bodies of requests and responses. Always built.
 //! - [`time`]: a time as text. Always built.
 //! - `server` (feature): the [`Server`](server::Server) trait that the daemon implements, and the
 //!   router that speaks HTTP for it.
@@ -18,5 +18,5 @@ pub mod testing;
 pub mod time;
 pub mod types;
 
-/// Where the daemon listens unless told otherwise.
+/// Default path of the daemon's socket.
 pub const SOCKET_PATH: &str = "/run/nfluid/nfluidd.sock";

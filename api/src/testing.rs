@@ -1,4 +1,4 @@
-//! A server that lives in memory, for tests of clients and of the router.
+//! A server in memory, for tests of clients and of the router.
 
 use crate::server::{Server, router};
 use crate::types::{
@@ -25,7 +25,7 @@ pub const PCAP: &[u8] = &[
     2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0,
 ];
 
-/// Answers with made-up figures and remembers what it was asked to do.
+/// A server that responds with fixed figures and records the requests.
 ///
 /// A document that contains `wrong` is refused, one that contains `fail` fails; a command `boom`
 /// panics.
@@ -56,12 +56,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl FakeServer {
-    /// What it was asked to do, in order.
+    /// Returns the recorded requests, in order.
     pub fn requests(&self) -> Vec<String> {
         lock(&self.requests).clone()
     }
 
-    /// Makes an event happen.
+    /// Creates an event.
     pub fn happen(&self, kind: EventKind, message: &str) {
         let mut events = lock(&self.events);
         let seq = events.len() as u64 + 1;
@@ -83,7 +83,7 @@ impl FakeServer {
     /// Listens on a socket and serves until the runtime ends.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub async fn listen(self: Arc<Self>, socket: &Path) -> io::Result<()> {
         let listener = UnixListener::bind(socket)?;
         tokio::spawn(async move { axum::serve(listener, router(self)).await });
@@ -354,7 +354,7 @@ impl Server for FakeServer {
         }
     }
 
-    /// Each snapshot is a second after the one before, with 1000 packets and 0.25 s CPU more.
+    /// Each snapshot is a second after the previous one, with 1000 packets and 0.25 s of CPU time more.
     fn stats(&self) -> Stats {
         let mut snapshots = lock(&self.snapshots);
         *snapshots += 1;

@@ -1,4 +1,4 @@
-//! Times as people read them.
+//! Times in a form for people.
 
 /// A time in milliseconds since 1970 as UTC (RFC 3339). Days to dates by Hinnant's algorithm
 /// "civil_from_days" (howardhinnant.github.io/date_algorithms.html).

@@ -31,7 +31,7 @@ async fn daemon() -> Daemon {
     }
 }
 
-/// Sends raw bytes and returns the answer's status line, headers and body.
+/// Sends raw bytes and returns the status line, headers and body of the response.
 async fn raw(daemon: &Daemon, request: String) -> String {
     let socket = daemon.directory.path().join("socket");
     tokio::task::spawn_blocking(move || {
@@ -378,7 +378,7 @@ async fn a_body_beyond_the_limit_is_refused_unread() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_told_apart() {
+async fn the_reasons_why_a_daemon_cannot_be_reached_are_distinguished() {
     let directory = tempfile::tempdir().expect("a directory");
     let socket = directory.path().join("socket");
     let client = Client::new(&socket);
@@ -388,7 +388,7 @@ async fn who_cannot_be_reached_is_told_apart() {
     drop(std::os::unix::net::UnixListener::bind(&socket).expect("binds"));
     let dead = client.get::<Version>("/v1/version").await;
     assert!(matches!(dead, Err(ClientError::NotRunning(_))));
-    // Somebody who does not speak HTTP.
+    // A server that does not speak HTTP.
     let other = directory.path().join("other");
     let listener = std::os::unix::net::UnixListener::bind(&other).expect("binds");
     let thread = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The committed OpenAPI document is what the code says.
+//! The committed OpenAPI document equals the generated one.
 
 // promise: 8.1
 #[test]

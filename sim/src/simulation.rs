@@ -1,7 +1,7 @@
 //! Carries out a plan, event by event.
 
 use crate::events::Events;
-use crate::network::congestion::LOOK_NS;
+use crate::network::congestion::SAMPLE_NS;
 use crate::network::{Entry, Packet, Station};
 use crate::outcome::{Books, Delay, Moment, Outcome};
 use crate::plan::{Plan, PlanError, Route};
@@ -30,7 +30,7 @@ enum Event {
     Deadline {
         flow: usize,
     },
-    Look,
+    Sample,
     Trace,
     Measure,
     End,
@@ -127,7 +127,7 @@ impl<'a> Simulation<'a> {
                 self.events.put(stop_ns, Event::Stop { connection });
             }
         }
-        self.events.put(LOOK_NS, Event::Look);
+        self.events.put(SAMPLE_NS, Event::Sample);
         if let Some(trace_ns) = self.plan.trace_ns {
             self.events.put(trace_ns, Event::Trace);
         }
@@ -169,7 +169,7 @@ impl<'a> Simulation<'a> {
                 marked,
             } => self.acknowledged(flow, number, marked),
             Event::Deadline { flow } => self.deadline(flow),
-            Event::Look => self.look(),
+            Event::Sample => self.sample(),
             Event::Trace => self.note_moment(),
             Event::Measure => {
                 self.delays.fill(Delay::default());
@@ -299,13 +299,13 @@ impl<'a> Simulation<'a> {
         self.send(index);
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         let now_ns = self.events.now_ns();
         for (station, delay) in self.stations.iter_mut().zip(&mut self.delays) {
-            station.look(now_ns);
+            station.sample(now_ns);
             delay.note(station.delay_ns());
         }
-        self.events.put(LOOK_NS, Event::Look);
+        self.events.put(SAMPLE_NS, Event::Sample);
     }
 
     fn note_moment(&mut self) {

@@ -80,7 +80,7 @@ fn a_run_that_returns_without_publishing_is_found() {
 // promise: 1.41
 #[test]
 fn a_way_in_two_words_is_found() {
-    is_found(Mutation::WayInTwoWords);
+    is_found(Mutation::DestinationInTwoWords);
 }
 
 // promise: 1.41

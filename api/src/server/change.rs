@@ -1,4 +1,4 @@
-//! Handlers that change something.
+//! Handlers of changes.
 
 use super::Server;
 use super::problems::{Failed, Full, Invalid, Missing, Other, TooLarge, Unreadable};
@@ -59,7 +59,7 @@ pub async fn delete_objects<S: Server>(
     remove(shared, request?.0).await
 }
 
-/// Removes everything.
+/// Removes all objects.
 #[utoipa::path(
     delete,
     path = "/v1/deployment",
@@ -95,7 +95,7 @@ async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<
     put,
     path = "/v1/instances/{name}",
     tag = "instances",
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "Name of the object")),
     request_body = CreateRequest,
     responses(
         (status = 200, body = ApplyResponse),
@@ -117,12 +117,12 @@ pub async fn create_instance<S: Server>(
         .map(Json)
 }
 
-/// Removes an instance that nothing refers to, or nothing but links.
+/// Removes an instance that no other object except links refers to.
 #[utoipa::path(
     delete,
     path = "/v1/instances/{name}",
     tag = "instances",
-    params(("name" = String, Path, description = "Its name"), RemovalQuery),
+    params(("name" = String, Path, description = "Name of the object"), RemovalQuery),
     responses(
         (status = 200, body = ApplyResponse),
         Missing,
@@ -156,7 +156,7 @@ macro_rules! delete_one {
             delete,
             path = $path,
             tag = $tag,
-            params(("name" = String, Path, description = "Its name"), ChangeQuery),
+            params(("name" = String, Path, description = "Name of the object"), ChangeQuery),
             responses(
                 (status = 200, body = ApplyResponse),
                 Missing,
@@ -190,19 +190,19 @@ delete_one!(
     delete_chain, "/v1/chains/{name}", "chains", Kind::Chain
 );
 delete_one!(
-    /// Removes an uplink that nothing refers to.
+    /// Removes an uplink that no other object refers to.
     delete_uplink, "/v1/uplinks/{name}", "uplinks", Kind::Uplink
 );
 delete_one!(
-    /// Removes a group of tenants that nothing is in.
+    /// Removes a group of tenants without members.
     delete_group, "/v1/groups/{name}", "groups", Kind::Group
 );
 delete_one!(
-    /// Removes a flavor that no instance has.
+    /// Removes a flavor that no instance uses.
     delete_flavor, "/v1/flavors/{name}", "flavors", Kind::Flavor
 );
 delete_one!(
-    /// Removes a pool of prepared instances; those that were taken out of it stay.
+    /// Removes a pool of prepared instances; instances that were taken from it stay.
     delete_pool, "/v1/pools/{name}", "pools", Kind::Pool
 );
 delete_one!(
@@ -215,9 +215,9 @@ delete_one!(
     post,
     path = "/v1/instances/{name}/restart",
     tag = "instances",
-    params(("name" = String, Path, description = "The instance")),
+    params(("name" = String, Path, description = "Name of the instance")),
     responses(
-        (status = 204, description = "It runs again"),
+        (status = 204, description = "The instance runs again"),
         Missing,
         Other,
     )

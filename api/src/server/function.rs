@@ -80,7 +80,6 @@ impl Places {
 
 /// Runs a program once, in an instance of its own without a network. The response has the program's output. The
 /// program is ended when the client goes away.
-/// client goes away.
 #[utoipa::path(
     post,
     path = "/v1/functions",
@@ -113,7 +112,7 @@ mod tests {
 
     // promise: 16.4
     #[tokio::test]
-    async fn who_finds_no_place_waits_and_who_finds_no_room_to_wait_is_refused() {
+    async fn a_request_without_a_place_waits_and_one_beyond_the_queue_is_refused() {
         let places = Arc::new(Places::new(1));
         let first = places.take().await.expect("there is a place");
         let next = tokio::spawn({
@@ -156,7 +155,7 @@ mod tests {
             let call = move |(): &(), mut client: PipeReader| {
                 begun.send(()).expect("it is awaited");
                 hung_up.send(client.read(&mut [0])).expect("it is awaited");
-                // It is not killed at once.
+                // The function runs for some time after the client has gone.
                 let _over = released.recv();
                 Ok(())
             };

@@ -1,4 +1,4 @@
-//! Handlers that only read.
+//! Handlers of reads.
 
 use super::Server;
 use super::limits::{LOG_LINES_MAX, POSITION_MAX};
@@ -16,7 +16,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-/// A handler that answers with what one method of the server gives.
+/// A handler that responds with the result of a method of the server.
 macro_rules! view {
     ($(#[doc = $doc:tt])+ $handler:ident, $path:tt, $tag:tt, $answer:ty) => {
         $(#[doc = $doc])+
@@ -35,7 +35,7 @@ macro_rules! view {
     };
 }
 
-/// A handler that answers with the one object of that name in a list of the server.
+/// A handler that responds with the object of that name in a list of the server.
 macro_rules! view_one {
     ($(#[doc = $doc:tt])+ $handler:ident, $list:ident, $path:tt, $tag:tt, $answer:ty) => {
         $(#[doc = $doc])+
@@ -43,7 +43,7 @@ macro_rules! view_one {
             get,
             path = $path,
             tag = $tag,
-            params(("name" = String, Path, description = "Its name")),
+            params(("name" = String, Path, description = "Name of the object")),
             responses(
                 (status = 200, body = $answer),
                 Missing,
@@ -78,7 +78,7 @@ view!(
     version, "/v1/version", "daemon", Version
 );
 view!(
-    /// Tells whether all desired objects exist.
+    /// The health of the daemon: all desired objects exist, or some are missing.
     health, "/v1/health", "daemon", Health
 );
 view!(
@@ -90,7 +90,7 @@ view!(
     instances, "/v1/instances", "instances", Vec<InstanceStatus>
 );
 view_one!(
-    /// One instance.
+    /// An instance.
     instance, instances, "/v1/instances/{name}", "instances", InstanceStatus
 );
 view!(
@@ -98,7 +98,7 @@ view!(
     groups, "/v1/groups", "groups", Vec<GroupStatus>
 );
 view_one!(
-    /// One group of tenants.
+    /// A group of tenants.
     group, groups, "/v1/groups/{name}", "groups", GroupStatus
 );
 view!(
@@ -106,7 +106,7 @@ view!(
     ports, "/v1/ports", "ports", Vec<PortStatus>
 );
 view_one!(
-    /// One port, `instance.port`.
+    /// A port, `instance.port`.
     port, ports, "/v1/ports/{name}", "ports", PortStatus
 );
 view!(
@@ -114,7 +114,7 @@ view!(
     switches, "/v1/switches", "switches", Vec<SwitchStatus>
 );
 view_one!(
-    /// One switch.
+    /// A switch.
     switch, switches, "/v1/switches/{name}", "switches", SwitchStatus
 );
 view!(
@@ -122,7 +122,7 @@ view!(
     links, "/v1/links", "links", Vec<LinkStatus>
 );
 view_one!(
-    /// One link, `a--b`.
+    /// A link, `a--b`.
     link, links, "/v1/links/{name}", "links", LinkStatus
 );
 view!(
@@ -130,7 +130,7 @@ view!(
     chains, "/v1/chains", "chains", Vec<ChainStatus>
 );
 view_one!(
-    /// One chain.
+    /// A chain.
     chain, chains, "/v1/chains/{name}", "chains", ChainStatus
 );
 view!(
@@ -138,19 +138,19 @@ view!(
     io, "/v1/io", "daemon", IoStatus
 );
 view!(
-    /// All pools of shells: prepared instances, from which new instances are made.
+    /// All pools of shells: prepared instances, which new instances are created from.
     pools, "/v1/pools", "pools", Vec<PoolStatus>
 );
 view_one!(
-    /// One pool.
+    /// A pool.
     pool, pools, "/v1/pools/{name}", "pools", PoolStatus
 );
 view!(
-    /// All templates: each client of a template gets an instance when its first frame comes.
+    /// All templates: each client of a template gets an instance when its first frame arrives.
     templates, "/v1/templates", "templates", Vec<TemplateStatus>
 );
 view_one!(
-    /// One template.
+    /// A template.
     template, templates, "/v1/templates/{name}", "templates", TemplateStatus
 );
 view!(
@@ -158,11 +158,11 @@ view!(
     uplinks, "/v1/uplinks", "uplinks", Vec<UplinkStatus>
 );
 view_one!(
-    /// One uplink.
+    /// An uplink.
     uplink, uplinks, "/v1/uplinks/{name}", "uplinks", UplinkStatus
 );
 view!(
-    /// All counters and gauges, at one moment.
+    /// A snapshot of all counters and gauges.
     stats, "/v1/stats", "daemon", Stats
 );
 view!(
@@ -170,12 +170,12 @@ view!(
     doctor, "/v1/doctor", "daemon", DoctorReport
 );
 
-/// The end of an instance's log.
+/// The last lines of an instance's log.
 #[utoipa::path(
     get,
     path = "/v1/instances/{name}/logs",
     tag = "instances",
-    params(("name" = String, Path, description = "The instance"), LogQuery),
+    params(("name" = String, Path, description = "Name of the instance"), LogQuery),
     responses(
         (status = 200, body = Logs),
         Missing,

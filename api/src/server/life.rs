@@ -1,4 +1,4 @@
-//! Handlers of operations on one instance: commands of its NF, and changes in its life.
+//! Handlers of operations on an instance: commands of its NF, and changes of its state.
 
 use super::Server;
 use super::problems::{Missing, Other, Unreadable};
@@ -20,7 +20,7 @@ macro_rules! of_instance {
             $method,
             path = $path,
             tag = "instances",
-            params(("name" = String, Path, description = "The instance")),
+            params(("name" = String, Path, description = "Name of the instance")),
             responses(
                 (status = 200, body = $answer),
                 Missing,
@@ -46,7 +46,7 @@ macro_rules! of_instance {
             $method,
             path = $path,
             tag = "instances",
-            params(("name" = String, Path, description = "The instance")),
+            params(("name" = String, Path, description = "Name of the instance")),
             request_body = $request,
             responses(
                 (status = 200, body = $answer),
@@ -74,7 +74,7 @@ of_instance!(
 );
 
 of_instance!(
-    /// Divides the flows of an instance among another number of instances.
+    /// Divides the flows of an instance among another number of members.
     post, scale, "/v1/instances/{name}/scale", ScaleRequest => ScaleReport
 );
 
@@ -94,12 +94,13 @@ of_instance!(
 );
 
 of_instance!(
-    /// Starts the installed version of an instance's NF on its ports, with its state, in place of the running one.
+    /// Upgrades an instance in place: the installed version of its NF replaces the running one, with its ports and
+    /// state.
     post, upgrade, upgrade, "/v1/instances/{name}/upgrade", UpgradeReport
 );
 
 of_instance!(
-    /// An instance as it is now, as an image to be restored: specification, state of its NF, frames in its rings.
+    /// The present state of an instance as an image for a restore: specification, state of its NF, frames in its rings.
     get, image, save, "/v1/instances/{name}/image", SavedInstance
 );
 

@@ -29,13 +29,12 @@ use crate::types::{
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-/// The logic behind the API. Methods may block: the router calls them on threads for that, several
-/// at a time.
+/// The logic behind the API. Methods may block: the router calls them on threads for blocking calls, several at a time.
 pub trait Server: Send + Sync + 'static {
     /// Returns the version of the daemon.
     fn version(&self) -> Version;
 
-    /// Returns whether all desired objects exist.
+    /// Returns the health of the daemon: all desired objects exist, or some are missing.
     fn health(&self) -> Health;
 
     /// Validates and applies a deployment.
@@ -56,103 +55,103 @@ pub trait Server: Send + Sync + 'static {
     /// Removes objects from the deployment.
     ///
     /// # Errors
-    /// As for [`Server::apply`]; also when others still use the object.
+    /// As for [`Server::apply`]; also if other objects still use the object.
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem>;
 
-    /// The deployment in force, in the syntax of the user's file.
+    /// Returns the deployment in force, in the syntax of the user's file.
     fn deployment(&self) -> Value;
 
-    /// All instances.
+    /// Returns all instances.
     fn instances(&self) -> Vec<InstanceStatus>;
 
-    /// All groups of tenants.
+    /// Returns all groups of tenants.
     fn groups(&self) -> Vec<GroupStatus>;
 
-    /// All ports of instances.
+    /// Returns all ports of instances.
     fn ports(&self) -> Vec<PortStatus>;
 
-    /// All switches.
+    /// Returns all switches.
     fn switches(&self) -> Vec<SwitchStatus>;
 
-    /// All links.
+    /// Returns all links.
     fn links(&self) -> Vec<LinkStatus>;
 
-    /// All chains.
+    /// Returns all chains.
     fn chains(&self) -> Vec<ChainStatus>;
 
-    /// All uplinks.
+    /// Returns all uplinks.
     fn uplinks(&self) -> Vec<UplinkStatus>;
 
-    /// The I/O threads.
+    /// Returns the I/O threads.
     fn io(&self) -> IoStatus;
 
-    /// All pools of shells.
+    /// Returns all pools of shells.
     fn pools(&self) -> Vec<PoolStatus>;
-    /// All templates.
+    /// Returns all templates.
     fn templates(&self) -> Vec<TemplateStatus>;
 
-    /// All counters and gauges, at one moment.
+    /// Returns a snapshot of all counters and gauges.
     fn stats(&self) -> Stats;
 
-    /// Events after the position `since`, oldest first, as many as are kept.
+    /// Returns the events after the position `since`, oldest first, as many as are kept.
     fn events(&self, since: u64) -> EventPage;
 
-    /// The position of the newest event; changes when one happens.
+    /// Returns the position of the newest event; the value changes with each event.
     fn newest_event(&self) -> watch::Receiver<u64>;
 
-    /// Log lines of an instance after the position `since`, at most the last `tail`.
+    /// Returns log lines of an instance after the position `since`, at most the last `tail` lines.
     ///
     /// # Errors
-    /// There is no such instance.
+    /// The instance does not exist.
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem>;
 
     /// Runs a command of an instance's NF.
     ///
     /// # Errors
-    /// There is no such instance or command, or the instance does not answer.
+    /// The instance or the command does not exist, or the instance does not respond.
     fn command(&self, instance: &str, command: CommandRequest) -> Result<CommandResponse, Problem>;
 
     /// Ends and starts an instance.
     ///
     /// # Errors
-    /// There is no such instance, or the instance does not start.
+    /// The instance does not exist, or does not start.
     fn restart(&self, instance: &str) -> Result<(), Problem>;
 
     /// Pauses an instance. Frames for the instance are treated as the request says.
     ///
     /// # Errors
-    /// There is no such instance, the instance does not run, or its frames cannot be treated so.
+    /// The instance does not exist, does not run, or its frames cannot be treated in this way.
     fn pause(&self, instance: &str, request: PauseRequest) -> Result<Took, Problem>;
 
     /// Resumes a paused instance.
     ///
     /// # Errors
-    /// There is no such instance, or the instance is not paused.
+    /// The instance does not exist, or is not paused.
     fn unpause(&self, instance: &str) -> Result<Took, Problem>;
 
     /// Replaces the running version of an instance's NF by the installed one, with ports and state.
     ///
     /// # Errors
-    /// There is no such instance, or the running one goes on, with the reason.
+    /// The instance does not exist, or the running version continues, with the reason.
     fn upgrade(&self, instance: &str) -> Result<UpgradeReport, Problem>;
 
-    /// Divides the flows of an instance among another number of instances; no frame is lost.
+    /// Divides the flows of an instance among another number of members; no frame is lost.
     ///
     /// # Errors
-    /// There is no such instance, or its flows are divided as before, with the reason.
+    /// The instance does not exist, or the number of members is unchanged, with the reason.
     fn scale(&self, instance: &str, request: ScaleRequest) -> Result<ScaleReport, Problem>;
 
     /// Moves an instance to another daemon, or keeps an instance here after a move with unknown outcome.
     ///
     /// # Errors
-    /// There is no such instance, or the instance goes on here, with the reason; or the other daemon does not report
-    /// whether it has the instance.
+    /// The instance does not exist, or continues here, with the reason; or the other daemon does not report whether it
+    /// has the instance.
     fn migrate(&self, instance: &str, request: MigrateRequest) -> Result<MigrateReport, Problem>;
 
-    /// Saves an instance as it is now. The instance goes on.
+    /// Saves the present state of an instance. The instance continues.
     ///
     /// # Errors
-    /// There is no such instance, or its program has no state that could be saved.
+    /// The instance does not exist, or its program has no state that could be saved.
     fn save(&self, instance: &str) -> Result<SavedInstance, Problem>;
 
     /// Creates an instance from an image.
@@ -165,13 +164,13 @@ pub trait Server: Send + Sync + 'static {
     /// first, until the receiver is dropped. Frames that the receiver is too slow for are left out.
     ///
     /// # Errors
-    /// There is no such port.
+    /// The port does not exist.
     fn capture(&self, port: &str) -> Result<mpsc::Receiver<Vec<u8>>, Problem>;
 
     /// Runs a program once, in an instance of its own, until the program ends or `client` hangs up.
     ///
     /// # Errors
-    /// The program cannot run here, the limits are too high, or no instance can be made for it.
+    /// The program cannot run on this host, the limits are too high, or no instance can be created for it.
     fn run_function(
         &self,
         request: FunctionRequest,
@@ -181,7 +180,7 @@ pub trait Server: Send + Sync + 'static {
     /// Checks the host.
     fn doctor(&self) -> DoctorReport;
 
-    /// All metrics in Prometheus' text format.
+    /// Returns all metrics in Prometheus' text format.
     fn metrics(&self) -> String {
         prometheus(&self.stats())
     }

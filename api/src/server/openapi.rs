@@ -9,8 +9,8 @@ use utoipa::OpenApi;
     info(
         title = "nfluid",
         description = "Runs many isolated network functions on one host.\n\n\
-            Served over a UNIX socket, `/run/nfluid/nfluidd.sock`; whoever may open the socket may \
-            do everything. Errors are problem details (RFC 9457).",
+            Served over a UNIX socket, `/run/nfluid/nfluidd.sock`; a user who can open the socket \
+            can make every request. Errors are problem details (RFC 9457).",
         license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
     ),
     servers((url = "http://localhost", description = "the UNIX socket")),
@@ -70,7 +70,7 @@ use utoipa::OpenApi;
     ),
     tags(
         (name = "deployment", description = "The desired state"),
-        (name = "instances", description = "Running NFs"),
+        (name = "instances", description = "Network functions"),
         (name = "groups", description = "Groups of tenants"),
         (name = "ports", description = "Ports of instances"),
         (name = "switches", description = "Learning bridges"),
@@ -86,10 +86,10 @@ use utoipa::OpenApi;
 )]
 struct Document;
 
-/// The document as pretty-printed JSON with a final newline.
+/// Returns the document as pretty-printed JSON with a final newline.
 ///
 /// # Errors
-/// Never in practice: the document is made of compile-time constants.
+/// Never in practice: the document consists of compile-time constants.
 pub fn document() -> Result<String, serde_json::Error> {
     Document::openapi().to_pretty_json().map(|json| json + "\n")
 }

@@ -1,4 +1,4 @@
-//! The problems that requests are answered with, for the OpenAPI document.
+//! The problems of the OpenAPI document.
 
 use crate::types::Problem;
 use std::collections::BTreeMap;
@@ -28,15 +28,15 @@ macro_rules! problems {
 problems! {
     /// The request cannot be read.
     Unreadable = "400",
-    /// There is no object of that name.
+    /// No object has this name.
     Missing = "404",
     /// The body is too large.
     TooLarge = "413",
     /// The document has errors.
     Invalid = "422",
-    /// The daemon could not do it.
+    /// The change failed.
     Failed = "500",
-    /// The daemon has too much to do.
+    /// The daemon is overloaded.
     Busy = "503",
     /// A disk is full.
     Full = "507",

@@ -3,12 +3,12 @@
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// Parameters of requests that change something.
+/// Parameters of requests for changes.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct ChangeQuery {
-    /// Validate and plan, change nothing.
+    /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -18,10 +18,10 @@ pub struct ChangeQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct RemovalQuery {
-    /// Validate and plan, change nothing.
+    /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Remove the links of its ports as well.
+    /// Removes the links of the instance's ports as well.
     #[serde(default)]
     pub with_links: bool,
 }
@@ -31,10 +31,10 @@ pub struct RemovalQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EventQuery {
-    /// Position after which events are wanted; 0 for all that are kept.
+    /// Position after which events are returned; 0 for all events that are kept.
     #[serde(default)]
     pub since: u64,
-    /// How long to wait for an event if there is none yet, in milliseconds; at most 60,000.
+    /// Maximum time to wait for an event if none exists yet, in milliseconds; at most 60,000.
     #[serde(default)]
     #[param(maximum = 60000)]
     pub wait_ms: u64,
@@ -45,7 +45,7 @@ pub struct EventQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LogQuery {
-    /// Position after which lines are wanted; 0 for all that are kept.
+    /// Position after which lines are returned; 0 for all lines that are kept.
     #[serde(default)]
     pub since: u64,
     /// Number of lines from the end; at most 10,000.

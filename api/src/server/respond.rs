@@ -20,13 +20,13 @@ pub type JsonResult<T> = Result<Json<T>, JsonRejection>;
 /// Query parameters, or the reason why they cannot be read.
 pub type QueryResult<T> = Result<Query<T>, QueryRejection>;
 
-/// A JSON answer, or a problem.
+/// A JSON response, or a problem.
 pub type Answer<T> = Result<Json<T>, Problem>;
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // A problem is plain data: it cannot fail to serialize.
+        // A problem is plain data and always serializes.
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let kind = [(header::CONTENT_TYPE, "application/problem+json")];
         (status, kind, Body::from(body)).into_response()
@@ -58,7 +58,7 @@ impl From<PathRejection> for Problem {
     }
 }
 
-/// 413.
+/// 413: the body is too large.
 pub fn too_large() -> Problem {
     Problem::too_large("the request's body is larger than the daemon accepts")
         .with_remedy("a document may have 16 MiB; its rule files come on top, 48 MiB in all")
@@ -134,7 +134,7 @@ where
         })
 }
 
-/// As [`blocking`], for a call that cannot fail, answered as JSON.
+/// Calls the server as [`blocking`] does, for a call that cannot fail, and responds with JSON.
 pub(super) async fn answer<S, T>(
     calls: Calls<S>,
     call: impl FnOnce(&S) -> T + Send + 'static,

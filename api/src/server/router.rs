@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tower::ServiceBuilder;
 
-/// All routes of the API, for `axum::serve` on a UNIX listener.
+/// Returns all routes of the API, for `axum::serve` on a UNIX listener.
 pub fn router<S: Server>(server: Arc<S>) -> Router {
     let documents = Router::new()
         .route("/v1/apply", post(change::apply::<S>))
@@ -107,7 +107,8 @@ fn views<S: Server>() -> Router<Shared<S>> {
         .route("/metrics", get(handlers::metrics::<S>))
 }
 
-/// At most `at_once` requests at a time and a longest time for each; more are refused, not queued.
+/// Limits the routes to `at_once` requests at a time, and limits the time of each request. Further requests are
+/// refused, not queued.
 fn bounded<T: Clone + Send + Sync + 'static>(routes: Router<T>, at_once: usize) -> Router<T> {
     routes.layer(
         ServiceBuilder::new()
@@ -132,8 +133,8 @@ fn announced(request: &Request) -> Option<usize> {
     length.to_str().ok()?.parse().ok()
 }
 
-/// Admits a request with a function as far as the daemon has memory for its body, which is held until the function
-/// has ended. A body of unknown length counts as the longest.
+/// Admits a request with a function if the daemon has memory for its body, which is held until the function has ended.
+/// A body of unknown length counts as the maximum.
 async fn admit_function(
     State(bodies): State<Arc<Semaphore>>,
     request: Request,

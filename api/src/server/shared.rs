@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 pub(super) struct Shared<S> {
     /// The server, for functions, which have places of their own, and for methods that do not block.
     pub server: Arc<S>,
-    /// Places for reads: changes that do not end take none of these.
+    /// Places for reads: changes that take long use none of these.
     pub views: Calls<S>,
     /// Places for changes.
     pub changes: Calls<S>,

@@ -1,4 +1,4 @@
-//! Changing the desired state.
+//! Changes of the desired state.
 
 use super::Diagnostic;
 use serde::{Deserialize, Serialize};
@@ -7,29 +7,29 @@ use std::collections::BTreeMap;
 use std::fmt;
 use utoipa::ToSchema;
 
-/// A deployment to be applied.
+/// A request to apply a deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApplyRequest {
     /// The YAML (or JSON) document.
     pub text: String,
-    /// The document's name in error messages: the file as the user named it, `-` for stdin.
+    /// Name of the document in error messages: the file as the user named it, `-` for stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Texts of the files that the document names (`rules_file`, `routes_file`), by that name.
-    /// The daemon opens no file on a client's behalf.
+    /// Texts of the files that the document names (`rules_file`, `routes_file`), by the name in the document. The
+    /// daemon opens no file on a client's behalf.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attachments: BTreeMap<String, String>,
-    /// Validate and plan, change nothing.
+    /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
-    /// Add the document's objects to the present deployment (replacing those of the same name)
-    /// instead of replacing the deployment by the document.
+    /// Adds the document's objects to the present deployment, and replaces those of the same name, instead of replacing
+    /// the whole deployment by the document.
     #[serde(default)]
     pub merge: bool,
 }
 
-/// An instance to be created.
+/// A request to create an instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateRequest {
@@ -42,7 +42,7 @@ pub struct CreateRequest {
     /// Texts of the files that the instance names, as in [`ApplyRequest`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attachments: BTreeMap<String, String>,
-    /// Validate and plan, change nothing.
+    /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
 }
@@ -74,9 +74,9 @@ impl CreateRequest {
 pub struct ApplyResponse {
     /// True if nothing was changed: the changes are those that would be made.
     pub dry_run: bool,
-    /// What changed; empty when the deployment was already as desired.
+    /// The changes; empty if the deployment was already as desired.
     pub changes: Vec<Change>,
-    /// What was accepted although it looks wrong.
+    /// Warnings: accepted parts that are probably mistakes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Diagnostic>,
     /// The time of each phase, if single instances were created or ended by themselves.
@@ -87,9 +87,9 @@ pub struct ApplyResponse {
 /// The time of each phase of a change, until the change was made. Writing it to the disk comes in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Timeline {
-    /// When the daemon began, in nanoseconds of its host's monotonic clock.
+    /// Start of the change, in nanoseconds of the host's monotonic clock.
     pub begun_ns: u64,
-    /// The phases from then on, in their order.
+    /// The phases since then, in their order.
     pub phases: Vec<Phase>,
 }
 
@@ -110,7 +110,7 @@ pub struct Phase {
 pub enum Kind {
     /// Instances that share the group's CPU time.
     Group,
-    /// A ring size and memory, named.
+    /// A named ring size and memory limit.
     Flavor,
     /// Prepared instances.
     Pool,
@@ -118,7 +118,7 @@ pub enum Kind {
     Uplink,
     /// A learning bridge.
     Switch,
-    /// A running NF.
+    /// A network function.
     Instance,
     /// A port of an instance.
     Port,
@@ -133,7 +133,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order in which they depend on each other.
+    /// All kinds, in the order in which they depend on each other.
     pub const ALL: [Kind; 11] = [
         Kind::Platform,
         Kind::Group,
@@ -148,7 +148,7 @@ impl Kind {
         Kind::Template,
     ];
 
-    /// The kind's name in the singular.
+    /// Returns the kind's name in the singular.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Group => "group",
@@ -165,7 +165,7 @@ impl Kind {
         }
     }
 
-    /// The kind's name in the plural, as in the API's paths.
+    /// Returns the kind's name in the plural, as in the API's paths.
     pub const fn plural(self) -> &'static str {
         match self {
             Kind::Group => "groups",
@@ -189,17 +189,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
-    /// It is new.
+    /// The object was created.
     Created,
-    /// It was changed while it ran.
+    /// The object was changed without being created again.
     Changed,
-    /// It had to be created again; its state is lost.
+    /// The object was removed and created again; its state is lost.
     Replaced,
-    /// It is gone.
+    /// The object was removed.
     Removed,
 }
 
@@ -214,16 +214,16 @@ impl fmt::Display for Verb {
     }
 }
 
-/// One object that changed.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Change {
-    /// What happened.
+    /// The kind of the change.
     pub verb: Verb,
-    /// To what kind of object.
+    /// The kind of the object.
     pub kind: Kind,
     /// The object's name; `instance.port` for a port, `a -- b` for a link.
     pub name: String,
-    /// Which keys differ, for example `share: 30% -> 50%`.
+    /// The keys that differ, for example `share: 30% -> 50%`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
 }
@@ -242,32 +242,32 @@ impl fmt::Display for Change {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectName {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
-/// Objects to be removed from the deployment: those of `objects` and those that `text` names.
+/// A request to remove objects from the deployment: those of `objects` and those that `text` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DeleteRequest {
-    /// Objects by name.
+    /// Objects, by kind and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<ObjectName>,
-    /// A document, all of whose objects are removed.
+    /// A document. All of its objects are removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The document's name in error messages.
+    /// Name of the document in error messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// The links of the instances of `objects` as well.
+    /// Removes the links of the instances of `objects` as well.
     #[serde(default)]
     pub with_links: bool,
-    /// Everything.
+    /// Removes all objects.
     #[serde(default)]
     pub everything: bool,
-    /// Validate and plan, change nothing.
+    /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
 }

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 pub struct CongestionStats {
     /// CPU time of the thread that measures and decides, in nanoseconds.
     pub cpu_ns: u64,
-    /// Cores whose frames are marked, as far as an instance was at work there.
+    /// Cores whose frames are marked, if an instance was active there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<CoreSignal>,
 }
@@ -31,13 +31,12 @@ pub struct PortSignal {
     pub refuses: bool,
 }
 
-/// Directions of a chain.
+/// The congestion of one direction of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WayStats {
-    /// Frames refused at its entry, since a ring further on was full.
+    /// Frames refused at the entry, since a ring further on was full.
     pub refused_packets: u64,
-    /// The instance that holds the direction up: frames wait for this instance longest. Absent: frames wait for no
-    /// instance.
+    /// The bottleneck of the direction: frames wait for this instance longest. Absent: frames wait for no instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<String>,
 }

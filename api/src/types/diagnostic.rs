@@ -1,17 +1,17 @@
-//! What is wrong with a document or a request: place, cause, remedy.
+//! Faults of a document or a request: place, cause, remedy.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// How bad a [`Diagnostic`] is.
+/// The severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// The document is refused.
     #[default]
     Error,
-    /// The document is accepted; this is probably not what its author meant.
+    /// The document is accepted, but has probably not the meaning that its author intended.
     Warning,
 }
 
@@ -33,15 +33,15 @@ pub struct Diagnostic {
     /// Path of the key, for example `instances.fw1.share`; empty for the whole document.
     #[serde(default)]
     pub path: String,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
 
 impl fmt::Display for Diagnostic {
-    /// `file:line:column: error: path: message` and, on a second line, the remedy.
+    /// Writes `file:line:column: error: path: message` and, on a second line, the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{file}:")?;
@@ -70,22 +70,22 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// An error answer, `application/problem+json` (RFC 9457).
+/// An error response, `application/problem+json` (RFC 9457).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem, as a URI reference, for example `/problems/invalid-deployment`.
+    /// The type of the problem as a URI reference, for example `/problems/invalid-deployment`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The kind in words; the same for every problem of the kind.
+    /// The type in words; the same text for every problem of the type.
     pub title: Box<str>,
     /// HTTP status.
     pub status: u16,
-    /// What went wrong this time.
+    /// The fault of this request.
     pub detail: String,
-    /// What to do.
+    /// The remedy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// Every error that was found in the document.
+    /// All errors that were found in the document.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Diagnostic>,
 }
@@ -106,12 +106,12 @@ impl Problem {
         Problem::new(400, "bad-request", "The request is malformed", detail)
     }
 
-    /// 404: nothing of that name.
+    /// 404: no object has this name.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Problem::new(404, "not-found", "There is nothing of that name", detail)
     }
 
-    /// 409: right in itself, but not in the present state.
+    /// 409: the request is valid, but not in the present state.
     pub fn conflict(detail: impl Into<String>) -> Self {
         Problem::new(
             409,
@@ -121,7 +121,7 @@ impl Problem {
         )
     }
 
-    /// 413: more than is accepted.
+    /// 413: the request exceeds a limit.
     pub fn too_large(detail: impl Into<String>) -> Self {
         Problem::new(413, "too-large", "The request is too large", detail)
     }
@@ -139,12 +139,12 @@ impl Problem {
         }
     }
 
-    /// 500: a valid request could not be carried out; what had been done was undone.
+    /// 500: a valid request failed, and its changes were undone.
     pub fn failed(detail: impl Into<String>) -> Self {
         Problem::new(500, "operation-failed", "The operation failed", detail)
     }
 
-    /// 503: not now.
+    /// 503: the daemon cannot serve the request now.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Problem::new(
             503,
@@ -164,7 +164,7 @@ impl Problem {
         )
     }
 
-    /// The same problem with a remedy.
+    /// Returns the problem with a remedy added.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();

@@ -1,4 +1,4 @@
-//! Checks whether this host can run nfluid, with remedies.
+//! Checks of the requirements of nfluid on this host, with remedies.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,26 +7,26 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
-    /// As it should be.
+    /// The requirement is met.
     Ok,
-    /// Works, but slower or with less; the detail says what is lost.
+    /// nfluid works, but slower or with fewer features; the detail names the loss.
     Warn,
-    /// nfluid cannot run like this.
+    /// nfluid cannot run on this host.
     Fail,
-    /// Could not be checked, for example without root.
+    /// The check was not possible, for example without root.
     Skipped,
 }
 
-/// One check of the host.
+/// A check of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Check {
     /// The subject of the check, for example `kernel` or `bpf: may_goto`.
     pub name: String,
     /// The outcome.
     pub status: CheckStatus,
-    /// What was found, and what follows from it.
+    /// The finding and its consequences.
     pub detail: String,
-    /// What to do; empty when there is nothing to do.
+    /// The remedy; empty if none is needed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -50,12 +50,12 @@ impl From<nfluid_sandbox::Feature> for Check {
 /// All checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DoctorReport {
-    /// The checks, in the order in which they were made.
+    /// The checks, in the order of their execution.
     pub checks: Vec<Check>,
 }
 
 impl DoctorReport {
-    /// The worst status of all checks, leaving out those that were skipped.
+    /// Returns the worst status of all checks except skipped ones.
     pub fn worst(&self) -> CheckStatus {
         self.checks
             .iter()

@@ -1,17 +1,17 @@
-//! What happened on the platform, in order.
+//! Events on the platform, in order.
 
 use super::Kind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use utoipa::ToSchema;
 
-/// What sort of event.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
-    /// The daemon is up.
+    /// The daemon has started.
     DaemonStarted,
-    /// An instance that outlived the daemon was taken over.
+    /// The daemon took over an instance that an earlier daemon started.
     Adopted,
     /// A deployment was applied, or objects deleted.
     Applied,
@@ -19,7 +19,7 @@ pub enum EventKind {
     RolledBack,
     /// An object was created.
     Created,
-    /// An object was changed while it ran.
+    /// An object was changed without being created again.
     Changed,
     /// An object was created again.
     Replaced,
@@ -31,13 +31,13 @@ pub enum EventKind {
     Exited,
     /// An instance crashed or was killed.
     Crashed,
-    /// A restart was scheduled or carried out.
+    /// A restart was scheduled or done.
     Restarting,
-    /// An instance crashes again and again; no more restarts by its policy.
+    /// An instance crashed repeatedly; its policy allows no more restarts.
     CrashLoop,
-    /// An instance was put on another core.
+    /// An instance was moved to another core.
     Moved,
-    /// The flows of an instance are divided among another number of members.
+    /// The number of members that share the flows of an instance has changed.
     Scaled,
     /// An instance has failed its health check.
     Unhealthy,
@@ -45,16 +45,16 @@ pub enum EventKind {
     Healthy,
     /// A limit was reached, for example of memory.
     LimitHit,
-    /// An uplink's interface vanished.
+    /// The interface of an uplink disappeared.
     UplinkDown,
-    /// An uplink works (again).
+    /// An uplink works, or works again.
     UplinkUp,
-    /// A warning that is none of the above.
+    /// A warning of another kind.
     Warning,
 }
 
 impl EventKind {
-    /// The name as it appears in JSON.
+    /// Returns the name as it appears in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             EventKind::DaemonStarted => "daemon_started",
@@ -88,22 +88,22 @@ impl fmt::Display for EventKind {
     }
 }
 
-/// One event.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
     /// Position in the daemon's sequence, from 1; never reused while the daemon runs.
     pub seq: u64,
-    /// When, in milliseconds since 1970-01-01 UTC.
+    /// Time in milliseconds since 1970-01-01 UTC.
     pub time_ms: u64,
-    /// What sort of event.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// Kind of the object that it is about.
+    /// Kind of the object that the event concerns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<Kind>,
-    /// Name of the object that it is about.
+    /// Name of the object that the event concerns.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What happened, in words.
+    /// The event in words.
     pub message: String,
 }
 
@@ -112,9 +112,9 @@ pub struct Event {
 pub struct EventPage {
     /// The events, oldest first.
     pub events: Vec<Event>,
-    /// Pass this as `since` to go on.
+    /// The value for `since` in the next request.
     pub next: u64,
-    /// How many events after `since` were no longer kept.
+    /// Number of events after `since` that are no longer kept.
     #[serde(default)]
     pub missed: u64,
 }

@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// Limit of the kernel's rules that are listed.
+/// Maximum number of the kernel's rules that are listed.
 pub const KERNEL_RULES_MAX: usize = 100;
-/// Limit of the applications that are listed; metrics have all of them.
+/// Maximum number of applications that are listed; metrics have all of them.
 pub const APPLICATIONS_MAX: usize = 50;
 
 /// The state of a fast path, and the packets that it leaves to its slow path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastPathStatus {
-    /// Its interfaces.
+    /// The interfaces of the fast path.
     pub interfaces: Vec<FastInterface>,
     /// The interfaces' network namespace; absent: the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,9 +46,9 @@ pub struct FastInspection {
     pub pid: Option<u32>,
     /// Number of such processes that have died.
     pub deaths: u64,
-    /// Flows that are remembered.
+    /// Flows that are stored.
     pub flows: u64,
-    /// Number of these that the fast path knows.
+    /// Number of these flows that the fast path has in its table.
     pub flows_fast: u64,
     /// Number of times that a flow stayed with the slow path because the fast path's table was full.
     pub flows_refused: u64,
@@ -62,20 +62,20 @@ pub struct FastInspection {
 /// The counters of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastApplication {
-    /// nDPI's name of it.
+    /// nDPI's name of the application.
     pub name: String,
     /// Flows.
     pub flows: u64,
-    /// Packets.
+    /// Packets of these flows.
     pub packets: u64,
-    /// Their bytes, with Ethernet headers.
+    /// Bytes of these packets, with Ethernet headers.
     pub bytes: u64,
 }
 
 /// An interface with a fast path on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastInterface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
     /// `native`, `generic` or `tc`; absent: the interface is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -86,7 +86,8 @@ pub struct FastInterface {
     /// The reason for this mode, or for its absence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The instances on the interface, in the order in which packets pass them. Empty: there is no other.
+    /// The instances on the interface, in the order in which packets pass them. Empty: no other instance is on the
+    /// interface.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<String>,
 }
@@ -119,11 +120,11 @@ pub struct FastRules {
 pub struct KernelRule {
     /// The interface that this entry concerns.
     pub interface: String,
-    /// Family and name of its table.
+    /// Family and name of the rule's table.
     pub table: String,
-    /// Its chain.
+    /// The rule's chain.
     pub chain: String,
-    /// Its handle; absent: the chain's policy.
+    /// The rule's handle; absent: the chain's policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle: Option<u64>,
     /// The reason.
@@ -133,13 +134,13 @@ pub struct KernelRule {
 /// A service of a balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FastService {
-    /// Its name.
+    /// Name of the service.
     pub name: String,
     /// The address at which clients reach it.
     pub at: String,
     /// `tcp` or `udp`.
     pub protocol: String,
-    /// Its servers.
+    /// The servers of the service.
     pub servers: Vec<FastServer>,
 }
 
@@ -153,12 +154,12 @@ pub struct FastServer {
     /// The reason why it is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its weight among those that are up, as it is configured.
+    /// Configured weight among the servers that are up.
     pub weight: u32,
-    /// Its load, where weights follow loads.
+    /// Load of the server, if weights follow loads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<FastLoad>,
-    /// Packets sent to it.
+    /// Packets sent to the server.
     pub packets: u64,
 }
 

@@ -7,23 +7,23 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionRequest {
-    /// The name of the program, for messages and as its own name.
+    /// The name of the program, for messages and as its `argv[0]`.
     pub name: String,
     /// The executable file, in base64: an ELF program of this machine, or a script whose first line (`#!`) names an
     /// interpreter of the host.
     pub program: String,
-    /// Its arguments, without its own name.
+    /// Arguments, without the program's own name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Its standard input, in base64.
+    /// Standard input, in base64.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub input: String,
-    /// Its limits.
+    /// Limits.
     #[serde(default)]
     pub limits: FunctionLimits,
 }
 
-/// The limits of a function. The function is ended when it exceeds one.
+/// The limits of a function. A function that exceeds a limit is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionLimits {
@@ -58,7 +58,7 @@ impl Default for FunctionLimits {
 }
 
 impl FunctionLimits {
-    /// The highest limits that can be asked for.
+    /// The maximum limits of a request.
     pub const MOST: Self = FunctionLimits {
         cpu_time_ms: 600_000,
         timeout_ms: 600_000,
@@ -70,21 +70,21 @@ impl FunctionLimits {
     };
 }
 
-/// How a function ended.
+/// The end of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FunctionEnd {
-    /// It ended by itself, with this status.
+    /// The function ended by itself, with this status.
     Exited(u8),
-    /// A signal ended it; 31 (SIGSYS) comes from the system call filter.
+    /// A signal ended the function; signal 31 (SIGSYS) comes from the system call filter.
     Killed(u8),
-    /// It ran for longer than its `timeout_ms`.
+    /// The function ran for longer than its `timeout_ms`.
     Timeout,
-    /// It used more CPU time than its `cpu_time_ms`.
+    /// The function used more CPU time than its `cpu_time_ms`.
     CpuTime,
-    /// It needed more memory than its `memory_bytes`.
+    /// The function needed more memory than its `memory_bytes`.
     Memory,
-    /// It wrote more than its `output_bytes`.
+    /// The function wrote more than its `output_bytes`.
     Output,
     /// The end is unknown.
     #[default]
@@ -94,18 +94,18 @@ pub enum FunctionEnd {
 /// The result of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FunctionReport {
-    /// How it ended.
+    /// The end of the function.
     pub end: FunctionEnd,
-    /// Its standard output, in base64.
+    /// Standard output, in base64.
     pub output: String,
-    /// Its standard error, in base64.
+    /// Standard error, in base64.
     pub errors: String,
-    /// Microseconds until the program was executed, in an instance made for it.
+    /// Microseconds until the program was executed, in an instance created for it.
     pub created_us: u64,
-    /// Microseconds from then until it had ended.
+    /// Microseconds from then until its end.
     pub ran_us: u64,
-    /// Microseconds of CPU time that it used, its set-up included; 0 where the host does not count it.
+    /// CPU time of the function in microseconds, its set-up included; 0 if the host does not count it.
     pub cpu_time_us: u64,
-    /// Its peak memory in bytes; 0 where the host does not count it.
+    /// Peak memory of the function in bytes; 0 if the host does not count it.
     pub memory_bytes_peak: u64,
 }

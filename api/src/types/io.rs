@@ -8,18 +8,18 @@ use utoipa::ToSchema;
 pub struct IoStatus {
     /// Cores of the split workers.
     pub cores: Vec<u32>,
-    /// What threads do when there is nothing to forward: `sleep` or `poll`.
+    /// Behaviour of the threads when no frames wait: `sleep` or `poll`.
     pub idle: String,
     /// Cap of all threads together, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_percent: Option<f64>,
-    /// The process that has the threads; absent: there are none.
+    /// The process of the threads; absent: no threads exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The reason why there are none although instances need them.
+    /// The reason why no threads exist although instances need them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The CPU time that they have used.
+    /// The CPU time that the threads have used.
     #[serde(flatten)]
     pub stats: IoStats,
 }
@@ -29,7 +29,7 @@ pub struct IoStatus {
 pub struct IoStats {
     /// CPU time of all threads since the first instance needed one, in nanoseconds.
     pub cpu_ns: u64,
-    /// Time that they were ready to run but throttled by their cap, in nanoseconds.
+    /// Time for which the threads were ready to run but throttled by their cap, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_ns: Option<u64>,
     /// Each thread.
@@ -39,16 +39,16 @@ pub struct IoStats {
 /// An I/O thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct IoThread {
-    /// Its name in the kernel.
+    /// Name of the thread in the kernel.
     pub name: String,
     /// The I/O model: `split`, `merge` or `mix`.
     pub model: String,
     /// The instances whose system calls the thread makes.
     pub instances: Vec<String>,
-    /// The core on which it ran last.
+    /// The core on which the thread ran last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
-    /// CPU time since it was started, in nanoseconds.
+    /// CPU time since the thread was started, in nanoseconds.
     pub cpu_ns: u64,
 }
 

@@ -9,17 +9,17 @@ use utoipa::ToSchema;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PausedTraffic {
-    /// Frames wait in the instance's rings. A frame that finds its ring full is dropped and counted (`ring_full`).
+    /// Frames wait in the instance's rings. If the ring is full, the frame is dropped and counted (`ring_full`).
     #[default]
     Hold,
     /// Frames are dropped and counted (`port_down`).
     Drop,
-    /// Frames are led past the instance: frames for one of its two ports go to the destination of the other port.
+    /// Frames bypass the instance: frames for one of its two ports go to the destination of the other port.
     Bypass,
 }
 
 impl PausedTraffic {
-    /// The name as it appears in JSON.
+    /// Returns the name as it appears in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             PausedTraffic::Hold => "hold",
@@ -35,11 +35,11 @@ impl fmt::Display for PausedTraffic {
     }
 }
 
-/// How to pause an instance.
+/// A request to pause an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PauseRequest {
-    /// The treatment of frames for the instance meanwhile.
+    /// The treatment of frames for the instance while it is paused.
     #[serde(default)]
     pub traffic: PausedTraffic,
 }
@@ -51,24 +51,24 @@ pub struct Took {
     pub took_us: u64,
 }
 
-/// The number of instances among which the flows of one are to be divided.
+/// A request to divide the flows of an instance among another number of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleRequest {
-    /// Number of instances, from 1 on.
+    /// Number of members, from 1 on.
     pub replicas: u16,
 }
 
-/// The result of a change of that number. If nothing had to change, all fields but the first are zero.
+/// The result of a change of the number of members. If the number was not changed, all fields but the first are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScaleReport {
     /// Microseconds in total.
     pub took_us: u64,
-    /// Microseconds of these for which frames of flows that changed their instance waited in its rings.
+    /// Microseconds of these for which frames of moved flows waited in the rings of their new members.
     pub held_us: u64,
-    /// Entries of state that went from one instance to another.
+    /// Entries of state that moved from one member to another.
     pub state_taken: u64,
-    /// Entries for which the other instances had no room.
+    /// Entries that the other members had no room for.
     pub state_left_out: u64,
 }
 
@@ -79,7 +79,7 @@ pub struct UpgradeReport {
     pub took_us: u64,
     /// Microseconds of these in which the ports were not served: frames waited in the rings.
     pub silent_us: u64,
-    /// Microseconds of the silence until the predecessor's queued frames were sent.
+    /// Microseconds of the silence until the old process had sent its queued frames.
     #[serde(default)]
     pub settle_us: u64,
     /// Microseconds of the silence for exporting the state.
@@ -88,9 +88,9 @@ pub struct UpgradeReport {
     /// Microseconds of the silence for importing the state. The rest is the transfer between the two processes.
     #[serde(default)]
     pub import_us: u64,
-    /// Entries of the NF's state that the successor has taken over.
+    /// Entries of the NF's state that the new process has taken over.
     pub state_taken: u64,
-    /// Entries that the successor has left out: its configuration does not know them, or has no room.
+    /// Entries that the new process has left out: its configuration does not know them, or has no room.
     pub state_left_out: u64,
 }
 
@@ -98,7 +98,7 @@ pub struct UpgradeReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MigrateRequest {
-    /// `HOST:PORT` of a daemon that listens for others; its certificate has to be for HOST.
+    /// `HOST:PORT` of a daemon that accepts other daemons; its certificate must be for HOST.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Instead of `to`: keeps an instance here after a move with unknown outcome. The caller must know that the
@@ -136,10 +136,10 @@ pub struct MigrateReport {
     pub took: Timeline,
 }
 
-/// Longest image of a saved instance in bytes: the longest that fits into a request, in base64.
+/// Maximum length of an image of a saved instance in bytes: the maximum that fits into a request, in base64.
 pub const SAVED_BYTES_MAX: usize = 46 << 20;
 
-/// The instance to make from a saved one.
+/// The instance to create from a saved one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestoreRequest {
@@ -152,7 +152,7 @@ pub struct RestoreRequest {
     /// own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<serde_json::Value>,
-    /// Leave the instance paused, so that it can be wired before the frames in its rings go on.
+    /// Leaves the instance paused, so that its ports can be connected before the frames in its rings are processed.
     #[serde(default)]
     pub paused: bool,
 }

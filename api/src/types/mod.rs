@@ -1,5 +1,5 @@
-//! What requests and answers carry. JSON, `snake_case`, units in the name (`_ns`, `_bytes`,
-//! `_percent`); a missing value is absent, never a magic number.
+//! Bodies of requests and responses. JSON, `snake_case`, units in the name (`_ns`, `_bytes`, `_percent`); a missing
+//! value is absent, never a magic number.
 
 mod apply;
 mod congestion;

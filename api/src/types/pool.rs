@@ -6,30 +6,31 @@ use utoipa::ToSchema;
 /// A pool of shells. A new instance takes one of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolStatus {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Ring size and memory of its shells.
+    /// Ring size and memory of the shells.
     pub flavor: String,
-    /// Ports of each.
+    /// Ports of each shell.
     pub ports: u32,
-    /// The instances that its shells can become: `built-in` NFs, `programs` of users, or `static-programs`.
+    /// The instances that the shells can become: `built-in` NFs, `programs` of users, or `static-programs`.
     #[serde(rename = "for", default)]
     pub purpose: String,
-    /// The group that they are in.
+    /// The group of tenants that the shells are in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The trust group that they are members of.
+    /// The trust group that the shells are members of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
-    /// The number of shells to keep now.
+    /// The number of shells that the pool is to keep now.
     pub wanted: u32,
-    /// The number of shells that are ready.
+    /// The number of ready shells.
     pub ready: u32,
-    /// Instances that were made from a shell since the daemon started.
+    /// Instances created from a shell since the daemon started.
     pub taken: u64,
-    /// Instances that a shell would have suited, while none was ready.
+    /// Instances created without a shell because none was ready, although a shell of this pool could have become the
+    /// instance.
     pub missed: u64,
-    /// The reason why there are fewer shells than wanted.
+    /// The reason why the pool has fewer shells than wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! What happened between two snapshots.
+//! Rates: the differences of two snapshots.
 
 use super::{ChainStats, Counters, GroupStats, InstanceStats, IoThread, PortStats, Stats};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Rates of everything in the later of two snapshots. An object that is not in the earlier snapshot, or was created
-/// again since, counts from zero.
+/// The rates of all objects in the later of two snapshots. An object that is not in the earlier snapshot, or was
+/// created again since, counts from zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// Time between the snapshots, in seconds.
@@ -29,15 +29,15 @@ pub struct Rates {
 pub struct InstanceRates {
     /// The instance.
     pub name: String,
-    /// CPU time that it got, in percent of one core, including the time spent for it at uplinks.
+    /// CPU time of the instance, in percent of one core, including the time spent for it at uplinks.
     pub got_percent: f64,
-    /// CPU that it used itself, in percent of one core.
+    /// CPU time that the instance itself used, in percent of one core.
     pub cpu_percent: f64,
-    /// CPU time that was spent for it at uplinks, in percent of one core.
+    /// CPU time spent for the instance at uplinks, in percent of one core.
     pub uplink_percent: Option<f64>,
-    /// CPU that it was promised, in percent of one core.
+    /// Promised CPU share, in percent of one core.
     pub share_percent: Option<f64>,
-    /// The core that its placement has put it on.
+    /// The core that the placement has chosen.
     pub core: Option<u32>,
     /// Memory in use, in bytes.
     pub memory_bytes: Option<u64>,
@@ -53,7 +53,7 @@ pub struct InstanceRates {
     pub io_cpu_percent: Option<f64>,
     /// Recent CPU time per packet, in nanoseconds, as the daemon measures it.
     pub cost_ns: Option<f64>,
-    /// Restarts since it was created.
+    /// Restarts since the instance was created.
     pub restarts: u64,
     /// True if the instance is paused.
     pub paused: bool,
@@ -64,7 +64,7 @@ pub struct InstanceRates {
 pub struct UplinkRates {
     /// The uplink.
     pub name: String,
-    /// CPU that the kernel's receive side spent in its program, in percent of one core.
+    /// CPU time of the kernel's receive side in the uplink's program, in percent of one core.
     pub receive_percent: f64,
     /// CPU time of a received frame there, in nanoseconds.
     pub frame_ns: Option<f64>,
@@ -75,24 +75,24 @@ pub struct UplinkRates {
 pub struct GroupRates {
     /// The group.
     pub name: String,
-    /// CPU time of everything in the group, in percent of one core, including the I/O threads of single instances.
+    /// CPU time of all members of the group, in percent of one core, including the I/O threads of single instances.
     pub cpu_percent: f64,
-    /// Its weight beside its siblings, in percent of one core.
+    /// Weight among its siblings, in percent of one core.
     pub share_percent: Option<f64>,
 }
 
 /// The rates of an I/O thread.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IoThreadRates {
-    /// Its name in the kernel.
+    /// Name of the thread in the kernel.
     pub name: String,
-    /// By which model it works.
+    /// The I/O model of the thread.
     pub model: String,
     /// The instances whose system calls the thread makes.
     pub instances: Vec<String>,
-    /// The core on which it ran last.
+    /// The core on which the thread ran last.
     pub core: Option<u32>,
-    /// CPU that it got, in percent of one core.
+    /// CPU time of the thread, in percent of one core.
     pub cpu_percent: f64,
 }
 
@@ -113,41 +113,41 @@ pub struct PortRates {
     pub marked_pps: f64,
     /// Packets dropped per second, by reason; only reasons that occurred.
     pub drop_pps: BTreeMap<String, f64>,
-    /// Packets dropped ever, by reason; only reasons that occurred.
+    /// Packets dropped since the port was created, by reason; only reasons that occurred.
     pub drops: BTreeMap<String, u64>,
     /// Part of the RX ring in use now, in percent.
     pub ring_percent: Option<f64>,
-    /// How long a frame waits in the RX ring, in nanoseconds: an estimate by Little's law.
+    /// Waiting time of a frame in the RX ring, in nanoseconds: an estimate by Little's law.
     pub queue_delay_ns: Option<u64>,
     /// Packets sent per hyperio call.
     pub batch: Option<f64>,
-    /// How likely a packet is marked now, in percent; absent: none is.
+    /// Probability that a packet is marked now, in percent; absent: packets are not marked.
     pub mark_percent: Option<f64>,
 }
 
-/// A chain's figures.
+/// The rates of a chain.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ChainRates {
     /// The chain.
     pub name: String,
-    /// Packets per second that enter at its `from` end.
+    /// Packets per second that enter at the `from` end.
     pub forward_pps: f64,
-    /// Packets per second that enter at its `to` end.
+    /// Packets per second that enter at the `to` end.
     pub return_pps: f64,
-    /// How long a frame waits in the rings from `from` to `to`, in nanoseconds: the same estimate.
+    /// Waiting time of a frame in the rings from `from` to `to`, in nanoseconds: an estimate by Little's law.
     pub forward_delay_ns: Option<u64>,
-    /// The same on the way back.
+    /// Waiting time of a frame in the rings from `to` to `from`, in nanoseconds.
     pub return_delay_ns: Option<u64>,
     /// Packets per second that are refused at either end, since a ring further on is full.
     pub refused_pps: f64,
-    /// The instance that holds up the way from `from` to `to`, if one does.
+    /// The bottleneck on the way from `from` to `to`, if an instance is one.
     pub forward_bottleneck: Option<String>,
-    /// The same on the way back.
+    /// The bottleneck on the way from `to` to `from`.
     pub return_bottleneck: Option<String>,
 }
 
 impl Rates {
-    /// The figures between `earlier` and `later`; empty if no time has passed.
+    /// Returns the rates between `earlier` and `later`; empty if no time has passed.
     pub fn between(earlier: &Stats, later: &Stats) -> Self {
         let ns = later.time_ns.saturating_sub(earlier.time_ns);
         if ns == 0 {
@@ -187,7 +187,7 @@ impl Rates {
     }
 }
 
-/// Each later item with the earlier one of the same name.
+/// Returns each later item with the earlier item of the same name.
 fn pairs<'a, T>(
     earlier: &'a [T],
     later: &'a [T],
@@ -202,7 +202,7 @@ fn pairs<'a, T>(
         .map(move |item| (by_name.get(name(item)).copied(), item))
 }
 
-/// Divides by the seconds that have passed.
+/// Divides by the time between the snapshots.
 #[derive(Clone, Copy)]
 struct PerSecond(f64);
 
@@ -212,14 +212,14 @@ impl PerSecond {
     }
 }
 
-/// How much a counter has grown; one that is smaller than before has been made anew.
+/// Returns the growth of a counter. A counter that is smaller than before belongs to an object that was created again.
 fn growth(old: u64, new: u64) -> u64 {
     if new >= old { new - old } else { new }
 }
 
-/// An estimate of how long a frame waits, by Little's law (Operations Research 9(3), 1961): frames
-/// that wait, over frames per second. The former is the mean of two looks, so that single figures
-/// scatter; the time in an NF's hands is not in it. `None`: nothing came, or nobody looked.
+/// Estimates the waiting time of a frame by Little's law (Operations Research 9(3), 1961): the number of waiting
+/// frames, divided by the frames per second. The number is the mean of two samples, so single estimates scatter. The
+/// processing time within an NF is not included. `None`: no frames arrived, or the number was not sampled.
 pub fn queue_delay_ns(waiting: [Option<u64>; 2], per_second: f64) -> Option<u64> {
     let [Some(before), Some(now)] = waiting else {
         return None;
@@ -332,7 +332,7 @@ fn io_rates(per: PerSecond, earlier: &Stats, later: &Stats) -> Vec<IoThreadRates
     threads(later).into_iter().map(rates).collect()
 }
 
-/// CPU time of all in a group, and of those who work for one of them alone.
+/// Returns the CPU time of all members of a group, and of I/O threads that serve a single member.
 fn spent_for(group: &GroupStats) -> u64 {
     group.cpu_ns + group.io_cpu_ns.unwrap_or(0)
 }
@@ -458,7 +458,7 @@ mod tests {
     #[test]
     fn the_delay_is_what_waits_over_what_passes() {
         let rates = Rates::between(&snapshot(10, 1_000, 0, 0), &snapshot(12, 5_000, 0, 0));
-        // 16 frames wait, 2,000 come per second.
+        // 16 frames wait, 2,000 arrive per second.
         assert_eq!(rates.ports[0].queue_delay_ns, Some(8_000_000));
         assert_eq!(queue_delay_ns([Some(0), Some(10)], 1e6), Some(5_000));
         assert_eq!(queue_delay_ns([Some(3), Some(3)], 0.0), None);

@@ -1,4 +1,4 @@
-//! What exists and how it is.
+//! The existing objects and their states.
 
 use super::{Counters, FastPathStatus, PausedTraffic};
 use serde::{Deserialize, Serialize};
@@ -6,17 +6,17 @@ use serde_json::Value;
 use std::fmt;
 use utoipa::ToSchema;
 
-/// What answers.
+/// Versions of the daemon and of the platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Version {
     /// The daemon's version.
     pub version: String,
     /// The API's version, `v1`.
     pub api: String,
-    /// The kernel that it runs on.
+    /// The version of the kernel.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kernel: String,
-    /// Which forms of the data plane run (chosen by probing the kernel).
+    /// The data plane's variants in use, chosen by probing the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data_plane: Vec<String>,
 }
@@ -25,46 +25,46 @@ pub struct Version {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HealthStatus {
-    /// Everything desired is there.
+    /// All desired objects exist.
     #[default]
     Ok,
-    /// Something desired is not there; the reasons say what.
+    /// A desired object is missing; the reasons name it.
     Degraded,
 }
 
-/// Whether everything desired is there.
+/// The health of the daemon: all desired objects exist, or some are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// The verdict.
+    /// The health status.
     pub status: HealthStatus,
-    /// Why it is not [`HealthStatus::Ok`].
+    /// The reasons why the status is not [`HealthStatus::Ok`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
 }
 
-/// Where an instance is in its life.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InstanceState {
-    /// Being made.
+    /// The instance is being created.
     #[default]
     Starting,
-    /// Runs.
+    /// The instance runs.
     Running,
-    /// Runs, and has failed its health check.
+    /// The instance runs, and has failed its health check.
     Unhealthy,
-    /// Stands still until it is unpaused.
+    /// The instance is paused until it is resumed.
     Paused,
-    /// Ended; a restart is due.
+    /// The instance has ended; a restart is due.
     Waiting,
-    /// Ended, and its policy asks for no restart.
+    /// The instance has ended, and its policy asks for no restart.
     Stopped,
-    /// Crashed more often than its policy bears.
+    /// The instance crashed more often than its policy allows.
     Failed,
 }
 
 impl InstanceState {
-    /// The name as it appears in JSON.
+    /// Returns the name as it appears in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             InstanceState::Starting => "starting",
@@ -87,106 +87,107 @@ impl fmt::Display for InstanceState {
 /// An instance.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InstanceStatus {
-    /// Its name.
+    /// Name of the instance.
     pub name: String,
     /// The built-in NF's name, or the path of the user's program.
     pub nf: String,
-    /// How it is isolated: `process`, or `xdp` for a program on interfaces.
+    /// Isolation tier: `process`, or `xdp` for a program on interfaces.
     pub tier: String,
-    /// Where it is in its life.
+    /// State of the instance.
     pub state: InstanceState,
-    /// Why it has failed its health check.
+    /// The reason for the failed health check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy: Option<String>,
-    /// What becomes of frames for it while it is paused.
+    /// The treatment of frames for the instance while it is paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_traffic: Option<PausedTraffic>,
-    /// Process id on the host while it runs.
+    /// Process id on the host while the instance runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Time since it last started, in milliseconds.
+    /// Time since the last start, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,
-    /// Restarts since it was created.
+    /// Restarts since the instance was created.
     pub restarts: u64,
-    /// How it last ended, in words.
+    /// The last end of the instance, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
-    /// Who executes the switch for it: `inline`, `split`, `merge` or `mix`; `xdp` for those that need none.
+    /// I/O model, which determines the party that executes the switch: `inline`, `split`, `merge` or `mix`; `xdp` for
+    /// fast paths, which need none.
     #[serde(default = "inline")]
     pub io: String,
-    /// The trust group whose members it shares the memory of frames with; absent: it has its own.
+    /// The trust group whose members share the memory of frames; absent: the instance has its own memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
-    /// When it is woken if it sleeps; absent: for each frame.
+    /// Condition for waking the sleeping instance; absent: every frame wakes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake: Option<WakeStatus>,
-    /// Its flavor.
+    /// The flavor.
     pub flavor: String,
     /// Slots per ring.
     pub ring: u32,
-    /// The group of tenants that it is in.
+    /// The group of tenants that the instance is in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Promised share, in percent of one core; in a group its proportion there.
+    /// Promised share, in percent of one core; in a group, the proportion there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<f64>,
-    /// Hard cap of one core, in percent.
+    /// CPU cap, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap_percent: Option<f64>,
-    /// What it gets whatever those beside it do, in percent of one core.
+    /// Guaranteed CPU share, independent of the load of the neighbours, in percent of one core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee_percent: Option<f64>,
-    /// Who decides on which core it runs: `free`, `pinned`, `spread` or `packed`.
+    /// Placement policy: `free`, `pinned`, `spread` or `packed`.
     #[serde(default = "free")]
     pub placement: String,
-    /// The core that its placement has put it on.
+    /// The core that the placement has chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
-    /// How long it runs at a time beside others, in microseconds; absent: as the kernel has it.
+    /// Time slice on a core that others want as well, in microseconds; absent: the kernel's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice_us: Option<u64>,
-    /// CPUs that it may run on; empty for all.
+    /// CPUs that the instance can use; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
     /// Memory limit, in bytes.
     pub memory_limit_bytes: u64,
-    /// Its ports, `instance.port`, in the NF's order.
+    /// The ports, `instance.port`, in the NF's order.
     pub ports: Vec<String>,
-    /// What it does on its interfaces; only in tier `xdp`.
+    /// State of the fast path on its interfaces; only in tier `xdp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast: Option<FastPathStatus>,
-    /// Its configuration.
+    /// The configuration.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub config: Value,
 }
 
-/// When an instance that sleeps is woken.
+/// The condition for waking a sleeping instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WakeStatus {
-    /// As soon as so many frames wait at one of its ports.
+    /// Number of frames at one of the ports.
     pub frames: u32,
-    /// At the latest so long after the first of them, in microseconds.
+    /// Maximum time after the first of these frames, in microseconds.
     pub after_us: u64,
 }
 
-/// What a daemon means that does not say.
+/// The value for responses of daemons that do not send it.
 fn inline() -> String {
     "inline".to_owned()
 }
 
-/// What a daemon means that does not say.
+/// The value for responses of daemons that do not send it.
 fn free() -> String {
     "free".to_owned()
 }
 
-/// Whether a port carries traffic.
+/// The state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PortState {
-    /// It does.
+    /// The port carries traffic.
     Up,
-    /// Its owner does not run, or its interface is gone.
+    /// The port's owner does not run, or its interface is gone.
     #[default]
     Down,
 }
@@ -205,22 +206,22 @@ impl fmt::Display for PortState {
 pub struct PortStatus {
     /// `instance.port`.
     pub name: String,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: String,
-    /// Whether it carries traffic.
+    /// State of the port.
     pub state: PortState,
-    /// Where its frames go, in words: `switch lan vlan 10`, `port nat1.in`, `classifier (3 rules)`.
+    /// Destination of frames from the port, in words: `switch lan vlan 10`, `port nat1.in`, `classifier (3 rules)`.
     pub destination: String,
     /// Slots per ring.
     pub ring: u32,
-    /// Queues among which the frames for it are spread by flow, each with a ring of its own.
+    /// Queues among which received frames are spread by flow, each with a ring of its own.
     #[serde(default = "one_queue")]
     pub queues: u16,
-    /// Traffic since it was made.
+    /// Traffic since the port was created.
     pub counters: Counters,
 }
 
-/// What a daemon means that does not say.
+/// The value for responses of daemons that do not send it.
 fn one_queue() -> u16 {
     1
 }
@@ -228,13 +229,13 @@ fn one_queue() -> u16 {
 /// A switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SwitchStatus {
-    /// Its name.
+    /// Name of the switch.
     pub name: String,
-    /// The ports on it.
+    /// The attached ports.
     pub ports: Vec<String>,
-    /// How long a learned address is kept, in seconds.
+    /// Ageing time of a learned address, in seconds.
     pub ageing_s: u64,
-    /// Addresses that it knows now.
+    /// Number of addresses that the switch knows now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<u64>,
 }
@@ -244,70 +245,70 @@ pub struct SwitchStatus {
 pub struct LinkStatus {
     /// `a--b`.
     pub name: String,
-    /// One end.
+    /// The first end.
     pub a: String,
-    /// The other end.
+    /// The second end.
     pub b: String,
-    /// Up when both ends are.
+    /// Up if both ends are up.
     pub state: PortState,
 }
 
 /// A chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChainStatus {
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
-    /// Where it starts.
+    /// The end where traffic enters.
     pub from: String,
-    /// Where it ends.
+    /// The end where traffic leaves.
     pub to: String,
     /// The instances in between, in order.
     pub via: Vec<String>,
-    /// The rules that send traffic into it at `from`; empty: everything.
+    /// The rules for frames that enter the chain at `from`; empty: all frames.
     pub rules: Vec<String>,
-    /// The rules that send traffic into it at `to`; empty: everything.
+    /// The rules for frames that enter the chain at `to`; empty: all frames.
     pub return_rules: Vec<String>,
-    /// Up when every port on the way is.
+    /// Up if every port on the way is up.
     pub state: PortState,
 }
 
 /// An uplink.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UplinkStatus {
-    /// Its name.
+    /// Name of the uplink.
     pub name: String,
     /// The interface.
     pub interface: String,
-    /// The network namespace that the interface is in, if not the daemon's own.
+    /// Network namespace of the interface, if not the daemon's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
     /// `xdp` or `tap`.
     pub kind: String,
-    /// The mode in use (`native`, `generic`).
+    /// The XDP mode in use (`native`, `generic`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Why this mode.
+    /// The reason for this mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_reason: Option<String>,
-    /// Whether it carries traffic.
+    /// State of the uplink.
     pub state: PortState,
-    /// Why it is down.
+    /// The reason why the uplink is down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its MAC address.
+    /// MAC address.
     pub mac: String,
-    /// Where its frames go, as for a port.
+    /// Destination of received frames, as for a port.
     pub destination: String,
-    /// Process that sends for it, while it runs.
+    /// Process that transmits for the uplink, while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// CPU time of that process in seconds; what XDP takes in the kernel is not in it.
+    /// CPU time of that process in seconds, without the time of XDP in the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<f64>,
-    /// What its NIC classifies, where it is to.
+    /// Classification by the NIC, if the uplink asks for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steering: Option<SteeringStatus>,
-    /// Traffic since it was made.
+    /// Traffic since the uplink was created.
     pub counters: Counters,
 }
 
@@ -316,46 +317,46 @@ pub struct UplinkStatus {
 pub struct SteeringStatus {
     /// `nic` or `hybrid`.
     pub mode: String,
-    /// Receive queues that are a port's own.
+    /// Receive queues that belong to a port.
     pub queues: u32,
-    /// Rules of chains that the NIC obeys.
+    /// Rules of chains that the NIC applies.
     pub rules: u32,
-    /// Entries of the NIC's table that they take.
+    /// Entries of the NIC's table that these rules use.
     pub flows: u32,
-    /// Rules that the uplink's XDP program obeys.
+    /// Rules that the uplink's XDP program applies.
     pub rules_by_xdp: u32,
-    /// Why the first of these is not the NIC's.
+    /// The reason why the NIC does not apply the first of these rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Frames that the NIC has classified.
     pub frames: u64,
-    /// Frames that entered otherwise: classified by XDP.
+    /// Frames that entered without classification by the NIC: XDP has classified them.
     pub frames_by_xdp: u64,
 }
 
-/// The end of an instance's log.
+/// The last lines of an instance's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Logs {
     /// Lines, oldest first.
     pub lines: Vec<String>,
-    /// Pass this as `since` to get what comes later.
+    /// The value for `since` in the next request.
     pub next: u64,
 }
 
-/// A command to an NF.
+/// A command for an NF.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CommandRequest {
-    /// Its name, for example `top-talkers`.
+    /// Name of the command, for example `top-talkers`.
     pub name: String,
-    /// Its arguments.
+    /// Arguments of the command.
     #[serde(default)]
     pub args: Vec<String>,
 }
 
-/// An NF's answer to a command.
+/// An NF's response to a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CommandResponse {
-    /// Whatever the NF says.
+    /// The NF's response.
     pub output: Value,
 }

@@ -1,27 +1,27 @@
-//! Templates: instances that are there while somebody needs them.
+//! Templates: instances that exist while their clients are active.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// How it stands with a template's clients.
+/// The state of a template's clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TemplateStatus {
-    /// Its name.
+    /// Name of the template.
     pub name: String,
-    /// The uplink that clients come by.
+    /// The uplink of the clients.
     pub from: String,
-    /// The uplink that their frames go to.
+    /// The uplink that frames of clients are sent to.
     pub to: String,
     /// Clients that have an instance.
     pub clients: u32,
-    /// Most that may.
+    /// Maximum number of clients.
     pub most: u32,
-    /// Most instances that are made per second.
+    /// Maximum number of instances created per second.
     pub per_second: u32,
-    /// Instances made since the daemon started.
+    /// Instances created since the daemon started.
     pub made: u64,
-    /// Instances ended since.
+    /// Instances ended since the daemon started.
     pub ended: u64,
     /// Frames of clients without an instance that were refused, by reason.
     pub refused: BTreeMap<String, u64>,

@@ -137,7 +137,7 @@ pub struct DeleteArgs {
     /// Its name; several are removed together
     #[arg(value_name = "NAME", requires = "kind")]
     pub name: Vec<String>,
-    /// Of instances, remove the links as well
+    /// Remove the links of instances as well
     #[arg(long, requires = "name")]
     pub with_links: bool,
     /// Only print what would change
@@ -224,7 +224,7 @@ pub enum Resource {
 
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// What to list
+    /// Kind of the objects
     #[arg(value_enum)]
     pub resource: Resource,
     /// Only the object of this name
@@ -356,15 +356,15 @@ pub struct PauseArgs {
     pub traffic: Traffic,
 }
 
-/// What becomes of frames for a paused instance.
+/// The treatment of frames for a paused instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Traffic {
-    /// Frames wait in the instance's rings, as far as there is room
+    /// Frames wait in the instance's rings while these have room
     #[default]
     Hold,
     /// Frames are dropped and counted
     Drop,
-    /// Frames are led past the instance to its other port; for instances with two ports
+    /// Frames bypass the instance; for instances with two ports
     Bypass,
 }
 
@@ -418,7 +418,7 @@ pub struct RestoreArgs {
     /// The clone's configuration (as under 'config' in a deployment) instead of the saved one
     #[arg(long, value_name = "FILE", requires = "name")]
     pub config: Option<PathBuf>,
-    /// Leave the instance paused, so that it can be wired before the frames in its rings go on
+    /// Leave the instance paused, so that its ports can be connected before the frames in its rings are processed
     #[arg(long)]
     pub paused: bool,
 }
@@ -426,10 +426,10 @@ pub struct RestoreArgs {
 const FUNCTION_EXIT_CODES: &str = "\
 Exit codes: that of the program, or
   124  it was ended because its time or its CPU time was over
-  125  it was not run, or nobody knows how it ended
+  125  it was not run, or the end of the function is unknown
   126  it was ended because it wrote too much
   137  it was ended because it needed too much memory
-  128 + n  signal n ended it";
+  128 + n  signal n ended the function";
 
 #[derive(Debug, Args)]
 #[command(
@@ -461,8 +461,8 @@ pub struct FunctionArgs {
     /// Print the resources used to standard error
     #[arg(short, long)]
     pub verbose: bool,
-    /// The executable file - a program, or a script whose interpreter the daemon's host has - and its arguments: whatever comes
-    /// behind it is for it
+    /// The executable file and its arguments: a program, or a script whose interpreter the daemon's host has. All
+    /// arguments after the file are passed on
     #[arg(
         required = true,
         trailing_var_arg = true,

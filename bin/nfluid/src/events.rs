@@ -8,10 +8,10 @@ use nfluid_api::time::utc;
 use nfluid_api::types::Event;
 use std::time::Duration;
 
-/// How long one request waits for an event.
+/// Maximum time that one request waits for an event.
 const EVENT_WAIT: Duration = Duration::from_secs(30);
 
-/// Time between two looks for new log lines.
+/// Interval at which new log lines are requested.
 const LOG_INTERVAL: Duration = Duration::from_millis(300);
 
 const HEADINGS: &[&str] = &["TIME", "KIND", "OBJECT", "MESSAGE"];

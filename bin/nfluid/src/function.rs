@@ -130,37 +130,37 @@ fn outcome(request: &FunctionRequest, end: FunctionEnd) -> Result<(), Failure> {
         FunctionEnd::Exited(status) => return Err(Failure::Function(status, String::new())),
         FunctionEnd::Killed(signal) => (
             SIGNALLED.saturating_add(signal),
-            format!("signal {signal} ended it"),
+            format!("signal {signal} ended the function"),
         ),
         FunctionEnd::Timeout => (
             TIME_IS_OVER,
             format!(
-                "it was ended after {} ms (--timeout allows more)",
+                "the function was ended after {} ms (--timeout allows more)",
                 limits.timeout_ms
             ),
         ),
         FunctionEnd::CpuTime => (
             TIME_IS_OVER,
             format!(
-                "it was ended after {} ms of CPU time (--cpu-time allows more)",
+                "the function was ended after {} ms of CPU time (--cpu-time allows more)",
                 limits.cpu_time_ms
             ),
         ),
         FunctionEnd::Memory => (
             OUT_OF_MEMORY,
             format!(
-                "it was ended because it needed more than {} of memory (--memory allows more)",
+                "the function was ended because it needed more than {} of memory (--memory allows more)",
                 short_bytes(limits.memory_bytes)
             ),
         ),
         FunctionEnd::Output => (
             TOO_MUCH_OUTPUT,
             format!(
-                "it was ended because it wrote more than {} (--max-output allows more)",
+                "the function was ended because it wrote more than {} (--max-output allows more)",
                 short_bytes(limits.output_bytes)
             ),
         ),
-        FunctionEnd::Unknown => (NOT_RUN, "nobody knows how it ended".to_owned()),
+        FunctionEnd::Unknown => (NOT_RUN, "the end of the function is unknown".to_owned()),
     };
     Err(Failure::Function(code, format!("{}: {why}", request.name)))
 }

@@ -94,7 +94,7 @@ fn no_such_port(port: &str, ports: &[Port]) -> IoError {
 }
 
 struct Inner {
-    // One port, as the slice that its doorbell takes.
+    // A slice of one port, as the doorbell requires.
     port: [Port; 1],
     doorbell: Doorbell,
 }

@@ -82,7 +82,7 @@ pub async fn migrate(client: &Client, screen: Screen, args: &MigrateArgs) -> Res
     };
     if report.took_us == 0 {
         return screen.line(&format!(
-            "instance {} moved to {to}; the connection was cut in the end: what was silent for how long is not known",
+            "instance {} moved to {to}; the connection broke at the end: the time for which its ports were silent is not known",
             args.instance
         ));
     }

@@ -421,10 +421,10 @@ fn instances_are_paused_upgraded_saved_and_restored() {
 }
 
 #[test]
-fn what_comes_behind_a_function_is_for_it() {
+fn arguments_after_a_function_are_its_own() {
     let fixture = Fixture::new();
     let own = std::env::current_exe().expect("this program");
-    let own = own.with_file_name("what_comes_behind_a_function_is_for_it");
+    let own = own.with_file_name("arguments_after_a_function_are_its_own");
     std::fs::write(&own, "#!/bin/sh\n").expect("room");
     let program = own.to_str().expect("text");
     fixture.fails(7, &["run-function", program, "--timeout", "not mine"]);
@@ -515,7 +515,7 @@ fn a_daemon_that_does_not_run_is_exit_code_3() {
     );
 }
 
-/// Root may open every socket: then the test drops to nobody, which `setpriv` can.
+/// Root can open every socket: the test then runs as the user nobody, by means of `setpriv`.
 // promise: 8.4
 #[test]
 fn a_socket_that_is_not_permitted_is_exit_code_4() {

@@ -47,9 +47,9 @@ impl Settings {
     }
 }
 
-/// A ring, as it was found.
+/// A sample of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortLook {
+pub struct PortSample {
     /// The port's number on the platform.
     pub port: u32,
     /// The core on which its instance runs; absent: unknown.
@@ -176,48 +176,49 @@ impl Controller {
         &self.settings
     }
 
-    /// Looks at all rings that are in use, at `now_ns` of a clock that does not go back; the word of each, in their order.
-    pub fn update(&mut self, now_ns: u64, ports: &[PortLook]) -> Vec<Word> {
+    /// Takes the samples of all rings in use, at `now_ns` of a monotonic clock. Returns the word of each ring, in the
+    /// same order.
+    pub fn update(&mut self, now_ns: u64, ports: &[PortSample]) -> Vec<Word> {
         for core in self.cores.values_mut() {
             core.clear();
         }
         let mut progress = BTreeMap::new();
-        for look in ports {
-            let at_ns = self.read_at(now_ns, look);
-            let read_to = look.read_to;
-            progress.insert(look.port, Progress { read_to, at_ns });
-            let stands = look.waiting > 0 && now_ns.saturating_sub(at_ns) > STILL_NS;
-            if let Some(core) = look.core
+        for sample in ports {
+            let at_ns = self.read_at(now_ns, sample);
+            let read_to = sample.read_to;
+            progress.insert(sample.port, Progress { read_to, at_ns });
+            let stands = sample.waiting > 0 && now_ns.saturating_sub(at_ns) > STILL_NS;
+            if let Some(core) = sample.core
                 && !stands
             {
-                self.put(core, look);
+                self.put(core, sample);
             }
         }
         self.progress = progress;
         for core in self.cores.values_mut() {
             core.update(now_ns);
         }
-        ports.iter().map(|look| self.word(look)).collect()
+        ports.iter().map(|sample| self.word(sample)).collect()
     }
 
     /// When the ring was last seen to be read from, or to be empty.
-    fn read_at(&self, now_ns: u64, look: &PortLook) -> u64 {
-        match self.progress.get(&look.port) {
-            Some(before) if before.read_to == look.read_to && look.waiting > 0 => before.at_ns,
+    fn read_at(&self, now_ns: u64, sample: &PortSample) -> u64 {
+        match self.progress.get(&sample.port) {
+            Some(before) if before.read_to == sample.read_to && sample.waiting > 0 => before.at_ns,
             _ => now_ns,
         }
     }
 
-    fn put(&mut self, core: u32, look: &PortLook) {
+    fn put(&mut self, core: u32, sample: &PortSample) {
         let Some(law) = self.settings.law_of(core) else {
             return;
         };
         let ring = Ring {
-            occupancy: look.waiting,
-            cost_ns: look.cost_ns,
+            occupancy: sample.waiting,
+            cost_ns: sample.cost_ns,
         };
         if let Some(known) = self.cores.get_mut(&core) {
-            known.add(ring, look.slots);
+            known.add(ring, sample.slots);
         } else if let Ok(signal) = Signal::new(law) {
             let mut found = Core {
                 law,
@@ -225,18 +226,18 @@ impl Controller {
                 rings: Vec::new(),
                 room: Room::default(),
             };
-            found.add(ring, look.slots);
+            found.add(ring, sample.slots);
             self.cores.insert(core, found);
         }
     }
 
-    fn word(&self, look: &PortLook) -> Word {
-        let core = look.core.and_then(|core| self.cores.get(&core));
-        let core = core.filter(|_| look.waiting > SPARED_FRAMES);
+    fn word(&self, sample: &PortSample) -> Word {
+        let core = sample.core.and_then(|core| self.cores.get(&core));
+        let core = core.filter(|_| sample.waiting > SPARED_FRAMES);
         Word {
             probability: core.map_or(NEVER, |core| {
                 let cheapest = cheapest_ns(&core.rings);
-                probability(core.signal.probability(), look.cost_ns, cheapest)
+                probability(core.signal.probability(), sample.cost_ns, cheapest)
             }),
             refuse: false,
         }

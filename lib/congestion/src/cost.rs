@@ -6,8 +6,8 @@
 
 /// Time constant of the recent cost.
 const RECENT_NS: f64 = 1e9;
-/// Looks without a delivery after which an instance is idle: what it does then is not done for packets.
-const QUIET_LOOKS: u32 = 2;
+/// Number of samples without a delivery after which an instance is idle: its CPU time is then not spent on packets.
+const QUIET_SAMPLES: u32 = 2;
 
 /// Decayed or plain sums of one kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,7 +29,7 @@ impl Sums {
 
 /// The values of the last reading.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct Sample {
     at_ns: u64,
     cpu_ns: u64,
 }
@@ -51,7 +51,7 @@ pub struct PortUse {
 pub struct Meter {
     ports: Vec<PortUse>,
     quiet: u32,
-    last: Option<Look>,
+    last: Option<Sample>,
     recent: Sums,
     total: Sums,
     known_ns: Option<f64>,
@@ -68,10 +68,10 @@ impl Meter {
         }
     }
 
-    /// Looks at an instance, at `now_ns` of a clock that does not go back. `delivered`: by port, what the switch has
-    /// delivered ever. `read` is asked only if there is something to be measured: for the CPU time that the instance has
-    /// used ever, in nanoseconds, and, by port, for the frames that wait. Returns whether it is at work.
-    pub fn look(
+    /// Measures an instance at `now_ns` of a monotonic clock. `delivered` is the total number of frames that the switch
+    /// has delivered, by port. `read` is called only if there is something to measure: it returns the total CPU time of
+    /// the instance in nanoseconds, and the number of waiting frames by port. Returns true if the instance is active.
+    pub fn measure(
         &mut self,
         now_ns: u64,
         delivered: &[u64],
@@ -82,7 +82,7 @@ impl Meter {
         } else {
             self.quiet = self.quiet.saturating_add(1);
         }
-        if self.quiet >= QUIET_LOOKS {
+        if self.quiet >= QUIET_SAMPLES {
             self.last = None;
             return false;
         }
@@ -92,7 +92,7 @@ impl Meter {
             return true;
         };
         let consumed = self.consume(&waiting);
-        let before = self.last.replace(Look {
+        let before = self.last.replace(Sample {
             at_ns: now_ns,
             cpu_ns,
         });
@@ -114,7 +114,7 @@ impl Meter {
         true
     }
 
-    /// Notes what was delivered; whether that is anything.
+    /// Records the delivered frames. Returns true if frames were delivered since the last call.
     fn note(&mut self, delivered: &[u64]) -> bool {
         let mut any = false;
         for (port, now) in self.ports.iter_mut().zip(delivered) {
@@ -128,7 +128,7 @@ impl Meter {
         any
     }
 
-    /// By port, the frames consumed since the look before.
+    /// By port, the frames consumed since the sample before.
     fn consume(&mut self, waiting: &[u32]) -> Vec<u64> {
         let ports = self.ports.iter_mut().zip(waiting);
         ports

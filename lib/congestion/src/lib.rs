@@ -3,7 +3,7 @@
 //!
 //! - [`Meter`]: the CPU time that a packet takes in an instance, by the kernel's accounting over the switch's counters.
 //! - [`Controller`]: per core, how likely frames for each ring are marked (`nfluid-marking` has the law).
-//! - [`Way`]: one direction of a chain; when its entry refuses frames, and which instance is its bottleneck.
+//! - [`Direction`]: one direction of a chain: the refusal of frames at its entry, and its bottleneck.
 //! - [`thread`]: the thread that reads counters and rings, asks these three, and writes the signals to the switch.
 //!
 //! The first three know no clock, no kernel and no switch: the thread hands in its readings. A value that an instance can
@@ -17,8 +17,8 @@ mod controller;
 mod cost;
 pub mod thread;
 
-pub use chain::Way;
-pub use controller::{Controller, PortLook, Settings, Word};
+pub use chain::Direction;
+pub use controller::{Controller, PortSample, Settings, Word};
 pub use cost::{Meter, PortUse};
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-use crate::{Controller, Meter, PortLook, Settings, Way};
+use crate::{Controller, Direction, Meter, PortSample, Settings};
 use nfluid_marking::{ALWAYS, Law, LawError, NEVER, Pie, Red};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
 /// An instance that takes `cost_ns` per frame and gets `frames` every 100 ms, seen through what it claims to have waiting.
-fn metered(looks: u64, frames: u64, cost_ns: u64, claim: impl Fn(u64) -> u32) -> Meter {
+fn metered(samples: u64, frames: u64, cost_ns: u64, claim: impl Fn(u64) -> u32) -> Meter {
     let mut meter = Meter::new(1);
-    for look in 0..looks {
-        let delivered = look * frames;
-        meter.look(look * 100 * MS, &[delivered], |waiting| {
-            waiting.push(claim(look));
+    for sample in 0..samples {
+        let delivered = sample * frames;
+        meter.measure(sample * 100 * MS, &[delivered], |waiting| {
+            waiting.push(claim(sample));
             Some(delivered * cost_ns)
         });
     }
@@ -37,12 +37,12 @@ fn the_cost_is_cpu_time_over_frames() {
 // promise: 7.35
 #[test]
 fn an_instance_that_lies_about_its_ring_does_not_change_its_cost() {
-    // The instance made its counter jump by a whole ring, up and down, at every look.
+    // The instance made its counter jump by a whole ring, up and down, at every sample.
     let ways: [fn(u64) -> u32; 4] = [
-        |look| if look % 2 == 0 { 1024 } else { 0 },
-        |look| (look * 389 % 1025) as u32,
-        |look| if look < 25 { 1024 } else { 0 },
-        |look| if look == 49 { 0 } else { 1024 },
+        |sample| if sample % 2 == 0 { 1024 } else { 0 },
+        |sample| (sample * 389 % 1025) as u32,
+        |sample| if sample < 25 { 1024 } else { 0 },
+        |sample| if sample == 49 { 0 } else { 1024 },
     ];
     for claim in ways {
         let meter = metered(50, 50_000, 700, claim);
@@ -55,9 +55,9 @@ fn an_instance_that_lies_about_its_ring_does_not_change_its_cost() {
 fn a_change_of_cost_is_followed_within_seconds_and_the_mean_remembers() {
     let mut meter = Meter::new(1);
     let mut cpu_ns = 0;
-    for look in 0..100_u64 {
-        cpu_ns += 1000 * if look < 50 { 100 } else { 900 };
-        meter.look(look * 100 * MS, &[look * 1000 + 1000], |waiting| {
+    for sample in 0..100_u64 {
+        cpu_ns += 1000 * if sample < 50 { 100 } else { 900 };
+        meter.measure(sample * 100 * MS, &[sample * 1000 + 1000], |waiting| {
             waiting.push(0);
             Some(cpu_ns)
         });
@@ -71,21 +71,21 @@ fn a_change_of_cost_is_followed_within_seconds_and_the_mean_remembers() {
 fn an_idle_instance_is_not_asked_and_keeps_its_cost() {
     let mut meter = metered(20, 1000, 500, |_| 0);
     let mut asked = 0;
-    for look in 20..1000_u64 {
-        let at_work = meter.look(look * 100 * MS, &[19 * 1000], |waiting| {
+    for sample in 20..1000_u64 {
+        let at_work = meter.measure(sample * 100 * MS, &[19 * 1000], |waiting| {
             asked += 1;
             waiting.push(0);
-            Some(19 * 500_000 + look)
+            Some(19 * 500_000 + sample)
         });
-        assert!(!at_work || look == 20);
+        assert!(!at_work || sample == 20);
     }
     assert_eq!(asked, 1);
     near(meter.cost_ns(), 500.0, 0.1);
     // CPU time that the instance used while it had no frames belongs to no packet.
-    for look in 1000..1010_u64 {
-        meter.look(look * 100 * MS, &[(look - 980) * 1000], |waiting| {
+    for sample in 1000..1010_u64 {
+        meter.measure(sample * 100 * MS, &[(sample - 980) * 1000], |waiting| {
             waiting.push(0);
-            Some(60_000 * MS + (look - 980) * 500_000)
+            Some(60_000 * MS + (sample - 980) * 500_000)
         });
     }
     near(meter.cost_ns(), 500.0, 0.1);
@@ -94,10 +94,10 @@ fn an_idle_instance_is_not_asked_and_keeps_its_cost() {
 #[test]
 fn counters_made_anew_count_from_there() {
     let mut meter = metered(20, 1000, 500, |_| 0);
-    for look in 0..20_u64 {
-        meter.look((20 + look) * 100 * MS, &[look * 1000], |waiting| {
+    for sample in 0..20_u64 {
+        meter.measure((20 + sample) * 100 * MS, &[sample * 1000], |waiting| {
             waiting.push(0);
-            Some(look * 800_000)
+            Some(sample * 800_000)
         });
     }
     near(meter.cost_ns(), 800.0, 10.0);
@@ -107,11 +107,15 @@ fn counters_made_anew_count_from_there() {
 #[test]
 fn ports_split_the_time_by_frames() {
     let mut meter = Meter::new(2);
-    for look in 0..10_u64 {
-        meter.look(look * 100 * MS, &[look * 300, look * 100], |waiting| {
-            waiting.extend([0, 0]);
-            Some(look * 400_000)
-        });
+    for sample in 0..10_u64 {
+        meter.measure(
+            sample * 100 * MS,
+            &[sample * 300, sample * 100],
+            |waiting| {
+                waiting.extend([0, 0]);
+                Some(sample * 400_000)
+            },
+        );
     }
     let [much, little] = meter.ports() else {
         panic!("two ports");
@@ -120,8 +124,8 @@ fn ports_split_the_time_by_frames() {
     assert!((much.cpu_ns - 3.0 * little.cpu_ns).abs() < 1.0);
 }
 
-fn look(port: u32, waiting: u32, cost_ns: u64, read_to: u32) -> PortLook {
-    PortLook {
+fn sample(port: u32, waiting: u32, cost_ns: u64, read_to: u32) -> PortSample {
+    PortSample {
         port,
         core: Some(1),
         waiting,
@@ -151,7 +155,7 @@ fn controller(law: Law) -> Controller {
 #[test]
 fn dear_rings_are_marked_by_the_square_of_their_cost_from_the_sum() {
     let mut of_core = controller(red());
-    let words = of_core.update(MS, &[look(1, 40, 100, 0), look(2, 400, 400, 0)]);
+    let words = of_core.update(MS, &[sample(1, 40, 100, 0), sample(2, 400, 400, 0)]);
     let ratio = f64::from(words[1].probability) / f64::from(words[0].probability);
     assert!(
         words[0].probability > NEVER,
@@ -163,11 +167,11 @@ fn dear_rings_are_marked_by_the_square_of_their_cost_from_the_sum() {
 #[test]
 fn a_core_without_a_law_and_an_unknown_core_are_never_marked() {
     let mut of_core = controller(red());
-    let mut elsewhere = look(1, 1000, 100, 0);
+    let mut elsewhere = sample(1, 1000, 100, 0);
     elsewhere.core = Some(3);
-    let mut nowhere = look(2, 1000, 100, 0);
+    let mut nowhere = sample(2, 1000, 100, 0);
     nowhere.core = None;
-    let words = of_core.update(MS, &[elsewhere, nowhere, look(4, 50, 100, 0)]);
+    let words = of_core.update(MS, &[elsewhere, nowhere, sample(4, 50, 100, 0)]);
     assert!(words.iter().all(|word| word.probability == NEVER));
     assert!(Settings::default().is_off());
 }
@@ -175,9 +179,9 @@ fn a_core_without_a_law_and_an_unknown_core_are_never_marked() {
 #[test]
 fn cores_do_not_mix() {
     let mut of_core = controller(red());
-    let mut other = look(2, 900, 100, 0);
+    let mut other = sample(2, 900, 100, 0);
     other.core = Some(0);
-    let words = of_core.update(MS, &[look(1, 50, 100, 0), other]);
+    let words = of_core.update(MS, &[sample(1, 50, 100, 0), other]);
     assert_eq!(words[0].probability, NEVER);
     assert!(words[1].probability > NEVER);
     assert_eq!(of_core.cores().count(), 2);
@@ -189,13 +193,13 @@ fn the_tuned_law_marks_a_core_that_is_late_and_forgets_it() {
     let mut marked = 0;
     for at in 0..200_u64 {
         // 1000 frames of 5 us are five times the target.
-        let words = of_core.update(at * MS, &[look(1, 1000, 5000, at as u32)]);
+        let words = of_core.update(at * MS, &[sample(1, 1000, 5000, at as u32)]);
         marked += u32::from(words[0].probability > NEVER);
     }
     assert!(marked > 150, "{marked}");
     let mut words = Vec::new();
     for at in 200..20_000_u64 {
-        words = of_core.update(at * MS, &[look(1, 0, 5000, 0)]);
+        words = of_core.update(at * MS, &[sample(1, 0, 5000, 0)]);
     }
     assert_eq!(words[0].probability, NEVER);
 }
@@ -206,7 +210,7 @@ fn rings_that_cannot_hold_the_target_are_marked_before_they_run_over() {
         let mut of_core = controller(Law::Pie(Pie::with_target(5 * MS)));
         let mut words = Vec::new();
         for at in 0..2000_u64 {
-            words = of_core.update(at * MS, &[look(1, waiting, cost_ns, at as u32)]);
+            words = of_core.update(at * MS, &[sample(1, waiting, cost_ns, at as u32)]);
         }
         words[0].probability > NEVER
     };
@@ -222,14 +226,14 @@ fn neighbours_do_not_pay_for_an_instance_that_stands_still() {
     let mut of_core = controller(red());
     let mut words = Vec::new();
     for at in 0..2000_u64 {
-        let stands = look(1, 1024, 100, 7);
-        words = of_core.update(at * MS, &[stands, look(2, 5, 100, at as u32)]);
+        let stands = sample(1, 1024, 100, 7);
+        words = of_core.update(at * MS, &[stands, sample(2, 5, 100, at as u32)]);
         if at == 100 {
             assert!(words[1].probability > NEVER, "it may still go on");
         }
     }
     assert_eq!(words[1].probability, NEVER);
-    let words = of_core.update(2001 * MS, &[look(1, 1024, 100, 8), look(2, 5, 100, 9)]);
+    let words = of_core.update(2001 * MS, &[sample(1, 1024, 100, 8), sample(2, 5, 100, 9)]);
     assert!(words[1].probability > NEVER, "it goes on");
 }
 
@@ -239,10 +243,14 @@ fn a_ring_that_is_kept_empty_is_spared_for_a_neighbour_that_floods() {
     let mut controller = controller(red());
     let mut words = Vec::new();
     for round in 0..100 {
-        let flooded = look(1, 512, 1_000, round * 64);
+        let flooded = sample(1, 512, 1_000, round * 64);
         words = controller.update(
             u64::from(round) * MS,
-            &[flooded, look(2, 1, 1_000, round), look(3, 20, 1_000, round)],
+            &[
+                flooded,
+                sample(2, 1, 1_000, round),
+                sample(3, 20, 1_000, round),
+            ],
         );
     }
     assert!(words[0].probability > NEVER);
@@ -266,10 +274,10 @@ fn a_law_without_sense_is_an_error() {
 // promise: 7.37
 #[test]
 fn the_entry_refuses_between_the_high_and_the_low_mark() {
-    let mut way = Way::default();
+    let mut direction = Direction::default();
     let mut at = |waiting: u32, cost_ns: u64| {
-        let entry = Some(look(1, 1024, 100, 0));
-        way.update(0, &[entry, None, Some(look(2, waiting, cost_ns, 0))])
+        let entry = Some(sample(1, 1024, 100, 0));
+        direction.update(0, &[entry, None, Some(sample(2, waiting, cost_ns, 0))])
     };
     assert!(!at(768, 100_000), "three quarters are not exceeded");
     assert!(at(769, 100_000));
@@ -277,7 +285,7 @@ fn the_entry_refuses_between_the_high_and_the_low_mark() {
     assert!(!at(512, 100_000));
     assert!(
         !at(1024, 100),
-        "0.1 ms of work are gone before the next look"
+        "0.1 ms of work are gone before the next sample"
     );
     assert!(at(1024, 10_000));
     assert!(!at(1024, 1_000), "1 ms of work");
@@ -285,38 +293,38 @@ fn the_entry_refuses_between_the_high_and_the_low_mark() {
 
 #[test]
 fn a_full_entry_alone_is_refused_by_its_own_ring() {
-    let mut way = Way::default();
-    assert!(!way.update(0, &[Some(look(1, 1024, 100_000, 0))]));
-    assert!(!way.update(0, &[]));
+    let mut direction = Direction::default();
+    assert!(!direction.update(0, &[Some(sample(1, 1024, 100_000, 0))]));
+    assert!(!direction.update(0, &[]));
 }
 
 #[test]
 fn the_bottleneck_is_for_whom_frames_wait_longest() {
-    let mut way = Way::default();
-    assert_eq!(way.bottleneck(), None);
+    let mut direction = Direction::default();
+    assert_eq!(direction.bottleneck(), None);
     for at in 0..3000_u64 {
-        way.update(
+        direction.update(
             at * MS,
-            &[Some(look(1, 1024, 100, 0)), Some(look(2, 900, 5000, 0))],
+            &[Some(sample(1, 1024, 100, 0)), Some(sample(2, 900, 5000, 0))],
         );
     }
-    assert_eq!(way.bottleneck(), Some(1));
+    assert_eq!(direction.bottleneck(), Some(1));
     for at in 3000..20_000_u64 {
-        way.update(at * MS, &[Some(look(1, 3, 100, 0)), None]);
+        direction.update(at * MS, &[Some(sample(1, 3, 100, 0)), None]);
     }
-    assert_eq!(way.bottleneck(), None);
+    assert_eq!(direction.bottleneck(), None);
 }
 
 proptest! {
     /// Whatever an instance claims, whatever counters do: no panic, and never more frames than were delivered.
     // promise: 7.35
     #[test]
-    fn no_claim_counts_a_frame_twice(looks in prop::collection::vec((0..1000_u64, any::<u32>(), any::<u64>()), 0..60)) {
+    fn no_claim_counts_a_frame_twice(samples in prop::collection::vec((0..1000_u64, any::<u32>(), any::<u64>()), 0..60)) {
         let mut meter = Meter::new(1);
         let mut delivered = 0;
-        for (at, (new, claim, cpu_ns)) in looks.iter().enumerate() {
+        for (at, (new, claim, cpu_ns)) in samples.iter().enumerate() {
             delivered += new;
-            meter.look(at as u64 * MS, &[delivered], |waiting| {
+            meter.measure(at as u64 * MS, &[delivered], |waiting| {
                 waiting.push(*claim);
                 Some(*cpu_ns)
             });
@@ -330,14 +338,14 @@ proptest! {
     fn any_rings_are_survived(history in prop::collection::vec((any::<u64>(), prop::collection::vec(
         (any::<u32>(), prop::option::of(0..4_u32), any::<u32>(), any::<u32>(), any::<u64>()), 0..6)), 0..20)) {
         let mut of_core = controller(Law::default());
-        let mut way = Way::default();
+        let mut direction = Direction::default();
         for (now, rings) in history {
-            let looks: Vec<PortLook> = rings.iter().map(|&(port, core, waiting, read_to, cost_ns)| PortLook {
+            let samples: Vec<PortSample> = rings.iter().map(|&(port, core, waiting, read_to, cost_ns)| PortSample {
                 port, core, waiting, slots: 1024, read_to, cost_ns,
             }).collect();
-            prop_assert_eq!(of_core.update(now, &looks).len(), looks.len());
-            way.update(now, &looks.iter().map(|look| Some(*look)).collect::<Vec<_>>());
-            way.bottleneck();
+            prop_assert_eq!(of_core.update(now, &samples).len(), samples.len());
+            direction.update(now, &samples.iter().map(|sample| Some(*sample)).collect::<Vec<_>>());
+            direction.bottleneck();
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Files that a document names: whoever sends the document sends their texts along.
+//! Files that a document names. The sender of the document sends the texts of the files as attachments.
 
 use crate::yaml::Node;
 use std::collections::BTreeMap;
 
-/// Texts of files that a document names, by that name.
+/// Texts of the files that a document names, by the name in the document.
 pub type Attachments = BTreeMap<String, String>;
 
 /// Keys of an NF's configuration that name a file, and the keys under which the NF gets its text.
 pub const FILE_KEYS: [(&str, &str); 2] = [("rules_file", "rules"), ("routes_file", "routes_text")];
 
-/// The files that a document names in instances' configurations, with the key path of each.
-/// Whoever sends the document sends their texts as attachments.
+/// Returns the files that a document names in configurations of instances, with the key path of each. The sender of the
+/// document sends their texts as attachments.
 pub fn attached_files(root: &Node) -> Vec<(String, String)> {
     let mut files = Vec::new();
     let entries = |table| match root.get(table).map(|table| &table.kind) {
@@ -51,7 +51,7 @@ pub fn attached_files(root: &Node) -> Vec<(String, String)> {
     files
 }
 
-/// Whether a chain is made when somebody comes: a template by another name.
+/// Returns true if `chain` is created on demand. Such a chain is a template under another name.
 pub(crate) fn is_on_demand(chain: &Node) -> bool {
     chain.get("activate").is_some()
 }

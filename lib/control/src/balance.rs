@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub struct Rules {
     /// Least gain: by how much of a core the load of the fuller of two cores must go down.
     pub gain_min: f64,
-    /// How long an instance stays where it was put.
+    /// Minimum time for which an instance stays on a core.
     pub dwell: Millis,
     /// `packed` fills a core up to this load.
     pub fill: f64,
@@ -39,28 +39,28 @@ impl Default for Rules {
 /// An instance on a core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
-    /// Its name.
+    /// Name of the instance.
     pub name: String,
-    /// The core that it is on, the first of several.
+    /// The instance's core, the first one of several.
     pub core: u32,
-    /// The number of cores that it is on: one for each queue of its ports, and so for each thread.
+    /// The number of the instance's cores: one for each queue of its ports, and so for each thread.
     pub width: usize,
-    /// The cores that it may be on.
+    /// The cores that the instance can use.
     pub allowed: Vec<u32>,
-    /// The party that decides.
+    /// The policy by which the core is chosen.
     pub placement: Placement,
-    /// Measured, as a part of a core.
+    /// Measured load, as a part of a core.
     pub load: f64,
-    /// Promised, as a part of a core.
+    /// Promised share, as a part of a core.
     pub promised: f64,
-    /// Guaranteed, as a part of a core; 0: nothing.
+    /// Guaranteed share, as a part of a core; 0: none.
     pub guaranteed: f64,
-    /// When it was put there.
+    /// Time of the last move to this core.
     pub since: Millis,
 }
 
 impl Placed {
-    /// The cores that it is on.
+    /// Returns the cores of the instance.
     pub fn cores(&self) -> Vec<u32> {
         window(&self.allowed, self.core, self.width)
     }
@@ -79,14 +79,14 @@ pub fn window(allowed: &[u32], core: u32, width: usize) -> Vec<u32> {
         .collect()
 }
 
-/// A move that pays.
+/// A move that gains enough.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Move {
     /// The instance.
     pub name: String,
-    /// Where it is.
+    /// The present core.
     pub from: u32,
-    /// Where it goes.
+    /// The new core.
     pub to: u32,
     /// The reason, for the operator.
     pub why: String,
@@ -172,7 +172,7 @@ pub fn first_core(placed: &[Placed], one: &Placed, rules: Rules) -> Option<u32> 
 
 fn choose_core(placed: &[Placed], one: &Placed, allowed: &[u32], rules: Rules) -> Option<u32> {
     let cores = burdens(placed);
-    // Of several cores, the heaviest one counts.
+    // The heaviest one of several cores counts.
     let on = |core: &u32| {
         let several = window(&one.allowed, *core, one.width);
         let burdens = several.iter().filter_map(|core| cores.get(core));
@@ -208,7 +208,7 @@ fn choose_core(placed: &[Placed], one: &Placed, allowed: &[u32], rules: Rules) -
 /// moves.
 pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
     let cores = burdens(placed);
-    if let Some(one) = keep_a_guarantee(placed, now, rules) {
+    if let Some(one) = move_for_guarantee(placed, now, rules) {
         return vec![one];
     }
     if let Some(one) = relieve(placed, &cores, now, rules) {
@@ -219,7 +219,7 @@ pub fn moves(placed: &[Placed], now: Millis, rules: Rules) -> Vec<Move> {
 
 /// Finds a move off a core where a guarantee does not hold, to a core where all hold: the movable instance with the
 /// least load.
-fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move> {
+fn move_for_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move> {
     for (broken, left) in violated_guarantees(placed) {
         let on = broken.cores();
         let mut here: Vec<&Placed> = placed
@@ -232,7 +232,7 @@ fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move
             let mut holds = elsewhere.filter(|core| guarantees_hold(placed, one, **core));
             if let Some(to) = holds.next() {
                 let why = format!(
-                    "{} was guaranteed {:.2} of a core, and {left:.2} was left",
+                    "the guarantee of {} is {:.2} of a core, and {left:.2} was left",
                     broken.name, broken.guaranteed
                 );
                 return Some(step(one, *to, why));
@@ -242,7 +242,8 @@ fn keep_a_guarantee(placed: &[Placed], now: Millis, rules: Rules) -> Option<Move
     None
 }
 
-/// An instance with several threads is on several cores, among which the kernel divides them, and is not moved.
+/// Returns true if `one` can be moved now. An instance with several threads has several cores, among which the kernel
+/// divides the threads, and is not moved.
 fn may_move(one: &Placed, now: Millis, rules: Rules) -> bool {
     one.width <= 1 && one.placement.is_moved() && now.0.saturating_sub(one.since.0) >= rules.dwell.0
 }
@@ -317,7 +318,8 @@ fn empty_a_core(
     };
     let mut candidates: Vec<(&u32, &Burden)> =
         cores.iter().filter(|(core, _)| is_used(core)).collect();
-    // Of two equal cores, the higher number: otherwise an instance that fits nowhere would move back and forth.
+    // If two cores have equal loads, the core with the higher number is emptied: otherwise an instance that fits
+    // nowhere would move back and forth.
     candidates.sort_by(|a, b| a.1.load.total_cmp(&b.1.load).then(b.0.cmp(a.0)));
     for (core, _) in candidates {
         let is_here = |one: &&Placed| one.cores().contains(core);
@@ -376,7 +378,10 @@ fn fit_elsewhere(
         let burden = cores.entry(to).or_default();
         burden.load += one.load;
         burden.promised += one.promised;
-        let why = format!("core {} rests, {to} is at {:.2}", one.core, burden.load);
+        let why = format!(
+            "core {} becomes idle, core {to} is at {:.2}",
+            one.core, burden.load
+        );
         moves.push(step(one, to, why));
     }
     Some(moves)

@@ -1,4 +1,4 @@
-//! What differs between two deployments, in the user's words.
+//! Differences between two deployments, in the terms of the user's document.
 
 use crate::model::{Deployment, Instance, PortRef};
 use crate::plan::needs_replacing;
@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Longest value that is shown.
+/// Maximum length of a value that is shown.
 const VALUE_CHARS_MAX: usize = 40;
 
-/// Every object that differs, in the order in which objects depend on each other.
+/// Returns a change for each object that differs, in the order in which objects depend on each other.
 pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
     let mut changes = Vec::new();
     compare(
@@ -123,7 +123,7 @@ fn compare<T: PartialEq>(
     changes.extend(gone.map(|name| change(Verb::Removed, kind, name)));
 }
 
-/// Changes of the I/O threads. A change of the model is reported at the instances that it changes.
+/// Adds the changes of the I/O threads. A change of the model is reported at the instances that it changes.
 fn io_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
     let (before, now) = (old.io().settings, new.io().settings);
     if before != now {
@@ -144,7 +144,7 @@ fn congestion_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Chan
     }
 }
 
-/// Changes of pools, including those of a pool's flavor.
+/// Adds the changes of pools, including those of a pool's flavor.
 fn pool_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change>) {
     let table = |deployment| {
         let mut table = Table::new();
@@ -201,7 +201,8 @@ fn instance_changes(old: &Deployment, new: &Deployment, changes: &mut Vec<Change
     changes.extend(gone.map(|name| change(Verb::Removed, Kind::Instance, name)));
 }
 
-/// Changes of ports that stay but are attached elsewhere. Ports that are added or removed replace the instance.
+/// Adds a change for each port that stays but is attached elsewhere. Ports that are added or removed replace the
+/// instance.
 fn port_changes(name: &str, old: &Instance, new: &Instance, changes: &mut Vec<Change>) {
     for (port, spec) in new.ports.iter() {
         if let Some(before) = old.ports.get(port)
@@ -246,14 +247,14 @@ fn reordered_chains(old: &Deployment, new: &Deployment) -> BTreeSet<String> {
     reordered
 }
 
-/// The names of `order` that are in `other` as well.
+/// Returns the names of `order` that are in `other` as well.
 fn common<'a>(order: &[&'a str], other: &[&str]) -> Vec<&'a str> {
     let other: HashSet<&str> = other.iter().copied().collect();
     let both = order.iter().filter(|name| other.contains(*name));
     both.copied().collect()
 }
 
-/// The chains that start or end at each port, in the order of their precedence.
+/// Returns the chains that start or end at each port, in the order of their precedence.
 fn classifiers(deployment: &Deployment) -> BTreeMap<&PortRef, Vec<&str>> {
     let mut orders: BTreeMap<&PortRef, Vec<&str>> = BTreeMap::new();
     for (name, chain) in deployment.chains.iter() {
@@ -264,9 +265,9 @@ fn classifiers(deployment: &Deployment) -> BTreeMap<&PortRef, Vec<&str>> {
     orders
 }
 
-/// The keys that differ, two levels deep: `share: 30% -> 50%`.
+/// Returns the keys that differ, two levels deep: `share: 30% -> 50%`.
 fn differences<T: Serialize>(old: &T, new: &T) -> Vec<String> {
-    // The model serializes into JSON without fail; if not, nothing is shown.
+    // The model always serializes into JSON; if it did not, no difference would be shown.
     let old = serde_json::to_value(old).unwrap_or_default();
     let new = serde_json::to_value(new).unwrap_or_default();
     let mut found = Vec::new();
@@ -309,7 +310,7 @@ fn compare_values(path: &str, old: &Value, new: &Value, levels: u32, found: &mut
     }
 }
 
-/// A short value as it is shown.
+/// Returns the value as a text, if that is short enough to be shown.
 fn shown(value: &Value) -> Option<String> {
     let text = match value {
         Value::Null => "none".to_owned(),

@@ -8,7 +8,7 @@ const REMEMBERED: usize = 1024;
 /// The result of a query for changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// Nothing.
+    /// No instance has changed.
     Nothing,
     /// The changed instances, some of which may be gone, and the number of the newest change.
     Some(u64, BTreeSet<String>),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_seen_all_but_some_is_told_those() {
+    fn a_reader_gets_the_changes_that_it_has_not_seen() {
         let mut changes = Changes::default();
         assert_eq!(changes.since(None), Changed::All(0));
         assert_eq!(changes.since(Some(0)), Changed::Nothing);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_missed_some_looks_at_all() {
+    fn a_reader_that_has_missed_changes_reads_all_instances() {
         let mut changes = Changes::default();
         changes.note("a");
         changes.note_all();

@@ -14,15 +14,15 @@ pub const TARGET_DEFAULT: Micros = Micros(5_000);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "law", rename_all = "kebab-case")]
 pub enum Law {
-    /// None: no frame is marked.
+    /// Congestion signals are off: no frame is marked.
     #[default]
     Off,
-    /// By the time that the core needs for the waiting frames, against a target.
+    /// The estimated time to process the waiting frames, compared with a target.
     SelfTuning {
         /// The target time.
         target: Micros,
     },
-    /// By thresholds on the number of waiting frames.
+    /// Thresholds on the number of waiting frames.
     Red4 {
         /// No frame is marked up to this number of frames.
         min: u32,

@@ -1,4 +1,4 @@
-//! The path from a request to a changed host: read, check, plan, stage, carry out, commit.
+//! The path from a request to a changed host: read, check, plan, stage, execute, commit.
 
 use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
@@ -36,7 +36,8 @@ pub struct Controller<P, S> {
     store: S,
     pub(crate) desired: Desired,
     present: Inventory,
-    /// The index of the deployment, created when needed, and again after every change of the whole.
+    /// The index of the deployment. The index is built when first needed, and built again after every change of the
+    /// whole deployment.
     index: Option<Index>,
     pub(crate) guests: Guests,
 }
@@ -44,11 +45,11 @@ pub struct Controller<P, S> {
 /// A completed change of single instances.
 #[derive(Debug)]
 pub struct Stepped {
-    /// The answer.
+    /// The response.
     pub response: ApplyResponse,
-    /// Signals when the change would survive a power cut.
+    /// Signals when the change would survive a power failure.
     pub durable: Durable,
-    /// Pending work on the disk, which no request waits for.
+    /// Pending work on the disk. No request waits for this work.
     pub tidying: Option<Tidying>,
     /// The time of each phase so far.
     pub watch: Stopwatch,
@@ -59,7 +60,7 @@ pub struct Stepped {
 pub struct RestoreFailure {
     /// The action.
     pub action: Action,
-    /// Why.
+    /// The cause.
     pub cause: PlatformError,
 }
 
@@ -81,7 +82,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         })
     }
 
-    /// The desired state.
+    /// Returns the desired state, locked for reading.
     pub fn deployment(&self) -> RwLockReadGuard<'_, Deployment> {
         self.desired.read()
     }
@@ -91,17 +92,17 @@ impl<P: Platform, S: Store> Controller<P, S> {
         self.desired.clone()
     }
 
-    /// What exists.
+    /// Returns the objects that exist.
     pub fn present(&self) -> &Inventory {
         &self.present
     }
 
-    /// The platform.
+    /// Returns the platform.
     pub fn platform(&self) -> &P {
         &self.platform
     }
 
-    /// The platform, to be changed in what is not part of the desired state.
+    /// Returns the platform, for changes of properties that are not part of the desired state.
     pub fn platform_mut(&mut self) -> &mut P {
         &mut self.platform
     }
@@ -113,7 +114,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     }
 
     /// Creates the desired objects that are missing, one by one: a failure does not prevent the others. Can be called
-    /// again at any time. Empty: all desired objects exist.
+    /// again at any time. Returns the failures; empty if all desired objects exist.
     pub fn restore(&mut self) -> Vec<RestoreFailure> {
         let actions = plan(&self.present, &Inventory::of(&self.deployment()));
         if actions.is_empty() {
@@ -130,7 +131,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         for action in actions {
             let action = self.present.reduce(action);
             if !self.present.allows(&action) {
-                // An object that this one needs has failed before, which is reported.
+                // An object that this one needs failed before. That failure is reported already.
                 continue;
             }
             match perform(&mut self.platform, &action) {
@@ -145,7 +146,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Reads, checks and applies a document.
     ///
     /// # Errors
-    /// What is wrong with the document, or with carrying it out. Nothing was changed.
+    /// The faults of the document, or the reason why the change failed. Nothing was changed.
     pub fn apply(
         &mut self,
         request: &ApplyRequest,
@@ -176,7 +177,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// document needs [`Controller::apply`], which handles all changes and reports all faults.
     ///
     /// # Errors
-    /// Carrying it out failed. Nothing was changed.
+    /// The change failed. Nothing was changed.
     pub fn add(
         &mut self,
         proposal: Proposal,
@@ -218,7 +219,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// request needs [`Controller::delete`].
     ///
     /// # Errors
-    /// Carrying it out failed. Nothing was changed.
+    /// The change failed. Nothing was changed.
     pub fn take_out(
         &mut self,
         request: &DeleteRequest,
@@ -271,7 +272,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         watch.lap("connect");
         self.store.commit_step().map_err(|error| {
             self.store.discard_step();
-            // As after a failed commit of the whole.
+            // Repairs the platform, as after a failed commit of the whole deployment.
             self.restore();
             not_saved(&error)
         })
@@ -280,7 +281,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Divides the flows of an instance among `replicas` members.
     ///
     /// # Errors
-    /// There is no such instance, it cannot have several members, or carrying it out failed. Nothing was changed.
+    /// The instance does not exist, it cannot have several members, or the change failed. Nothing was changed.
     pub fn scale(
         &mut self,
         name: &str,
@@ -288,7 +289,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         environment: Environment<'_>,
     ) -> Result<ApplyResponse, Problem> {
         if !(1..=REPLICAS_MAX).contains(&replicas) {
-            let why = format!("an instance cannot be {replicas}");
+            let why = format!("the number of members cannot be {replicas}");
             return Err(
                 Problem::bad_request(why).with_remedy(format!("ask for 1 to {REPLICAS_MAX}"))
             );
@@ -298,11 +299,11 @@ impl<P: Platform, S: Store> Controller<P, S> {
         let instance = instance.ok_or_else(|| not_desired(name))?;
         instance.replicas = (replicas > 1).then_some(replicas);
         let mut report = Report::new(None, None);
-        // Validated as a new instance: whether it can have several members was not checked before.
+        // Validates the instance like a new one: its ability to have several members was not checked before.
         validate(&desired, Background::default(), environment, &mut report);
         let warnings = report.finish().map_err(|errors| {
             Problem::invalid(
-                format!("instance '{name}' cannot be {replicas}; nothing was changed"),
+                format!("the number of members of instance '{name}' cannot be {replicas}; nothing was changed"),
                 errors,
             )
         })?;
@@ -317,7 +318,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Removes objects.
     ///
     /// # Errors
-    /// There is no such object, others still use it, or removing it failed. Nothing was changed.
+    /// An object does not exist, other objects still use it, or removing it failed. Nothing was changed.
     pub fn delete(&mut self, request: &DeleteRequest) -> Result<ApplyResponse, Problem> {
         let mut rest = self.deployment().clone();
         if request.everything {
@@ -341,10 +342,10 @@ impl<P: Platform, S: Store> Controller<P, S> {
         validate_structure(&rest, &mut report);
         if let Err(errors) = report.finish() {
             return Err(Problem::invalid(
-                "others still use what is to be deleted; nothing was changed",
+                "other objects still use the objects to be deleted; nothing was changed",
                 errors,
             )
-            .with_remedy("delete what uses it as well"));
+            .with_remedy("delete the objects that use them as well"));
         }
         let changes = self.change_to(rest, request.dry_run)?;
         Ok(ApplyResponse {
@@ -385,8 +386,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// Returns to the old state, on the platform and on disk, after the new state could not be committed.
     fn take_back(&mut self) {
         self.store.discard();
-        // Best effort both: what cannot be undone stays visible as a difference of `present`, and
-        // is made up by the next restore.
+        // Both are best effort: differences that remain are visible in `present`, and the next restore removes them.
         self.restore();
         let kept = self.desired();
         if self.store.stage(&kept.read()).is_ok() && self.store.commit().is_err() {
@@ -395,7 +395,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     }
 }
 
-/// Adds objects that both deployments have but that have to be created again, since they had failed or vanished.
+/// Adds the objects of both deployments that are created again because they failed or vanished.
 fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
     let named: HashSet<(Kind, String)> = changes
         .iter()
@@ -490,7 +490,7 @@ fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Proble
     )
 }
 
-/// Returns the reason why an instance is not in the deployment: some running instances are not part of it.
+/// Returns the error for an instance that is not in the deployment: some running instances are not part of it.
 pub fn not_desired(name: &str) -> Problem {
     let whose = |what: &str, remedy: String| {
         let detail = format!("instance '{name}' is no object of the deployment: it is {what}");
@@ -504,7 +504,7 @@ pub fn not_desired(name: &str) -> Problem {
     }
     if let Some((template, _)) = name.split_once(AT) {
         return whose(
-            &format!("made for a client of template '{template}'"),
+            &format!("created for a client of template '{template}'"),
             format!(
                 "it ends when the client is silent; 'nfluid delete template {template}' ends all"
             ),

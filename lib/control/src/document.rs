@@ -1,4 +1,4 @@
-//! From a text to a checked deployment, and back.
+//! From a text to a validated deployment, and back.
 
 use crate::attachments::{Attachments, attached_files};
 use crate::decode::decode;
@@ -8,22 +8,22 @@ use crate::validate::{Background, Environment, validate};
 use crate::yaml::{Node, SyntaxError, parse};
 use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
 
-/// Most bytes of all attachments of a request together.
+/// Maximum total size in bytes of the attachments of a request.
 pub const ATTACHMENT_BYTES_MAX: usize = 48 << 20;
 
-/// A deployment, and what looks wrong with it.
+/// A deployment and the warnings about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// The deployment.
     pub deployment: Deployment,
-    /// What was accepted although it looks wrong.
+    /// Accepted parts that are probably mistakes.
     pub warnings: Vec<Diagnostic>,
 }
 
 /// Reads and checks the document of a request. With `merge`, it is added to `present`.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of the document.
+/// All faults of the document, in the order of the document.
 pub fn read(
     request: &ApplyRequest,
     present: &Deployment,
@@ -38,7 +38,7 @@ pub fn read(
                 "the files that the document names have {} MiB together",
                 attached >> 20
             ),
-            remedy: format!("at most {} MiB are taken", ATTACHMENT_BYTES_MAX >> 20),
+            remedy: format!("at most {} MiB are accepted", ATTACHMENT_BYTES_MAX >> 20),
             ..Diagnostic::default()
         }]);
     }
@@ -51,7 +51,7 @@ pub fn read(
         let chains: Vec<String> = chains.map(str::to_owned).collect();
         deployment = merged(present, deployment);
         for name in chains {
-            // It was there without 'activate'.
+            // The chain existed without 'activate'.
             deployment.chains.remove(&name);
         }
     }
@@ -62,7 +62,7 @@ pub fn read(
     validate(&deployment, background, environment, &mut report);
     let mut warnings = report.finish()?;
     if request.merge {
-        // Of what is there already, who brought it was told.
+        // The user who wrote the existing parts has seen their warnings already.
         warnings.retain(|warning| warning.line.is_some());
     }
     Ok(Checked {
@@ -71,10 +71,10 @@ pub fn read(
     })
 }
 
-/// Reads a document without asking whether its parts go together.
+/// Reads a document without checking that its parts are consistent with each other.
 ///
 /// # Errors
-/// Everything that cannot be read.
+/// All parts that cannot be read.
 pub fn read_unchecked(text: &str, file: Option<&str>) -> Result<Deployment, Vec<Diagnostic>> {
     let root = parse(text).map_err(|error| vec![syntax_error(error, file)])?;
     let attachments = placeholders(&root);
@@ -83,7 +83,8 @@ pub fn read_unchecked(text: &str, file: Option<&str>) -> Result<Deployment, Vec<
     report.finish().map(|_| deployment)
 }
 
-/// Whoever only wants the names of a document's objects need not send the files along.
+/// Returns an empty text for each file that the document names. A request that needs only the names of a document's
+/// objects can then omit the files.
 fn placeholders(root: &Node) -> Attachments {
     let files = attached_files(root);
     files
@@ -104,7 +105,7 @@ fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
     }
 }
 
-/// `present` with the objects of `added`, which take the place of those with the same name.
+/// Returns `present` with the objects of `added`, which replace objects of the same name.
 fn merged(present: &Deployment, added: Deployment) -> Deployment {
     let mut merged = present.clone();
     merged.overcommit |= added.overcommit;

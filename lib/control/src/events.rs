@@ -1,12 +1,12 @@
-//! The log of the last events, and the interface by which the parts of the daemon report events.
+//! The log of the most recent events, and the interface by which the parts of the daemon report events.
 
 use nfluid_api::types::{Event, EventKind, EventPage, Kind};
 use std::collections::VecDeque;
 
-/// Limit of a message in bytes; a part of it may be text of an NF.
+/// Maximum length of a message in bytes; parts of a message can be text of an NF.
 const MESSAGE_BYTES_MAX: usize = 2048;
 
-/// What an event is about.
+/// The object that an event concerns.
 pub type Subject<'a> = Option<(Kind, &'a str)>;
 
 /// The recipient of events. An implementation takes no lock of a caller, so that any thread may report while it holds
@@ -27,7 +27,7 @@ pub trait Events: Send + Sync {
     }
 }
 
-/// The last events.
+/// The most recent events.
 #[derive(Debug)]
 pub struct EventLog {
     events: VecDeque<Event>,
@@ -37,9 +37,9 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// An empty log for `capacity` events (at least one). The first one gets the number
-    /// `first_seq`, at least 1: take the time in milliseconds, and a client that outlives the
-    /// daemon never takes a new event for one it has seen.
+    /// Creates an empty log for `capacity` events (at least one). The number of the first event is `first_seq`, or 1 if
+    /// that is 0. If `first_seq` is the time in milliseconds, a client that outlives the daemon never mistakes a new
+    /// event for one that it has seen.
     pub fn new(capacity: usize, first_seq: u64) -> Self {
         let first_seq = first_seq.max(1);
         EventLog {
@@ -50,7 +50,7 @@ impl EventLog {
         }
     }
 
-    /// Adds an event at `time_ms` since 1970 and returns its number. The oldest one gives way.
+    /// Adds an event at `time_ms` since 1970 and returns its number. A full log drops its oldest event.
     pub fn record(
         &mut self,
         time_ms: u64,
@@ -80,15 +80,15 @@ impl EventLog {
         seq
     }
 
-    /// The number of the newest event; 0 if there never was one.
+    /// Returns the number of the newest event; 0 if there was none.
     pub fn newest(&self) -> u64 {
         self.events.back().map_or(0, |event| event.seq)
     }
 
-    /// All events after the number `since` that are still there.
+    /// Returns all events after the number `since` that are still in the log.
     pub fn since(&self, since: u64) -> EventPage {
         let oldest = self.events.front().map_or(self.next_seq, |event| event.seq);
-        // A number from before this daemon's life says nothing about what was missed.
+        // A number from an earlier daemon does not show which events were missed.
         let missed = if since.saturating_add(1) >= self.first_seq {
             oldest.saturating_sub(since.saturating_add(1))
         } else {

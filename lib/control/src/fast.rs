@@ -3,48 +3,52 @@
 use crate::model::XdpMode;
 use serde::Serialize;
 
-/// Where a fast path is.
+/// The interfaces that a fast path is attached to, and its place among their programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Attach {
     /// Names of interfaces, at least one.
     #[serde(rename = "interface")]
     pub interfaces: Vec<String>,
-    /// Their network namespace: a name in `/run/netns` or an absolute path; absent: the daemon's own.
+    /// Network namespace of the interfaces: a name in `/run/netns` or an absolute path; absent: the daemon's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Which XDP mode.
+    /// The XDP mode.
     #[serde(skip_serializing_if = "is_auto")]
     pub mode: XdpMode,
-    /// Which packets it sees.
+    /// Direction of the packets that the fast path processes.
     #[serde(skip_serializing_if = "is_ingress")]
     pub direction: Direction,
-    /// Its place among the fast paths of an interface, the lowest first: what one lets pass goes on to the next. Absent: it is
-    /// alone there. Written only where it says something: an instance that an older daemon has recorded is adopted.
+    /// Position among the fast paths of an interface, in ascending order: packets that one fast path passes go on to
+    /// the next. Absent: the fast path is the only one on the interface. Serialized only if present, so that instances
+    /// that an older daemon has recorded are adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<u16>,
-    /// Who else has programs on its interfaces, at XDP; absent: nobody. Written only where it says something.
+    /// Dispatcher of other parties' programs on the interfaces, at XDP; absent: no other programs. Serialized only if
+    /// present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beside: Option<Beside>,
-    /// Its place among their programs, the lowest first.
+    /// Position among the dispatcher's programs, in ascending order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// Who gets what it does not decide; absent: the kernel's stack. Written only where it says something.
+    /// Receiver of the packets that the fast path leaves undecided; absent: the kernel's stack. Serialized only if
+    /// present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow: Option<Slow>,
 }
 
-/// A slow path of a fast path's own: taps in its interface's namespace, each of which a program or an uplink has open.
+/// The slow path of a fast path: taps in the namespace of its interface. A program or an uplink has each tap open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Slow {
-    /// Who gets what is handed up. What is sent into it goes out of the interface; if there is no `back`, on into the kernel's stack.
+    /// The tap that receives packets from the fast path. Packets sent into the tap leave by the interface or, if there
+    /// is no `back`, go on into the kernel's stack.
     pub tap: String,
-    /// What is sent into this one goes on into the kernel's stack, as if it had just come in by the interface.
+    /// Packets sent into this tap go on into the kernel's stack, as if they had just arrived at the interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back: Option<String>,
 }
 
 impl Slow {
-    /// Its taps.
+    /// Returns the names of the taps.
     pub fn taps(&self) -> impl Iterator<Item = &str> {
         [Some(&self.tap), self.back.as_ref()]
             .into_iter()
@@ -53,43 +57,43 @@ impl Slow {
     }
 }
 
-/// Which packets of an interface a fast path sees.
+/// Direction of the packets that a fast path processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// Those that come in by it.
+    /// Packets that arrive at the interface.
     #[default]
     Ingress,
-    /// Those that go out by it; at tc only.
+    /// Packets that leave by the interface; only at tc.
     Egress,
 }
 
-/// Whose programs an interface's row of fast paths is among.
+/// The dispatcher that a fast path shares an interface with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Beside {
-    /// All that libxdp's dispatcher has.
+    /// libxdp's dispatcher, with all of its programs.
     Libxdp,
 }
 
-/// Where programs are in libxdp's dispatcher that do not say where they are to be (its `XDP_DEFAULT_RUN_PRIO`).
+/// Priority in libxdp's dispatcher of programs that name none (its `XDP_DEFAULT_RUN_PRIO`).
 pub const PRIORITY: u32 = 50;
-/// Highest place there that can be written.
+/// Highest priority that a document can name.
 pub const PRIORITY_MAX: u32 = 9999;
 
-/// Most fast paths on one interface: the kernel follows 33 tail calls.
+/// Maximum number of fast paths on one interface: the kernel follows 33 tail calls.
 pub const MEMBERS_MAX: usize = 32;
-/// Highest place among them that can be written.
+/// Highest `order` that a document can name.
 pub const ORDER_MAX: u16 = 9999;
 
 impl Attach {
-    /// Its place in libxdp's dispatcher; `None`: it is not to be in there.
+    /// Returns the priority in libxdp's dispatcher; `None` if the program is not in the dispatcher.
     pub fn run_priority(&self) -> Option<u32> {
         let Beside::Libxdp = self.beside?;
         Some(self.priority.unwrap_or(PRIORITY))
     }
 
-    /// Whether another is on the same interfaces in the same way, wherever among others.
+    /// Returns true if `other` is attached in the same way, at any position among the fast paths of the interfaces.
     pub fn is_at(&self, other: &Attach) -> bool {
         let place = |attach: &Attach| Attach {
             order: None,

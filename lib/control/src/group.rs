@@ -1,32 +1,33 @@
-//! Groups of tenants: instances that share what their group gets. A group may be in another one.
+//! Groups of tenants: instances that share the resources of their group. A group can be a member of another group.
 
 use crate::portion::Portion;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many groups may be one in another.
+/// Maximum nesting depth of groups.
 pub const DEPTH_MAX: usize = 4;
 
-/// What instances, and groups, get together.
+/// The resources that instances and groups share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// The group that it is in; absent: none.
+    /// The group that this group is a member of; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its proportion among those beside it, in its group or at the top; absent: its guarantee, else as little as
-    /// there is.
+    /// Weight among the other members of its group, or among all at the top level; absent: its guarantee, else the
+    /// least weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Portion>,
-    /// Most that it gets, also when there is more.
+    /// Maximum CPU share, also if more is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Portion>,
-    /// What it gets whatever those beside it do.
+    /// Guaranteed CPU share, independent of the load of the neighbours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Portion>,
 }
 
-/// The weight of an instance or group among those beside it, in hundredths of a percent of a core: its share, or its
-/// guarantee if that is more; without either, as little as the kernel can tell apart, so that promises hold.
+/// Returns the weight of an instance or group among its neighbours, in hundredths of a percent of a core: its share, or
+/// its guarantee if that is more; without either, the least weight that the kernel distinguishes, so that promises
+/// hold.
 pub fn weight(share: Option<Portion>, guarantee: Option<Portion>, cpus: usize) -> u64 {
     let hundredths = |portion: Option<Portion>| portion.map_or(0, |it| it.hundredths(cpus));
     hundredths(share).max(hundredths(guarantee)).max(LEAST)
@@ -35,11 +36,11 @@ pub fn weight(share: Option<Portion>, guarantee: Option<Portion>, cpus: usize) -
 /// The least weight: a thousandth of a core.
 const LEAST: u64 = 10;
 
-/// The groups by name.
+/// The groups, by name.
 pub type Groups = BTreeMap<String, Group>;
 
-/// The groups that something in `group` is in, the outermost first. Where a document has a cycle, which validation
-/// refuses, each is named once.
+/// Returns the groups that a member of `group` belongs to, the outermost first. If a document has a cycle, which
+/// validation refuses, each group is listed once.
 pub fn path<'a>(groups: &'a Groups, group: Option<&'a str>) -> Vec<&'a str> {
     let mut path = Vec::new();
     let mut seen = BTreeSet::new();
@@ -55,7 +56,8 @@ pub fn path<'a>(groups: &'a Groups, group: Option<&'a str>) -> Vec<&'a str> {
     path
 }
 
-/// Whether a group can be made or moved where it shall be: into a group that is there and not within itself.
+/// Returns true if a group can be created or moved as `group` says: the group that it joins must exist, and must not be
+/// within it.
 pub fn has_place(groups: &Groups, name: &str, group: &Group) -> bool {
     group.group.as_deref().is_none_or(|parent| {
         groups.contains_key(parent) && !path(groups, Some(parent)).contains(&name)
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_promised_nothing_weighs_least() {
+    fn an_instance_without_a_promise_has_the_least_weight() {
         let portion = |text: &str| text.parse().ok();
         assert_eq!(weight(None, None, 4), 10);
         assert_eq!(weight(portion("30%"), None, 4), 3000);

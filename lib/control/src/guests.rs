@@ -1,4 +1,4 @@
-//! Instances of templates: they exist beside the desired state, which says only that they may.
+//! Instances of templates: they exist beside the desired state, which contains only their templates.
 
 use crate::action::Action;
 use crate::apply::{Platform, PlatformError, PlatformErrorKind, perform};
@@ -8,10 +8,10 @@ use crate::state::Store;
 use crate::template::{Guest, Template};
 use std::collections::BTreeMap;
 
-/// Those that are there: the name of each one's first instance, and whose it is.
+/// The existing guests, by the name of the first instance of each.
 pub(crate) type Guests = BTreeMap<String, Guest>;
 
-/// What makes the instances of a guest, and, backwards, what ends them.
+/// Returns the actions that create the instances of a guest. Undone in reverse order, they end them.
 fn actions_for(deployment: &Deployment, guest: &Guest) -> Result<Vec<Action>, PlatformError> {
     let refused = |why: String| PlatformError::new(PlatformErrorKind::Refused, why);
     let template = deployment.templates.get(&guest.template);
@@ -30,8 +30,8 @@ fn actions_for(deployment: &Deployment, guest: &Guest) -> Result<Vec<Action>, Pl
 }
 
 impl<P: Platform, S: Store> Controller<P, S> {
-    /// Makes the instances of guests, all at the same time; each with its result. They are not part of the desired state,
-    /// and not kept.
+    /// Creates the instances of several guests in parallel, and returns a result for each guest. The instances are not
+    /// part of the desired state, and are not saved.
     pub fn welcome(&mut self, guests: &[Guest]) -> Vec<Result<(), PlatformError>> {
         let planned: Vec<_> = {
             let deployment = self.deployment();
@@ -55,7 +55,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         results
     }
 
-    /// Does all of it, or nothing.
+    /// Creates all instances of a guest, or none.
     fn make_guest(&mut self, actions: &[Action]) -> Result<(), PlatformError> {
         for (done, action) in actions.iter().enumerate() {
             if let Err(why) = perform(&mut self.platform, action) {
@@ -73,7 +73,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
         Ok(())
     }
 
-    /// Ends the instances of guests; those that are not there are left out. What could not be ended is still there.
+    /// Ends the instances of guests; guests that do not exist are skipped. Returns the failures: these instances still
+    /// exist.
     pub fn farewell(&mut self, names: &[String]) -> Vec<(String, PlatformError)> {
         let mut failures = Vec::new();
         for name in names {
@@ -96,18 +97,18 @@ impl<P: Platform, S: Store> Controller<P, S> {
         failures
     }
 
-    /// Whether somebody has an instance of that name.
+    /// Returns true if a guest has an instance of this name.
     pub fn has_guest(&self, name: &str) -> bool {
         self.guests.contains_key(name)
     }
 
-    /// How many a template has.
+    /// Returns the number of guests of a template.
     pub fn guests_of(&self, template: &str) -> usize {
         let of = |guest: &&Guest| guest.template == template;
         self.guests.values().filter(of).count()
     }
 
-    /// Ends those whose template, or what it refers to, is to be another: their clients get new ones.
+    /// Ends the guests whose template, or an object that it refers to, changes: their clients get new instances.
     pub(crate) fn end_outdated_guests(
         &mut self,
         desired: &Deployment,
@@ -119,7 +120,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
             let (Some(template), Some(wanted)) = (of(&present), of(desired)) else {
                 return true;
             };
-            // Other limits are for those to come.
+            // Changed limits apply only to new guests.
             let unlimited = Template {
                 most: wanted.most,
                 per_second: wanted.per_second,

@@ -23,7 +23,7 @@ pub enum Check {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Remedy {
-    /// It is killed, and started again as its restart policy says.
+    /// The instance is killed, and restarted as its restart policy says.
     #[default]
     Restart,
     /// An event is reported, and the instance is left as it is.
@@ -78,7 +78,7 @@ impl fmt::Display for Health {
 /// The state of the last question to an NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing was asked since the last answer.
+    /// No question was asked since the last answer.
     NotAsked,
     /// The answer has come.
     Came,
@@ -104,11 +104,11 @@ pub struct Look {
     pub age: Millis,
     /// The instance's own time since the last check: it ran, or did not want to run.
     pub had: Millis,
-    /// The reading of its control socket.
+    /// The state of its control socket.
     pub answer: Answer,
-    /// The readings of its rings, always in the same order.
+    /// The states of its rings, always in the same order.
     pub rings: Vec<RingFound>,
-    /// True if it waits for room in the rings of its receivers.
+    /// True if the instance waits for room in the rings of its receivers.
     pub is_held_up: bool,
 }
 
@@ -192,13 +192,13 @@ impl Checkup {
         let silent = (
             self.silent,
             format!(
-                "it has not answered for {} in which it could have",
+                "it has not answered for {} of its own running time",
                 self.silent
             ),
         );
         let stalled = self.stalls.iter().zip(&look.rings).map(|(stall, ring)| {
             let why = format!(
-                "{} frames wait, and it has taken none for {} in which it could have",
+                "{} frames wait, and it has taken none for {} of its own running time",
                 ring.waiting, stall.lasted
             );
             (stall.lasted, why)
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_falls_once_after_as_many_failures_and_recovers() {
+    fn a_silent_instance_becomes_unhealthy_once_after_its_failures_and_recovers() {
         let mut checkup = Checkup::default();
         let hung = look(0, 1_000, Answer::Awaited, 0, 7);
         let (at, turn) = first_change(&mut checkup, 0, 20, hung.clone()).expect("it falls");
@@ -295,7 +295,7 @@ mod tests {
 
     // promise: 5.16
     #[test]
-    fn who_is_held_up_by_another_is_not_to_blame() {
+    fn an_instance_that_a_receiver_holds_up_stays_healthy() {
         let held = Look {
             is_held_up: true,
             ..look(0, 1_000, Answer::NotAsked, 64, 7)
@@ -315,7 +315,7 @@ mod tests {
         /// unhealthy.
         // promise: 5.16
         #[test]
-        fn who_gets_no_time_never_falls(
+        fn an_instance_without_cpu_time_never_becomes_unhealthy(
             looks in proptest::collection::vec((0u64..50, any::<u32>(), 0u32..3, any::<bool>()), 1..59),
         ) {
             let mut checkup = Checkup::default();

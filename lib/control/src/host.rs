@@ -1,4 +1,4 @@
-//! The facts that validation asks for, as traits: the host and the NF catalogue.
+//! Traits for the facts that validation needs: the host and the NF catalogue.
 
 use crate::fast::Attach;
 use crate::spec::PortSpec;
@@ -36,7 +36,7 @@ pub trait Host {
 pub enum InterfaceFact {
     /// The interface exists and can be used.
     Present,
-    /// The interface does not exist; the names of those that exist.
+    /// The interface does not exist; contains the names of existing interfaces.
     Missing(Vec<String>),
     /// The interface is in this other namespace.
     Elsewhere(String),
@@ -57,7 +57,7 @@ pub trait Catalogue {
     /// Checks the configuration of an NF that exists, on as many ports as it takes.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first fault of the configuration.
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError>;
 
     /// The names of all NFs that have a fast path for tier `xdp`.
@@ -71,10 +71,10 @@ pub trait Catalogue {
         Vec::new()
     }
 
-    /// Checks the configuration of an NF that has one.
+    /// Checks the configuration of an NF that has a fast path.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first fault of the configuration.
     fn validate_fast(&self, _nf: &str, _config: &Value) -> Result<(), NfConfigError> {
         Ok(())
     }
@@ -102,9 +102,9 @@ pub trait Catalogue {
 pub struct NfAttachError {
     /// The key that asks for it.
     pub key: &'static str,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -115,32 +115,33 @@ pub struct NfConfigError {
     pub path: String,
     /// Line within a text value (a rule list), 1-based.
     pub line: Option<u32>,
-    /// What is wrong and what would be right.
+    /// The fault, and a correct form.
     pub message: String,
 }
 
-/// Bytes that the rings of an instance need: for each port a TX and an RX ring of frame slots, and
-/// their descriptors and control words.
+/// Returns the number of bytes that the rings of an instance need: for each port a TX and an RX ring of frame slots,
+/// and their descriptors and control words.
 pub const fn rings_bytes(ring: u32, ports: usize) -> u64 {
     const SLOT_BYTES: u64 = 2048;
     const CONTROL_BYTES: u64 = 20_480;
     ports as u64 * (2 * ring as u64 * SLOT_BYTES + CONTROL_BYTES)
 }
 
-/// Frame slots that an instance has: its RX rings', and what each port makes itself.
+/// Returns the number of frame slots of an instance: those of its RX rings, and the TX slots of each port.
 pub const fn slots(ring: u32, ports: usize) -> u64 {
     ports as u64 * (ring as u64 + TX_SLOTS as u64)
 }
 
-/// TX slots of each port of an instance: frames that it makes itself per flush. What it forwards needs none.
+/// TX slots of each port of an instance, for frames that the instance creates between two flushes. Forwarded frames
+/// need none.
 pub const TX_SLOTS: u32 = 64;
 
-/// The same for a built-in NF that makes its system calls itself: it forwards nearly all frames that it sends, and
-/// flushes in between when it creates more.
+/// TX slots of each port of a built-in NF that makes its system calls itself: such an NF forwards nearly all frames
+/// that it sends, and flushes in between when it creates more.
 pub const TX_SLOTS_BUILT_IN: u32 = 32;
 
-/// Most slots of the memory that a trust group shares.
+/// Maximum number of slots in the memory that a trust group shares.
 pub const SHARED_SLOTS_MAX: u64 = 65_472;
 
-/// Bytes that the program of an instance needs beside its rings.
+/// Number of bytes that the program of an instance needs beside its rings.
 pub const PROGRAM_BYTES_MIN: u64 = 1 << 20;

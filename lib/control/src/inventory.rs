@@ -1,4 +1,4 @@
-//! What exists on a host, or shall exist: every object with nothing left to default.
+//! The objects that exist on a host, or that a deployment asks for, with all defaults filled in.
 
 use crate::action::Action;
 use crate::congestion::Congestion;
@@ -14,10 +14,10 @@ use crate::wiring::{Destination, Wiring, wiring};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// By chain, the instances that its frames cross, in order.
+/// The instances that the frames of each chain cross, in order, by chain.
 pub type Ways = BTreeMap<String, Vec<Hop>>;
 
-/// Every object, by name. A plan is the difference of two inventories.
+/// All objects, by name. A plan is the difference of two inventories.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Inventory {
     /// Groups of tenants.
@@ -28,7 +28,7 @@ pub struct Inventory {
     pub uplinks: BTreeMap<String, UplinkSpec>,
     /// Running NFs.
     pub instances: BTreeMap<String, InstanceSpec>,
-    /// How I/O threads are.
+    /// Settings of the I/O threads.
     pub io: IoSettings,
     /// The congestion signals.
     pub congestion: Congestion,
@@ -256,7 +256,7 @@ impl Inventory {
         action
     }
 
-    /// Whether the group is there that these resources are of.
+    /// Returns true if the group of these resources exists, or if they have none.
     fn has_group(&self, resources: &Resources) -> bool {
         let group = resources.group.as_ref();
         group.is_none_or(|group| self.groups.contains_key(group))

@@ -9,19 +9,19 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IoModel {
-    /// The instance itself, in its own call: no thread exists for it.
+    /// The instance itself, within its own call: the model needs no thread.
     #[default]
     Inline,
     /// Workers that all such instances share, each on a core of its own.
     Split,
     /// A thread for each instance, on the core on which the instance is.
     Merge,
-    /// A thread for each instance, wherever the kernel puts it.
+    /// A thread for each instance, on any core that the kernel chooses.
     Mix,
 }
 
 impl IoModel {
-    /// Every model, by the word that a document has for it.
+    /// All models, by their words in documents.
     pub const WORDS: [(&str, IoModel); 4] = [
         ("inline", IoModel::Inline),
         ("split", IoModel::Split),
@@ -29,7 +29,7 @@ impl IoModel {
         ("mix", IoModel::Mix),
     ];
 
-    /// Its word.
+    /// Returns the word of the model.
     pub const fn word(self) -> &'static str {
         match self {
             IoModel::Inline => "inline",
@@ -39,7 +39,7 @@ impl IoModel {
         }
     }
 
-    /// Whether a thread that is not the instance's executes the switch.
+    /// Returns true if a thread of the platform, and not of the instance, executes the switch.
     pub fn has_threads(self) -> bool {
         self != IoModel::Inline
     }
@@ -74,19 +74,19 @@ impl fmt::Display for IoIdle {
 /// The settings of a platform's I/O threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IoSettings {
-    /// Cores of the split workers, one worker each; empty: the last core that instances may use.
+    /// Cores of the split workers, one worker each; empty: the last core that instances can use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<u32>,
-    /// What threads do when there is nothing to forward.
+    /// Behaviour of the threads when no frames wait.
     #[serde(skip_serializing_if = "is_default")]
     pub idle: IoIdle,
-    /// Most of one core that all I/O threads together get.
+    /// Maximum CPU share of all I/O threads together, of one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Share>,
 }
 
 impl IoSettings {
-    /// The cores of the split workers on a host with these.
+    /// Returns the cores of the split workers on a host with these CPUs.
     pub fn worker_cores(&self, host_cpus: &BTreeSet<u32>) -> Vec<u32> {
         if self.cores.is_empty() {
             host_cpus.last().copied().into_iter().collect()
@@ -101,7 +101,7 @@ impl IoSettings {
 pub struct Io {
     /// The model of instances that name none.
     pub model: IoModel,
-    /// How the threads are, whichever instances need them.
+    /// The settings of the threads, for all instances.
     #[serde(flatten)]
     pub settings: IoSettings,
 }

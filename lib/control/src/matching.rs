@@ -1,4 +1,4 @@
-//! Classifier rules: which frames enter a chain.
+//! Classifier rules: the conditions under which frames enter a chain.
 
 use crate::quantity::{ValueError, serialize_as_text};
 use ipnet::IpNet;
@@ -6,9 +6,9 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// One rule. A frame matches when every field that is present matches; a rule without a field
-/// matches everything. A field of the IP or transport header matches only frames that have it:
-/// the first fragment of a datagram, but not the later ones, for ports.
+/// A rule. A frame matches if every field that is present matches; a rule without fields matches all frames. A field of
+/// the IP or transport header matches only frames that contain the header: ports match the first fragment of a
+/// datagram, but not the later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct MatchRule {
     /// Outermost VLAN id, 1 ..= 4094.
@@ -35,7 +35,7 @@ pub struct MatchRule {
 }
 
 impl MatchRule {
-    /// The rule for the answers: source and destination swapped.
+    /// Returns the rule for the opposite direction: source and destination swapped.
     #[must_use]
     pub fn mirrored(&self) -> Self {
         MatchRule {
@@ -47,7 +47,7 @@ impl MatchRule {
         }
     }
 
-    /// Whether a frame can match both.
+    /// Returns true if a frame can match both rules.
     pub fn meets(&self, other: &Self) -> bool {
         fn alike<T>(a: Option<T>, b: Option<T>, share: impl Fn(T, T) -> bool) -> bool {
             match (a, b) {
@@ -66,7 +66,7 @@ impl MatchRule {
             && alike(self.dport, other.dport, ports)
     }
 
-    /// The EtherType that it asks for, also by its addresses.
+    /// Returns the EtherType that the rule requires, directly or by its addresses.
     fn family(&self) -> Option<u16> {
         let of = |net: IpNet| match net {
             IpNet::V4(_) => 0x0800,
@@ -100,7 +100,7 @@ impl fmt::Display for MatchRule {
     }
 }
 
-/// Names of the EtherTypes that have one here.
+/// Names of EtherTypes.
 const ETHER_NAMES: [(&str, u16); 3] = [("ipv4", 0x0800), ("arp", 0x0806), ("ipv6", 0x86dd)];
 
 /// An EtherType (IEEE 802 numbers).
@@ -138,7 +138,7 @@ impl FromStr for EtherType {
     }
 }
 
-/// Names of the IP protocols that have one here.
+/// Names of IP protocols.
 const PROTOCOL_NAMES: [(&str, u8); 8] = [
     ("icmp", 1),
     ("tcp", 6),
@@ -155,7 +155,7 @@ const PROTOCOL_NAMES: [(&str, u8); 8] = [
 pub struct Protocol(pub u8);
 
 impl Protocol {
-    /// Whether its header starts with a source and a destination port.
+    /// Returns true if the header of the protocol starts with a source and a destination port.
     pub const fn has_ports(self) -> bool {
         matches!(self.0, 6 | 17 | 132)
     }
@@ -190,9 +190,9 @@ impl FromStr for Protocol {
 /// A range of transport ports, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortRange {
-    /// The lowest.
+    /// The lowest port.
     pub first: u16,
-    /// The highest; not below `first`.
+    /// The highest port; not below `first`.
     pub last: u16,
 }
 
@@ -233,10 +233,10 @@ impl FromStr for PortRange {
 
 serialize_as_text!(EtherType, Protocol, PortRange);
 
-/// Reads a prefix, IPv4 or IPv6; an address alone is a prefix of full length.
+/// Parses a prefix, IPv4 or IPv6; an address alone is a prefix of full length.
 ///
 /// # Errors
-/// A malformed prefix, or one with bits behind its length.
+/// The prefix is malformed, or has bits set after its length.
 pub fn parse_prefix(text: &str) -> Result<IpNet, ValueError> {
     let net = match text.parse::<IpNet>() {
         Ok(net) => net,

@@ -1,28 +1,29 @@
-//! Instances of which there are several: members, among which the flows of their ports are divided.
+//! Instances with several members, among which the flows of their ports are divided.
 //!
-//! The first member has the instance's own name, and its ports are those that others send to. Further ones are instances of
-//! the same specification, whose ports lead where the first one's do; their names end in `@r1`, `@r2`..., which no name in a
-//! document can. Nor can that of an instance on demand, behind whose `@` a client's address or VLAN is.
+//! The first member has the instance's own name, and other objects send to its ports. Further members are instances of
+//! the same specification, whose ports have the same destinations as those of the first member; their names end in
+//! `@r1`, `@r2`... No name in a document can end like this. Neither can the name of an instance on demand, which has a
+//! client's address or VLAN after its `@`.
 
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Instance, PortRef};
 use crate::spec::InstanceSpec;
 use std::collections::BTreeMap;
 
-/// Most members of an instance.
+/// Maximum number of members of an instance.
 pub const REPLICAS_MAX: u16 = 16;
 
-/// The number of members of each instance that has several.
+/// The number of members of each instance that has several members.
 pub type Members = BTreeMap<String, u16>;
 
 impl Instance {
-    /// How many instances it is.
+    /// Returns the number of members.
     pub fn members(&self) -> u16 {
         self.replicas.unwrap_or(1)
     }
 }
 
-/// The name of the member of this number: the first has that of the instance.
+/// Returns the name of member `number`; the first member, 0, has the name of the instance.
 pub fn member_name(instance: &str, number: u16) -> String {
     match number {
         0 => instance.to_owned(),
@@ -30,23 +31,23 @@ pub fn member_name(instance: &str, number: u16) -> String {
     }
 }
 
-/// The names of so many members.
+/// Returns the names of the members 0 to `members` - 1.
 pub fn member_names(instance: &str, members: u16) -> impl Iterator<Item = String> + '_ {
     (0..members).map(|number| member_name(instance, number))
 }
 
-/// The instance that a further member is one of.
+/// Returns the instance that a further member belongs to.
 pub fn front_of(member: &str) -> Option<&str> {
     member.split_once("@r").map(|(instance, _)| instance)
 }
 
-/// The number of a member among those of its instance.
+/// Returns the number of a member within its instance.
 pub fn number_of(member: &str) -> u16 {
     let number = member.split_once("@r").map(|(_, number)| number.parse());
     number.map_or(0, |number| number.unwrap_or(u16::MAX))
 }
 
-/// Who has several members.
+/// Returns the instances that have several members.
 pub fn members(deployment: &Deployment) -> Members {
     let instances = deployment.instances.iter();
     instances
@@ -56,7 +57,7 @@ pub fn members(deployment: &Deployment) -> Members {
 }
 
 impl Inventory {
-    /// Adds the further members: instances as the first is, whose frames go where its go.
+    /// Adds the further members: instances like the first member, with the same destinations of frames.
     pub(crate) fn add_members(&mut self) {
         for (name, count) in self.members.clone() {
             let Some(spec) = self.instances.get(&name).cloned() else {
@@ -75,7 +76,8 @@ impl Inventory {
         }
     }
 
-    /// Among how many members the flows of an instance are divided; 0: there is none.
+    /// Returns the number of members among which the flows of an instance are divided; 0 if the instance does not
+    /// exist.
     pub fn member_count(&self, instance: &str) -> u16 {
         match self.members.get(instance) {
             Some(members) => *members,
@@ -83,20 +85,22 @@ impl Inventory {
         }
     }
 
-    /// What an instance is to be that an earlier daemon has left: as it is desired, or one member more than desired. That one may
-    /// have flows, and what is known of them: it goes as members go, after its flows.
+    /// Returns the specification of an instance that an earlier daemon has left: a desired instance, or one member more
+    /// than desired. Such a further member can have flows and their state: it is removed like other members, after its
+    /// flows have moved.
     pub fn spec_left(&self, name: &str) -> Option<&InstanceSpec> {
         let desired = self.instances.get(name);
         desired.or_else(|| self.instances.get(front_of(name)?))
     }
 
-    /// Whether flows of an instance with several members are led to this one: then its ports have to stay.
+    /// Returns true if flows of an instance with several members are directed to this member. The ports of the member
+    /// must stay in that case.
     pub(crate) fn shares_flows(&self, name: &str) -> bool {
         let members = self.members.get(front_of(name).unwrap_or(name));
         members.is_some_and(|members| number_of(name) < *members)
     }
 
-    /// Takes down among how many members the flows of an instance are divided.
+    /// Records the number of members among which the flows of an instance are divided.
     pub(crate) fn set_member_count(&mut self, instance: &str, members: u16) {
         if members > 1 {
             self.members.insert(instance.to_owned(), members);

@@ -1,25 +1,25 @@
-//! On which core an instance runs, among those that it may run on.
+//! Policies for the choice of an instance's core among its allowed cores.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who decides on which core an instance runs, and by what.
+/// The policy by which the core of an instance is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// The kernel, from moment to moment.
+    /// The kernel chooses at any time.
     #[default]
     Free,
-    /// On one core, chosen when it starts by what is promised there, for as long as it runs.
+    /// One core for as long as the instance runs, chosen at its start by the promised shares.
     Pinned,
-    /// On one core at a time: the daemon balances the measured load.
+    /// One core at a time: the daemon balances the measured load.
     Spread,
-    /// On one core at a time: on as few as can carry the measured load, so that the others rest.
+    /// One core at a time: the daemon uses as few cores as can carry the measured load, so that the others idle.
     Packed,
 }
 
 impl Placement {
-    /// Every placement, by the word that a document has for it.
+    /// All placements, by their words in documents.
     pub const WORDS: [(&str, Placement); 4] = [
         ("free", Placement::Free),
         ("pinned", Placement::Pinned),
@@ -27,7 +27,7 @@ impl Placement {
         ("packed", Placement::Packed),
     ];
 
-    /// Whether the daemon moves such an instance while it runs.
+    /// Returns true if the daemon moves such an instance while the instance runs.
     pub fn is_moved(self) -> bool {
         matches!(self, Placement::Spread | Placement::Packed)
     }

@@ -1,4 +1,4 @@
-//! Pools of shells: prepared instances, of which creating takes one.
+//! Pools of shells: prepared instances. Creating an instance can use a shell of a pool.
 
 use crate::model::{Deployment, Instance, Program};
 use crate::placement::Placement;
@@ -7,34 +7,34 @@ use crate::spec::InstanceSpec;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// Most shells of a pool.
+/// Maximum number of shells of a pool.
 pub const SIZE_MAX: u32 = 4096;
-/// Most shells of a pool that follows the rate of creations and does not say.
+/// Default maximum of shells of a pool that follows the rate of creations.
 pub const MOST_DEFAULT: u32 = 64;
-/// Ports of a shell that does not say.
+/// Default number of ports of a shell.
 pub const PORTS_DEFAULT: u32 = 2;
 
-/// What the shells of a pool can become.
+/// The kind of instance that the shells of a pool can become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// A built-in NF: the program that hosts them has started already.
+    /// A built-in NF: the program of the built-in NFs has started already.
     #[default]
     BuiltIn,
-    /// A program of the user's that needs a loader, as most do: it finds the host's library directories.
+    /// A user's program with a dynamic loader, the common case: the shell has the host's library directories mounted.
     Programs,
-    /// A program of the user's that is linked statically: it finds no file at all.
+    /// A user's program that is linked statically: the shell's file system has no files.
     StaticPrograms,
 }
 
 impl Purpose {
-    /// Every purpose, by the word that a document has for it.
+    /// All purposes, by their words in documents.
     pub const WORDS: [(&str, Purpose); 3] = [
         ("built-in", Purpose::BuiltIn),
         ("programs", Purpose::Programs),
         ("static-programs", Purpose::StaticPrograms),
     ];
 
-    /// Its word.
+    /// Returns the word of the purpose.
     pub fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(_, purpose)| *purpose == self);
         found.map_or("built-in", |(word, _)| word)
@@ -51,20 +51,20 @@ impl Serialize for Purpose {
     }
 }
 
-/// How many shells there are to be.
+/// The number of shells that a pool keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Always so many.
+    /// A constant number.
     Fixed(u32),
-    /// As many as were taken within a second of late; at most so many.
+    /// The number of shells taken within a second recently, up to a limit.
     Rate {
-        /// The bound.
+        /// The limit.
         most: u32,
     },
 }
 
 impl Size {
-    /// At most.
+    /// Returns the maximum number of shells.
     pub fn most(self) -> u32 {
         match self {
             Size::Fixed(count) | Size::Rate { most: count } => count,
@@ -81,20 +81,20 @@ impl Serialize for Size {
     }
 }
 
-/// A pool, as a user writes it.
+/// A pool as it is written in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Ring size and memory, by name.
+    /// Flavor: ring size and memory, by name.
     pub flavor: String,
-    /// Ports of each shell, of one queue.
+    /// Ports of each shell, with one queue each.
     pub ports: u32,
-    /// What shells can become.
+    /// The kind of instance that the shells can become.
     pub purpose: Purpose,
-    /// The group of tenants that shells are in.
+    /// The group of tenants that the shells are in.
     pub group: Option<String>,
-    /// The trust group that shells are members of.
+    /// The trust group that the shells are members of.
     pub trust: Option<String>,
-    /// How many shells.
+    /// The number of shells.
     pub size: Size,
 }
 
@@ -120,34 +120,35 @@ impl Serialize for Pool {
     }
 }
 
-/// A pool with nothing left to default.
+/// A pool with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PoolSpec {
     /// Name of the flavor.
     pub flavor: String,
     /// Slots per ring.
     pub ring: u32,
-    /// Memory limit of a shell; an instance gets its own.
+    /// Memory limit of a shell; an instance that uses the shell gets its own limit.
     pub memory: Bytes,
     /// Ports of each shell.
     pub ports: u32,
-    /// What shells can become. Written only where it says something, as the groups below.
+    /// The kind of instance that the shells can become. Serialized only if it differs from the default, like the groups
+    /// below.
     #[serde(rename = "for", skip_serializing_if = "Purpose::is_default")]
     pub purpose: Purpose,
-    /// The group of tenants that shells are in.
+    /// The group of tenants that the shells are in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The trust group that shells are members of.
+    /// The trust group that the shells are members of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
-    /// How many shells.
+    /// The number of shells.
     pub size: Size,
 }
 
 /// All pools, by name.
 pub type Pools = BTreeMap<String, PoolSpec>;
 
-/// The pools of a valid deployment.
+/// Returns the pools of a valid deployment.
 pub fn pools(deployment: &Deployment) -> Pools {
     let resolve = |(name, pool): (&str, &Pool)| {
         let flavor = deployment.flavor(&pool.flavor)?;
@@ -167,7 +168,7 @@ pub fn pools(deployment: &Deployment) -> Pools {
 }
 
 impl PoolSpec {
-    /// Whether shells of `other` are like its own, however many there are to be.
+    /// Returns true if the shells of `other` have the same properties; the numbers of shells can differ.
     pub fn makes_as(&self, other: &PoolSpec) -> bool {
         let sized = PoolSpec {
             size: other.size,
@@ -176,24 +177,24 @@ impl PoolSpec {
         sized == *other
     }
 
-    /// Whether a shell of this pool can become such an instance, as far as its document tells: how a program is linked does
-    /// not show there.
+    /// Returns true if a shell of this pool can become such an instance, according to the document. The document does
+    /// not show how a program is linked.
     pub fn suits(&self, instance: &InstanceSpec) -> bool {
         self.misfit(instance).is_none()
     }
 
-    /// Why no shell of this pool can become such an instance; nothing if one can.
+    /// Returns the reason why no shell of this pool can become such an instance; `None` if a shell can.
     pub fn misfit(&self, instance: &InstanceSpec) -> Option<&'static str> {
         let resources = &instance.resources;
         let is_built_in = matches!(instance.program, Program::BuiltIn { .. });
         let reasons = [
             (
                 instance.stack.is_some(),
-                "who listens on the kernel's stack has a network namespace of its own, and no shell has one",
+                "an instance on the kernel's stack has a network namespace of its own, and shells have none",
             ),
             (
                 resources.placement != Placement::Free,
-                "'placement' chooses a core before a process is there, and shells have theirs already",
+                "'placement' chooses a core before the process exists, and the processes of shells exist already",
             ),
             (
                 instance.ports.iter().any(|port| port.queues != 1),
@@ -226,7 +227,7 @@ impl PoolSpec {
     }
 }
 
-/// Ports of an instance, every queue counted.
+/// Returns the number of ports of an instance, with every queue counted.
 pub fn ports_of(instance: &Instance) -> u64 {
     let ports = instance.ports.iter();
     ports
@@ -323,7 +324,7 @@ mod tests {
 
     // promise: 5.20
     #[test]
-    fn what_no_shell_can_become_is_told() {
+    fn the_reason_why_no_shell_fits_is_given() {
         let mut several = built_in();
         several.ports[0].queues = 2;
         assert!(reason(&pool(), &several).contains("queue"));

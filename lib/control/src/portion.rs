@@ -1,26 +1,27 @@
-//! Parts of the CPUs: of one core, or of all that instances may run on.
+//! Parts of the CPUs: of one core, or of all CPUs that instances can use.
 
 use crate::quantity::{Share, ValueError, percentage, serialize_as_text};
 use std::fmt;
 use std::str::FromStr;
 
-/// The reference of a portion.
+/// The quantity that a portion is a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Whole {
-    /// One core.
+    /// A single core.
     Core,
-    /// All CPUs that instances may run on.
+    /// All CPUs that instances can use.
     Platform,
 }
 
-/// A part of the CPUs, as a user writes it: `30%` is of one core, `30% of platform` of all CPUs that instances may run on.
+/// A part of the CPUs as it is written in a document: `30%` is of one core, `30% of platform` of all CPUs that
+/// instances can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Portion {
     hundredths: u32,
     of: Whole,
 }
 
-/// Most that can be written: 1000 cores, in hundredths of a percent of a core.
+/// Maximum portion: 1000 cores, in hundredths of a percent of a core.
 const MOST: u32 = 1000 * Share::FULL.hundredths();
 
 const REMEDY: &str =
@@ -28,7 +29,7 @@ const REMEDY: &str =
 const GROUP_REMEDY: &str = "write a part of one core, for example 250% for two and a half, or of all CPUs of the platform: 30% of platform";
 
 impl Portion {
-    /// A part of one core.
+    /// Returns a part of one core.
     pub const fn of_core(share: Share) -> Self {
         Portion {
             hundredths: share.hundredths(),
@@ -36,7 +37,7 @@ impl Portion {
         }
     }
 
-    /// In hundredths of a percent of one core, where instances may run on `cpus` CPUs; at least 1.
+    /// Returns the portion in hundredths of a percent of one core, if instances can use `cpus` CPUs; at least 1.
     pub fn hundredths(self, cpus: usize) -> u64 {
         let part = u64::from(self.hundredths);
         match self.of {
@@ -45,15 +46,15 @@ impl Portion {
         }
     }
 
-    /// In percent of one core, where instances may run on `cpus` CPUs.
+    /// Returns the portion in percent of one core, if instances can use `cpus` CPUs.
     pub fn percent(self, cpus: usize) -> f64 {
         self.hundredths(cpus) as f64 / 100.0
     }
 
-    /// Of an instance: at most one core, or a part of the platform.
+    /// Parses the portion of an instance: at most one core, or a part of the platform.
     ///
     /// # Errors
-    /// Says what can be written.
+    /// The text is invalid; the error describes valid texts.
     pub fn of_instance(text: &str) -> Result<Self, ValueError> {
         let (number, of) = split(text)?;
         let share: Share = number.parse()?;
@@ -64,7 +65,7 @@ impl Portion {
     }
 }
 
-/// The percentage, and of what it is a part.
+/// Returns the percentage, and the quantity that it refers to.
 fn split(text: &str) -> Result<(&str, Whole), ValueError> {
     match text.split_once(" of ") {
         None => Ok((text, Whole::Core)),
@@ -82,7 +83,7 @@ fn split(text: &str) -> Result<(&str, Whole), ValueError> {
 impl FromStr for Portion {
     type Err = ValueError;
 
-    /// Of a group: any number of cores, or a part of the platform.
+    /// Parses the portion of a group: any number of cores, or a part of the platform.
     fn from_str(text: &str) -> Result<Self, ValueError> {
         let (number, of) = split(text)?;
         let most = match of {

@@ -37,13 +37,14 @@ pub fn parts<'a>(
 
 struct Promises<'a> {
     groups: &'a Groups,
-    /// Weights of all in a group.
+    /// Sums of the weights of all members of a group.
     sums: BTreeMap<&'a str, u64>,
     cpus: usize,
 }
 
 impl Promises<'_> {
-    /// The part of something that weighs so much in the group `around`, which is `depth` groups deep so far.
+    /// Returns the part that a member with this weight gets in the group `around`. `depth` is the number of groups that
+    /// were followed so far.
     fn divided(
         &self,
         weight: u64,

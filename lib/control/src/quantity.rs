@@ -1,20 +1,20 @@
-//! Values with a unit, as users write them: `30%`, `64MiB`, `100ms`, `02:00:00:00:00:01`.
+//! Values with a unit, as written in documents: `30%`, `64MiB`, `100ms`, `02:00:00:00:00:01`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A value that cannot be read: what is wrong, and what would be right.
+/// The error of a value that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueError {
-    /// What is wrong with the value.
+    /// The fault of the value.
     pub message: String,
-    /// What to write instead.
+    /// A correct form of the value.
     pub remedy: String,
 }
 
 impl ValueError {
-    /// A new error.
+    /// Creates an error.
     pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         ValueError {
             message: message.into(),
@@ -51,19 +51,19 @@ impl Share {
     /// A whole core.
     pub const FULL: Share = Share(10_000);
 
-    /// A share of `hundredths` of a percent, if that is more than nothing and at most a core.
+    /// Returns a share of `hundredths` of a percent, if that is more than 0 and at most a core.
     pub fn from_hundredths(hundredths: u32) -> Option<Self> {
         (1..=Share::FULL.0)
             .contains(&hundredths)
             .then_some(Share(hundredths))
     }
 
-    /// In hundredths of a percent.
+    /// Returns the share in hundredths of a percent.
     pub const fn hundredths(self) -> u32 {
         self.0
     }
 
-    /// In percent.
+    /// Returns the share in percent.
     pub fn percent(self) -> f64 {
         f64::from(self.0) / 100.0
     }
@@ -84,7 +84,7 @@ impl FromStr for Share {
     }
 }
 
-/// A percentage of 0.01% to `most` hundredths of a percent.
+/// Parses a percentage from 0.01% to `most` hundredths of a percent.
 pub(crate) fn percentage(text: &str, most: u32, remedy: &str) -> Result<u32, ValueError> {
     let bad = || ValueError::new(format!("'{text}' is not a percentage"), remedy);
     let number = text.trim().strip_suffix('%').ok_or_else(bad)?;
@@ -117,14 +117,14 @@ const BYTE_UNITS: [(&str, u64); 9] = [
 ];
 
 impl Bytes {
-    /// `n` MiB.
+    /// Returns `n` MiB.
     pub const fn mib(n: u64) -> Self {
         Bytes(n << 20)
     }
 }
 
 impl fmt::Display for Bytes {
-    /// The largest binary unit that divides the amount.
+    /// Writes the amount in the largest binary unit that divides it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let binary = &BYTE_UNITS[..4];
         match binary
@@ -161,17 +161,17 @@ pub struct Millis(pub u64);
 const TIME_UNITS: [(&str, u64); 4] = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
 
 impl Millis {
-    /// `n` seconds.
+    /// Returns `n` seconds.
     pub const fn secs(n: u64) -> Self {
         Millis(n.saturating_mul(1_000))
     }
 
-    /// As the standard library's type.
+    /// Returns the time as a [`Duration`].
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
     }
 
-    /// Both together; as much as there is, if that is more.
+    /// Returns the sum, or the maximum if the sum overflows.
     #[must_use]
     pub const fn plus(self, other: Millis) -> Self {
         Millis(self.0.saturating_add(other.0))
@@ -179,7 +179,7 @@ impl Millis {
 }
 
 impl fmt::Display for Millis {
-    /// In seconds where they divide the time, else in milliseconds.
+    /// Writes the time in seconds if they divide it, else in milliseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 != 0 && self.0.is_multiple_of(1_000) {
             write!(f, "{}s", self.0 / 1_000)
@@ -206,14 +206,14 @@ pub struct Micros(pub u64);
 const SHORT_TIME_UNITS: [(&str, u64); 3] = [("ms", 1_000), ("us", 1), ("s", 1_000_000)];
 
 impl Micros {
-    /// As the standard library's type.
+    /// Returns the time as a [`Duration`].
     pub const fn duration(self) -> Duration {
         Duration::from_micros(self.0)
     }
 }
 
 impl fmt::Display for Micros {
-    /// In milliseconds where they divide the time, else in microseconds.
+    /// Writes the time in milliseconds if they divide it, else in microseconds.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 != 0 && self.0.is_multiple_of(1_000) {
             write!(f, "{}ms", self.0 / 1_000)
@@ -232,7 +232,7 @@ impl FromStr for Micros {
     }
 }
 
-/// A number and one of `units`.
+/// Parses a number with one of `units`.
 fn time(text: &str, units: &[(&str, u64)], remedy: &str) -> Result<u64, ValueError> {
     let bad = || ValueError::new(format!("'{text}' is not a length of time"), remedy);
     let (number, scale) = units
@@ -248,8 +248,8 @@ fn time(text: &str, units: &[(&str, u64)], remedy: &str) -> Result<u64, ValueErr
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The address of a port that was given none: locally administered, and the same for the same
-    /// `name` on every host and after every restart (64-bit FNV-1a of the name).
+    /// Returns the address of a port that was given none: locally administered, and the same for the same `name` on
+    /// every host and after every restart (64-bit FNV-1a of the name).
     pub fn derived(name: &str) -> Self {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         for byte in name.bytes() {
@@ -293,7 +293,7 @@ impl FromStr for Mac {
         }
         if bytes == [0; 6] {
             return Err(ValueError::new(
-                "the all-zero address belongs to nobody",
+                "the all-zero address is not valid for a port",
                 remedy,
             ));
         }

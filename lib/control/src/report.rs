@@ -1,13 +1,13 @@
-//! Collects everything that is wrong with a document.
+//! Collects all faults of a document.
 
 use crate::quantity::ValueError;
 use crate::yaml::{Mark, Node};
 use nfluid_api::types::{Diagnostic, Severity};
 
-/// Most errors that are kept; behind them only their number.
+/// Maximum number of errors that are kept; further errors are only counted.
 const ERRORS_MAX: usize = 100;
 
-/// What was found so far, and where the document says what.
+/// The faults found so far, with their places in the document.
 #[derive(Debug)]
 pub struct Report<'n> {
     file: Option<String>,
@@ -18,7 +18,7 @@ pub struct Report<'n> {
 }
 
 impl<'n> Report<'n> {
-    /// An empty report on the document that the user knows as `file`.
+    /// Creates an empty report on the document that the user knows as `file`.
     pub fn new(file: Option<&str>, root: Option<&'n Node>) -> Self {
         Report {
             file: file.map(str::to_owned),
@@ -29,14 +29,14 @@ impl<'n> Report<'n> {
         }
     }
 
-    /// An error at a key path.
+    /// Adds an error at a key path.
     pub fn error(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
         let mark = self.locate(path);
         self.push(mark, path, message.into(), remedy.into());
     }
 
-    /// The place of `path`, if its object is in this document. Checks also cover objects that are
-    /// in force already, which the document does not name.
+    /// Returns the place of `path`, if its object is in this document. Checks also cover objects that are in force
+    /// already, which the document does not contain.
     fn locate(&self, path: &str) -> Option<Mark> {
         let root = self.root?;
         let (end, steps) = root.follow(path);
@@ -44,12 +44,12 @@ impl<'n> Report<'n> {
         is_here.then_some(end.mark)
     }
 
-    /// Whether the document says something at a key path.
+    /// Returns true if the document has a value at a key path.
     pub fn has(&self, path: &str) -> bool {
         self.root.is_some_and(|root| root.at(path).is_some())
     }
 
-    /// An error at a known place.
+    /// Adds an error at a known place.
     pub fn error_at(
         &mut self,
         mark: Mark,
@@ -60,12 +60,12 @@ impl<'n> Report<'n> {
         self.push(Some(mark), path, message.into(), remedy.into());
     }
 
-    /// A value that cannot be read.
+    /// Adds an error about a value that cannot be read.
     pub fn bad_value(&mut self, mark: Mark, path: &str, error: ValueError) {
         self.push(Some(mark), path, error.message, error.remedy);
     }
 
-    /// An error in another file than the document.
+    /// Adds an error in another file than the document.
     pub fn error_in_file(&mut self, file: &str, line: Option<u32>, path: &str, message: &str) {
         self.add(Diagnostic {
             severity: Severity::Error,
@@ -78,7 +78,7 @@ impl<'n> Report<'n> {
         });
     }
 
-    /// Something that is accepted although it looks wrong.
+    /// Adds a warning: the value is accepted, but is probably a mistake.
     pub fn warning(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
         if self.warnings.len() < ERRORS_MAX {
             let mark = self.locate(path);
@@ -110,7 +110,7 @@ impl<'n> Report<'n> {
         message: String,
         remedy: String,
     ) -> Diagnostic {
-        // A document that was never a text has no lines.
+        // A document that was not read from a text has no line numbers.
         let mark = mark.filter(|mark| mark.line > 0);
         Diagnostic {
             severity: Severity::Error,
@@ -123,8 +123,7 @@ impl<'n> Report<'n> {
         }
     }
 
-    /// Whether anything at or below `path` has been found wrong: what follows from it would only
-    /// confuse.
+    /// Returns true if an error was found at or below `path`. Errors that follow from it would only confuse.
     pub fn is_spoilt(&self, path: &str) -> bool {
         self.errors.iter().any(|error| {
             error
@@ -134,15 +133,15 @@ impl<'n> Report<'n> {
         })
     }
 
-    /// Whether nothing is wrong.
+    /// Returns true if no errors were found.
     pub fn is_clean(&self) -> bool {
         self.errors.is_empty()
     }
 
-    /// The warnings, or, if there are errors, all of them in the order of the document.
+    /// Returns the warnings. If there are errors, returns errors and warnings in the order of the document.
     ///
     /// # Errors
-    /// What was found.
+    /// The errors and warnings.
     pub fn finish(mut self) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
         if self.errors.is_empty() {
             return Ok(self.warnings);
@@ -160,9 +159,9 @@ impl<'n> Report<'n> {
     }
 }
 
-/// The one of `known` that the user probably meant: at most one typing error in three letters.
+/// Returns the word of `known` that the user probably meant: at most one typing error in three letters.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparing is quadratic in the length; nobody misspells a name that long.
+    // Comparing is quadratic in the length, and longer names are rarely misspelled words.
     let length = word.chars().count();
     if length > 64 {
         return None;
@@ -175,7 +174,7 @@ pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// A remedy that names the closest of the known words, or, if none is close, some of them.
+/// Returns a remedy that names the closest of the known words or, if none is close, some of them.
 pub fn did_you_mean<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str>,

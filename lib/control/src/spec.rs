@@ -1,4 +1,4 @@
-//! What an actuator is handed: objects with every default filled in.
+//! Specifications for an actuator: objects with all defaults filled in.
 
 use crate::fast::Attach;
 use crate::health::Health;
@@ -16,88 +16,89 @@ use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
 
-/// An instance to be made.
+/// The specification of an instance.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InstanceSpec {
-    /// What runs.
+    /// The program.
     pub program: Program,
-    /// How it is isolated.
+    /// The isolation tier.
     pub tier: Tier,
-    /// The interfaces that it is on; only in tier `xdp`.
+    /// The interfaces that the fast path is attached to; only in tier `xdp`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attach: Option<Attach>,
-    /// Where it listens on the kernel's own stack. Written only where it says something.
+    /// Listening addresses on the kernel's own stack. Serialized only if present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<Stack>,
-    /// Its configuration; null if none was given.
+    /// The NF's configuration; null if none was given.
     pub config: Value,
-    /// Its ports, by index.
+    /// The ports, by index.
     pub ports: Vec<PortSpec>,
-    /// Name of its flavor.
+    /// Name of the flavor.
     pub flavor: String,
     /// Slots per ring.
     pub ring: u32,
     /// CPU and memory.
     pub resources: Resources,
-    /// What happens when it ends.
+    /// The restart policy.
     pub restart: Restart,
-    /// The trust group whose members it shares the memory of frames with. Written only where it says something.
+    /// The trust group whose members share the memory of frames. Serialized only if present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
-    /// When it is woken if it sleeps; absent: for each frame. Written only where it says something: an instance
-    /// that an older daemon has recorded is adopted.
+    /// Condition for waking the sleeping instance; absent: every frame wakes it. Serialized only if present, so that
+    /// instances that an older daemon has recorded are adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<Wake>,
-    /// How it is looked after; absent: not at all. Written only where it says something.
+    /// The health checks; absent: none. Serialized only if present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// Who executes the switch for it. Not part of what is written: it changes while the instance
-    /// runs, and one that has another is the same instance.
+    /// The party that executes the switch for the instance. Not serialized: the model changes while the instance runs,
+    /// and an instance with another model is the same instance.
     #[serde(skip)]
     pub io: IoModel,
 }
 
-/// A port to be made.
+/// The specification of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortSpec {
-    /// Its name in the instance.
+    /// Name of the port within the instance.
     pub name: String,
-    /// Its address.
+    /// MAC address.
     pub mac: Mac,
     /// Largest IP packet in bytes.
     pub mtu: u16,
-    /// Queues, each for a thread of its own.
+    /// Number of queues, each with a thread of its own.
     #[serde(skip_serializing_if = "is_one")]
     pub queues: u16,
 }
 
-/// Written only where it says something: an instance that an older daemon has recorded is adopted.
+/// Returns true for the default. Only other values are serialized, so that instances that an older daemon has recorded
+/// are adopted.
 fn is_one(queues: &u16) -> bool {
     *queues == 1
 }
 
-/// What an instance may use; can be changed while it runs.
+/// The resources that an instance can use. All of them can be changed while the instance runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Resources {
-    /// The group of tenants that it is in. Written only where it says something, as all that older daemons did not know:
-    /// an instance that one has recorded is adopted.
+    /// The group of tenants that the instance is in. Serialized only if present, like all keys that older daemons did
+    /// not know, so that instances that an older daemon has recorded are adopted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Promised part of the CPUs; absent: an even part of what is left over.
+    /// Promised part of the CPUs; absent: an even part of the remainder.
     pub share: Option<Portion>,
-    /// Most that it gets.
+    /// Maximum CPU share.
     pub cap: Option<Portion>,
-    /// What it gets whatever those beside it do.
+    /// Guaranteed CPU share, independent of the load of the neighbours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Portion>,
     /// Memory limit.
     pub memory: Bytes,
-    /// CPUs that it may run on; empty: all.
+    /// CPUs that the instance can use; empty: all.
     pub cpus: Vec<u32>,
-    /// Who decides on which of them it runs.
+    /// The policy by which one of these CPUs is chosen.
     #[serde(skip_serializing_if = "is_free")]
     pub placement: Placement,
-    /// How long it runs at a time beside others that want its core; absent: as the kernel has it.
+    /// Time slice on a core that others want as well; absent: the kernel's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice: Option<Micros>,
 }
@@ -110,29 +111,29 @@ fn is_xdp(steering: &Steering) -> bool {
     *steering == Steering::Xdp
 }
 
-/// An uplink to be made.
+/// The specification of an uplink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UplinkSpec {
     /// The interface.
     pub interface: String,
-    /// Its namespace: a name in `/run/netns` or an absolute path; absent: the daemon's own.
+    /// Network namespace of the interface: a name in `/run/netns` or an absolute path; absent: the daemon's own.
     pub netns: Option<String>,
     /// NIC or tap.
     pub kind: UplinkKind,
-    /// XDP mode that was asked for.
+    /// The requested XDP mode.
     pub mode: XdpMode,
-    /// Who classifies what it receives. Written only where it says something: an uplink that an older daemon has
-    /// recorded is adopted.
+    /// Classifier of received frames. Serialized only if it differs from the default, so that uplinks that an older
+    /// daemon has recorded are adopted.
     #[serde(skip_serializing_if = "is_xdp")]
     pub steering: Steering,
-    /// Address to give to the interface; absent: leave it.
+    /// Address that is assigned to the interface; absent: the address is not changed.
     pub mac: Option<Mac>,
     /// Slots per ring.
     pub ring: u32,
 }
 
 impl InstanceSpec {
-    /// Fills in what `instance` of a valid `deployment` leaves open.
+    /// Fills in the defaults of `instance`, a part of a valid `deployment`.
     pub fn resolve(deployment: &Deployment, name: &str, instance: &Instance) -> Self {
         if instance.tier.takes(PortKind::Interfaces) {
             return Self::of_fast_path(instance);
@@ -167,7 +168,7 @@ impl InstanceSpec {
             wake: instance.wake,
             health: instance.health.clone(),
             io: match (&instance.stack, instance.io, &deployment.io) {
-                // Without rings, nobody serves them.
+                // An instance without rings needs no I/O thread.
                 (Some(_), ..) => IoModel::Inline,
                 (None, Some(own), _) => own,
                 (None, None, of_all) => of_all.as_ref().map_or(IoModel::Inline, |io| io.model),
@@ -177,12 +178,12 @@ impl InstanceSpec {
 }
 
 impl InstanceSpec {
-    /// Whether it is a fast path on interfaces.
+    /// Returns true if the instance is a fast path on interfaces.
     pub fn is_fast_path(&self) -> bool {
         self.port_kind() == PortKind::Interfaces
     }
 
-    /// What its ports are.
+    /// Returns the kind of the instance's ports.
     pub fn port_kind(&self) -> PortKind {
         if self.tier.takes(PortKind::Interfaces) {
             PortKind::Interfaces
@@ -193,12 +194,13 @@ impl InstanceSpec {
         }
     }
 
-    /// Its place among the fast paths of an interface.
+    /// Returns the position among the fast paths of an interface.
     pub fn order(&self) -> Option<u16> {
         self.attach.as_ref().and_then(|attach| attach.order)
     }
 
-    /// What a process has - ports, memory, CPU time of its own - a fast path has not, whatever the deployment says.
+    /// Returns the resources of a fast path. A fast path has no ports, memory or CPU time of its own, whatever the
+    /// deployment contains.
     fn of_fast_path(instance: &Instance) -> Self {
         InstanceSpec {
             attach: instance.attach.clone(),
@@ -207,7 +209,7 @@ impl InstanceSpec {
         }
     }
 
-    /// An instance that has nothing.
+    /// Returns an instance without ports and resources.
     pub fn bare(program: Program, tier: Tier) -> Self {
         InstanceSpec {
             program,
@@ -237,7 +239,7 @@ impl InstanceSpec {
     }
 }
 
-/// The ports of the instance `name`, by index.
+/// Returns the ports of the instance `name`, by index.
 pub fn port_specs(name: &str, instance: &Instance) -> Vec<PortSpec> {
     instance
         .ports
@@ -254,7 +256,7 @@ pub fn port_specs(name: &str, instance: &Instance) -> Vec<PortSpec> {
 }
 
 impl UplinkSpec {
-    /// Fills in what `uplink` leaves open.
+    /// Fills in the defaults of `uplink`.
     pub fn resolve(deployment: &Deployment, uplink: &Uplink) -> Self {
         let default_ring = deployment.flavor(DEFAULT_FLAVOR).map_or(256, |f| f.ring);
         UplinkSpec {

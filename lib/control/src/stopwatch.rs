@@ -3,17 +3,17 @@
 use nfluid_api::types::{Phase, Timeline};
 use std::time::{Duration, Instant};
 
-/// A part of a change, and when it was over.
+/// A phase of a change, and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lap {
-    /// What was done.
+    /// Name of the phase.
     pub what: &'static str,
-    /// When that was done.
+    /// End of the phase.
     pub until: Instant,
 }
 
 impl Lap {
-    /// Ends now.
+    /// Returns a phase that ends now.
     pub fn now(what: &'static str) -> Self {
         Lap {
             what,
@@ -22,16 +22,16 @@ impl Lap {
     }
 }
 
-/// The parts of one change, one after the other.
+/// The consecutive phases of a change.
 #[derive(Clone, Debug)]
 pub struct Stopwatch {
-    /// When the change began.
+    /// Start of the change.
     pub begun: Instant,
     laps: Vec<Lap>,
 }
 
 impl Stopwatch {
-    /// Begins now.
+    /// Starts a stopwatch.
     pub fn start() -> Self {
         Stopwatch {
             begun: Instant::now(),
@@ -39,28 +39,28 @@ impl Stopwatch {
         }
     }
 
-    /// What was done since the lap before.
+    /// Ends the phase `what` now.
     pub fn lap(&mut self, what: &'static str) {
         self.laps.push(Lap::now(what));
     }
 
-    /// Laps that others have measured.
+    /// Adds phases that other code has measured.
     pub fn extend(&mut self, laps: impl IntoIterator<Item = Lap>) {
         self.laps.extend(laps);
     }
 
-    /// The laps of another, which ran meanwhile.
+    /// Adds the phases of another stopwatch, which ran at the same time.
     pub fn absorb(&mut self, other: Stopwatch) {
         self.laps.extend(other.laps);
     }
 
-    /// When a part was over, if it was.
+    /// Returns the end of a phase, if the phase has ended.
     pub fn until(&self, what: &str) -> Option<Instant> {
         let found = self.laps.iter().find(|lap| lap.what == what);
         found.map(|lap| lap.until)
     }
 
-    /// What each part took.
+    /// Returns the duration of each phase.
     pub fn parts(&self) -> Vec<(&'static str, Duration)> {
         let mut from = self.begun;
         let mut parts = Vec::with_capacity(self.laps.len());
@@ -71,7 +71,7 @@ impl Stopwatch {
         parts
     }
 
-    /// What each part took, for a client on the same host whose clock shows `now_ns`.
+    /// Returns the duration of each phase, for a client on the same host whose clock shows `now_ns`.
     pub fn timeline(&self, now_ns: u64) -> Timeline {
         let phase = |(what, took): (&str, Duration)| Phase {
             what: what.to_owned(),

@@ -5,25 +5,25 @@
 use crate::model::{Restart, RestartPolicy};
 use crate::quantity::Millis;
 
-/// How an instance ended.
+/// The kind of an instance's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with success.
+    /// The program ended by itself, with success.
     Success,
-    /// With an error, by a signal, or by a limit.
+    /// The program ended with an error, by a signal, or by a limit.
     Failure,
 }
 
 /// The decision after an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Start it again at this time.
+    /// Restart the instance at this time.
     RestartAt(Millis),
-    /// Leave it: its policy asks for no restart.
+    /// Do not restart: the policy asks for no restart.
     Stop,
-    /// Do not restart: it failed more often in a row than its policy allows.
+    /// Do not restart: the instance failed more often in a row than its policy allows.
     GiveUp {
-        /// Restarts that were tried in a row.
+        /// Number of consecutive restarts that were tried.
         restarts: u32,
     },
 }
@@ -35,7 +35,7 @@ pub struct Supervisor {
     state: State,
     /// Restarts since the last healthy run.
     in_a_row: u32,
-    /// Restarts ever.
+    /// Total number of restarts.
     total: u64,
 }
 
@@ -47,7 +47,7 @@ enum State {
 }
 
 impl Supervisor {
-    /// A supervisor of an instance that was started at `now`.
+    /// Creates the supervisor of an instance that was started at `now`.
     pub fn new(restart: Restart, now: Millis) -> Self {
         Supervisor {
             restart,
@@ -62,17 +62,17 @@ impl Supervisor {
         self.restart = restart;
     }
 
-    /// Restarts since the supervisor was made.
+    /// Returns the number of restarts since the supervisor was created.
     pub fn restarts(&self) -> u64 {
         self.total
     }
 
-    /// Whether a restart is due at `now`.
+    /// Returns true if a restart is due at `now`.
     pub fn is_due(&self, now: Millis) -> bool {
         matches!(self.state, State::Waiting { until } if until <= now)
     }
 
-    /// When the next restart is due, if one is.
+    /// Returns the time of the next restart, if one is due.
     pub fn due_at(&self) -> Option<Millis> {
         match self.state {
             State::Waiting { until } => Some(until),
@@ -118,7 +118,7 @@ impl Supervisor {
         Decision::RestartAt(until)
     }
 
-    /// The wait before the next restart: the shortest, doubled for each restart in a row.
+    /// Returns the wait before the next restart: the shortest wait, doubled for each restart in a row.
     fn wait(&self) -> Millis {
         let backoff = self.restart.backoff;
         let factor = 1u64.checked_shl(self.in_a_row).unwrap_or(u64::MAX);
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// Waits of `count` crashes, each right after its start.
+    /// Returns the waits of `count` crashes, each right after its start.
     fn waits(supervisor: &mut Supervisor, mut now: u64, count: usize) -> Vec<u64> {
         let mut waits = Vec::new();
         for _ in 0..count {

@@ -1,66 +1,67 @@
-//! Named things in the order in which the user wrote them.
+//! Named values in the order in which the user wrote them.
 
 use indexmap::IndexMap;
 use serde::Serialize;
 
-/// A map from names to values that keeps its order; two tables are equal when names, values *and
-/// order* are. A port's index and a chain's precedence are their positions.
+/// A map from names to values that keeps its order. Two tables are equal if names, values *and order* are equal. A
+/// port's index and a chain's precedence are their positions.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Table<T>(IndexMap<String, T>);
 
 impl<T> Table<T> {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Table(IndexMap::new())
     }
 
-    /// The value of `name`.
+    /// Returns the value of `name`.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.0.get(name)
     }
 
-    /// The value of `name`, to be changed.
+    /// Returns the value of `name` for changes.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
         self.0.get_mut(name)
     }
 
-    /// Whether there is a value of that name.
+    /// Returns true if the table has a value of that name.
     pub fn contains(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// Puts a value at the end, or in the place of the one with the same name, which is returned.
+    /// Inserts a value at the end, or replaces the value of the same name, which is returned.
     pub fn insert(&mut self, name: impl Into<String>, value: T) -> Option<T> {
         self.0.insert(name.into(), value)
     }
 
-    /// Takes a value out; the order of the others stays.
+    /// Removes a value; the order of the others stays.
     pub fn remove(&mut self, name: &str) -> Option<T> {
         self.0.shift_remove(name)
     }
 
-    /// Takes a value out; the last one takes its place. Unlike [`Table::remove`] it does not look at the others.
+    /// Removes a value; the last value takes its place. Unlike [`Table::remove`], `take` does not move the other
+    /// values.
     pub fn take(&mut self, name: &str) -> Option<T> {
         self.0.swap_remove(name)
     }
 
-    /// Names and values in order.
+    /// Returns names and values in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &T)> + ExactSizeIterator {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Names in order.
+    /// Returns the names in order.
     pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> + ExactSizeIterator {
         self.0.keys().map(String::as_str)
     }
 
-    /// How many.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,10 +1,11 @@
-//! Tiers: how an instance is isolated, and what its ports are attached to. A tier is a row: all code asks its capabilities, and
-//! compares no names.
+//! Tiers: the isolation of an instance, and the kind of its ports. A tier is a table row: all code asks for its
+//! capabilities and never compares its name.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// What keeps an instance from its neighbours. The daemon has one runtime for each isolation whose instances are processes.
+/// The isolation of an instance from its neighbours. The daemon has one runtime for each isolation whose instances are
+/// processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Isolation(pub &'static str);
 
@@ -15,7 +16,7 @@ impl Isolation {
     pub const KERNEL: Isolation = Isolation("kernel");
 }
 
-/// What the ports of an instance are.
+/// The kind of an instance's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// Rings of the switch.
@@ -26,14 +27,14 @@ pub enum PortKind {
     Interfaces,
 }
 
-/// What can be done to an instance beside starting and ending it.
+/// The operations that an instance supports, beside starting and ending it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The instance has a process of its own, which is asked, paused, limited and restarted.
+    /// The instance has a process of its own, which can be queried, paused, limited and restarted.
     pub has_process: bool,
-    /// A successor can take over its ports and its state.
+    /// A new process can take over the ports and the state of the instance.
     pub hands_over: bool,
-    /// Templates can make one for each client.
+    /// Templates can create an instance for each client.
     pub on_demand: bool,
 }
 
@@ -42,11 +43,11 @@ pub struct Capabilities {
 pub struct Row {
     /// Name of the tier in documents.
     pub name: &'static str,
-    /// What keeps its instances from their neighbours.
+    /// The isolation of its instances.
     pub isolation: Isolation,
-    /// What ports of its instances can be.
+    /// The kinds of ports that its instances can have.
     pub ports: &'static [PortKind],
-    /// What can be done to its instances.
+    /// The operations that its instances support.
     pub capabilities: Capabilities,
 }
 
@@ -67,7 +68,7 @@ impl Tier {
         },
     });
 
-    /// An XDP program on interfaces, which decides the common case; the rest is the kernel's.
+    /// An XDP program on interfaces, which handles the common case; the kernel handles the rest.
     pub const XDP: Tier = Tier(&Row {
         name: "xdp",
         isolation: Isolation::KERNEL,
@@ -79,20 +80,20 @@ impl Tier {
         },
     });
 
-    /// All tiers of documents.
+    /// All tiers that documents can name.
     pub const ALL: [Tier; 2] = [Tier::PROCESS, Tier::XDP];
 
-    /// What keeps its instances from their neighbours.
+    /// Returns the isolation of its instances.
     pub fn isolation(self) -> Isolation {
         self.0.isolation
     }
 
-    /// What can be done to its instances.
+    /// Returns the operations that its instances support.
     pub fn capabilities(self) -> Capabilities {
         self.0.capabilities
     }
 
-    /// Returns true if its instances can have such ports.
+    /// Returns true if its instances can have ports of this kind.
     pub fn takes(self, ports: PortKind) -> bool {
         self.0.ports.contains(&ports)
     }

@@ -1,23 +1,22 @@
-//! When an instance that sleeps is woken: for each frame, or for several at once.
+//! Wake-up conditions of a sleeping instance: every frame, or several frames at once.
 
 use crate::quantity::Micros;
 use serde::Serialize;
 use std::fmt;
 
-/// Fewest frames to wait for: fewer are "for each frame", which an absent `wake` says.
+/// Minimum number of frames to wait for. Fewer frames mean "every frame", which an absent `wake` stands for.
 pub const FRAMES_MIN: u32 = 2;
-/// Most: half of the longest ring.
+/// Maximum number of frames to wait for: half of the longest ring.
 pub const FRAMES_MAX: u32 = 512;
-/// Longest time that a frame may wait for others.
+/// Maximum time that a frame can wait for others.
 pub const AFTER_MAX: Micros = Micros(1_000_000);
 
-/// An instance is woken as soon as enough frames wait at one of its ports, or the first of them has waited long
-/// enough.
+/// Wake-up condition: enough frames wait at one of the instance's ports, or the first of them has waited long enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wake {
-    /// Frames, [`FRAMES_MIN`] to half of the ring.
+    /// Number of frames, from [`FRAMES_MIN`] to half of the ring.
     pub frames: u32,
-    /// Longest time that the first of fewer waits, up to [`AFTER_MAX`].
+    /// Maximum time that the first frame waits for further frames, up to [`AFTER_MAX`].
     pub after: Micros,
 }
 
@@ -27,7 +26,7 @@ impl fmt::Display for Wake {
     }
 }
 
-/// When an instance is woken, in words; absent: for each frame.
+/// Returns the wake-up condition in words; absent: for each frame.
 pub fn words(wake: Option<Wake>) -> String {
     wake.map_or_else(|| "for each frame".to_owned(), |wake| wake.to_string())
 }

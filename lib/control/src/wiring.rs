@@ -1,7 +1,7 @@
-//! Where each port's frames go: the deployment as the data plane sees it.
+//! The destination of each port's frames: the deployment from the point of view of the data plane.
 //!
-//! A port has one destination: a switch, one other port, or a classifier that picks a port by
-//! rules. Links and chains are the user's words for groups of such destinations.
+//! A port has one destination: a switch, another port, or a classifier that selects a port by rules. Links and chains
+//! are the user's words for groups of such destinations.
 
 use crate::matching::MatchRule;
 use crate::model::{Attachment, Chain, Deployment, PortRef};
@@ -10,58 +10,59 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Where the frames go that a port's owner sends (for an uplink: that its interface receives).
+/// The destination of frames that the port's owner sends (for an uplink: frames that its interface receives).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Destination {
-    /// Onto a switch: the destination address decides.
+    /// A switch: the destination address decides.
     Switch(SwitchPort),
-    /// Into one port, whatever the address.
+    /// One port, for all addresses.
     Port(PortRef),
-    /// Into the port of the first entry that matches; no match: dropped and counted. Entries are
-    /// in order of precedence.
+    /// The port of the first entry that matches. A frame without a match is dropped and counted. Entries are in order
+    /// of precedence.
     Classify(Vec<Classified>),
 }
 
-/// A place on a switch with nothing left to default.
+/// An attachment to a switch with all defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SwitchPort {
     /// The switch.
     pub switch: String,
     /// Access VLAN; absent: trunk.
     pub vlan: Option<u16>,
-    /// Learn source addresses (true), or drop what is not from the port's own (false).
+    /// True: the switch learns source addresses. False: the switch drops frames whose source is not the port's own
+    /// address.
     pub learn: bool,
 }
 
 /// An entry of a classifier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Classified {
-    /// The chain that asked for it, for its counters.
+    /// The chain that the entry belongs to, for the chain's counters.
     pub chain: String,
     /// A frame takes this entry if any of the rules matches; empty: every frame.
     pub rules: Vec<MatchRule>,
-    /// Where it goes; absent: dropped and counted, since the port could not be made. Such a frame
-    /// must not take a later entry: it would get around the chain's NFs.
+    /// Destination; absent: the frame is dropped and counted, since the port could not be created. Such a frame must
+    /// not match a later entry: it would bypass the chain's NFs.
     pub to: Option<PortRef>,
-    /// Instead of one port, each client has its own.
+    /// Instead of one port, each client has a port of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clients: Option<Clients>,
 }
 
-/// Clients of a template, of whom or for whom frames are.
+/// Clients of a template that send or receive the frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Clients {
     /// The template.
     pub template: String,
-    /// What tells them apart.
+    /// The property that distinguishes clients.
     pub by: ClientBy,
-    /// The frames are for them.
+    /// True for frames to clients, false for frames from clients.
     pub back: bool,
 }
 
 impl Destination {
-    /// Every port that frames can reach this way.
+    /// Returns every port that frames can reach with this destination.
     pub fn targets(&self) -> impl Iterator<Item = &PortRef> {
         let (one, many) = match self {
             Destination::Switch(_) => (None, [].as_slice()),
@@ -72,7 +73,7 @@ impl Destination {
             .chain(many.iter().filter_map(|entry| entry.to.as_ref()))
     }
 
-    /// The switch, if frames go onto one.
+    /// Returns the switch, if the destination is one.
     pub fn switch(&self) -> Option<&str> {
         match self {
             Destination::Switch(place) => Some(&place.switch),
@@ -174,7 +175,8 @@ fn wire_chain(wiring: &mut Wiring, name: &str, chain: &Chain) {
     }
 }
 
-/// Frames of clients on one side, for them on the other: where each goes is the host's to know.
+/// Adds the wiring of a template: frames from clients on one side, frames to clients on the other. The host knows the
+/// instance of each client.
 fn wire_template(wiring: &mut Wiring, name: &str, template: &Template) {
     let entry_of = |rules, back| Classified {
         chain: name.into(),
@@ -200,7 +202,7 @@ fn classify(wiring: &mut Wiring, at: &PortRef, entry: Classified) {
     }
 }
 
-/// A classifier with one entry for everything is a plain connection, which costs no look-up.
+/// Replaces a classifier with a single entry for all frames by a direct connection, which needs no look-up.
 fn simplify(destination: &mut Destination) {
     if let Destination::Classify(entries) = destination
         && let [only] = entries.as_slice()

@@ -1,4 +1,4 @@
-//! No document makes the daemon panic, hang, or plan what cannot be.
+//! Arbitrary documents: none makes the daemon panic, hang, or plan an impossible step.
 
 mod exercise;
 #[path = "../../../fuzz/mutation.rs"]

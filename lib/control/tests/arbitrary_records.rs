@@ -1,4 +1,4 @@
-//! Whatever lies where the desired state is kept: the daemon starts with it, or says what is damaged.
+//! Arbitrary files in place of the saved state: the daemon starts with them, or reports the damage.
 
 #[path = "../../../fuzz/mutation.rs"]
 mod mutation;
@@ -20,7 +20,7 @@ fn most_seeds_are_states() {
 #[test]
 fn numbers_are_kept_to_their_last_digit() {
     let folder = tempfile::tempdir().expect("a folder");
-    // A parser that takes numbers for near ones takes this one for its neighbour.
+    // A parser that rounds numbers would read this one as its neighbour.
     let number = "-4.0765893351549374e-163";
     let config = format!(r#"{{"nf":"bridge","config":{{"x":{number}}},"ports":["a","b"]}}"#);
     let state = format!(r#"{{"version":1,"instances":{{"a":{config}}}}}"#);

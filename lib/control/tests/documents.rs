@@ -1,4 +1,4 @@
-//! Documents that are right: what they mean, and that they can be written and read again.
+//! Valid documents: their meaning, and that they can be written and read again.
 
 mod support;
 
@@ -24,11 +24,11 @@ fn the_example_is_read_without_errors() {
     assert_eq!(fw1.config["rules"][1], "deny ip from any to any");
     let warnings = lines(&checked.warnings);
     assert!(
-        warnings.contains("port 'mine.two' leads nowhere"),
+        warnings.contains("port 'mine.two' is not connected"),
         "{warnings}"
     );
     assert!(
-        warnings.contains("port 'tail.out' leads nowhere"),
+        warnings.contains("port 'tail.out' is not connected"),
         "{warnings}"
     );
     assert_eq!(checked.warnings.len(), 2, "{warnings}");

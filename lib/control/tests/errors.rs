@@ -1,4 +1,4 @@
-//! Documents that are wrong: every error in one go, each with its place, cause and remedy.
+//! Invalid documents: all errors at once, each with its place, cause and remedy.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn an_instance_without_ports_is_refused_when_it_is_read() {
             "{found}"
         );
         assert_eq!(found.matches("0 ports").count(), 1, "{found}");
-        // Unchecked, too: what is printed would be read with the default ports.
+        // Without validation too: the printed document would be read with the default ports.
         nfluid_control::document::read_unchecked(&text, None).expect_err("it has none");
     }
 }
@@ -92,11 +92,11 @@ fn an_empty_document() {
 fn a_document_without_a_version_or_of_another() {
     assert_errors(
         "instances: {}",
-        "test.yaml:1:1: error: the document does not say its version\n  help: write 'version: 1'",
+        "test.yaml:1:1: error: the document has no version\n  help: write 'version: 1'",
     );
     assert_errors(
         "version: 2",
-        "test.yaml:1:10: error: version: this version of the format is not known here\n  help: write 'version: 1'",
+        "test.yaml:1:10: error: version: this version of the format is not supported\n  help: write 'version: 1'",
     );
 }
 
@@ -161,14 +161,14 @@ fn brackets_without_end() {
 
 #[test]
 fn tags_and_merge_keys_are_refused() {
-    assert!(errors("version: !!int 1").contains("tags (!name) mean nothing"));
+    assert!(errors("version: !!int 1").contains("tags (!name) are not supported"));
     let found = errors("version: 1\ninstances:\n  a: &a { nf: bridge }\n  b: { <<: *a }\n");
     assert!(found.contains("unknown key '<<'"), "{found}");
 }
 
 // promise: 7.34
 #[test]
-fn what_a_trust_group_cannot_be() {
+fn trust_groups_that_do_not_fit_are_refused() {
     let member = |name: &str, trust: &str| {
         format!("  {name}: {{ nf: bridge, flavor: wide, trust: {trust} }}\n")
     };
@@ -198,7 +198,7 @@ fn what_a_trust_group_cannot_be() {
 
 // promise: 7.33
 #[test]
-fn what_an_instance_cannot_wait_for() {
+fn wake_conditions_that_do_not_fit_are_refused() {
     for (wake, expected) in [
         (
             "{ frames: 1, after: 1ms }",
@@ -242,7 +242,7 @@ fn what_an_instance_cannot_wait_for() {
 
 // promise: 5.16
 #[test]
-fn what_cannot_be_looked_after() {
+fn health_checks_that_do_not_fit_are_refused() {
     for (keys, expected) in [
         (
             "nf: bridge, health: always",
@@ -318,7 +318,7 @@ fn replicas_that_cannot_be() {
         ),
         (
             "program: /bin/true, replicas: 2",
-            "a program of your own keeps what it knows of flows to itself",
+            "the flow state of your own program cannot be moved from one member to another",
         ),
         (
             "nf: bridge, trust: t, replicas: 2",
@@ -554,7 +554,7 @@ instances:
         "error: instances.d.listen[1]: '192.0.2.1' is no IP address with a port",
         "error: instances.d.listen[2]: '192.0.2.1:0' is no IP address with a port",
         "error: instances.d.listen: 'a' listens at 192.0.2.1:443 already",
-        "error: instances.e.netns: a namespace, and nothing that is in it",
+        "error: instances.e.netns: 'netns' has no effect without 'listen'",
         "error: instances.f.ports: an instance with 'listen' has no rings",
         "error: instances.g.listen: programs of your own",
         "error: instances.h.listen: an instance cannot listen at 0 addresses",

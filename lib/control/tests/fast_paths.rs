@@ -1,4 +1,4 @@
-//! Instances of tier `xdp`: documents, and the plans that they lead to.
+//! Instances of tier `xdp`: documents, and the resulting plans.
 
 mod support;
 
@@ -107,10 +107,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
         "  fw: { tier: xdp, nf: efw, interface: eth1, share: 10%, ports: [a] }\n",
         &["unknown key 'share'", "unknown key 'ports'"],
     );
-    says(
-        "  fw: { tier: xdp, nf: efw }\n",
-        &["does not say its interface"],
-    );
+    says("  fw: { tier: xdp, nf: efw }\n", &["has no interface"]);
     says(
         "  fw: { tier: xdp, nf: bridge, interface: eth1 }\n",
         &[
@@ -147,7 +144,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
     };
     says(
         &chain("order: 10"),
-        &["instances.lb.order: instance 'fw' is in this place"],
+        &["instances.lb.order: instance 'fw' has this position"],
     );
     says(
         &chain("order: 20, mode: native"),
@@ -186,7 +183,7 @@ fn what_a_fast_path_cannot_be_is_said_with_a_remedy() {
 
 // promise: 15.63
 #[test]
-fn what_comes_in_and_what_goes_out_are_rows_of_their_own() {
+fn ingress_and_egress_have_fast_paths_of_their_own() {
     let both = deployment(
         "version: 1\ninstances:\n  in: { tier: xdp, nf: efw, interface: eth1 }\n  out: { tier: xdp, nf: efw, interface: eth1, mode: tc, direction: egress }\n",
     );
@@ -237,7 +234,7 @@ fn an_interface_is_let_go_before_others_take_it_and_a_configuration_changes_in_p
     );
 }
 
-/// Fast paths on one interface, each with its place.
+/// Fast paths on one interface, each with its order.
 fn row(members: &[(&str, u16)]) -> Deployment {
     let instance = |(name, order): &(&str, u16)| {
         format!("  {name}: {{ tier: xdp, nf: efw, interface: eth1, order: {order} }}\n")
@@ -262,7 +259,7 @@ fn members_of_a_chain_come_in_their_order_and_go_the_last_one_first() {
     let three = row(&[("b", 10), ("a", 20), ("c", 15)]);
     assert_eq!(steps(&two, &three), ["create instance c"]);
     assert_eq!(steps(&three, &two), ["remove instance c"]);
-    // Nobody passes anybody on the way.
+    // No fast path overtakes another in between.
     let shifted = row(&[("b", 20), ("a", 30), ("c", 10)]);
     assert_eq!(
         steps(&two, &shifted),
@@ -313,7 +310,7 @@ fn a_port_as_slow_path_is_short_for_uplinks_with_taps_and_links() {
     assert_eq!(interfaces, [taps.tap, taps.back.expect("another one")]);
     let links: Vec<String> = beside.links.iter().map(|link| link.name()).collect();
     assert_eq!(links, ["fw-slow--rest.in", "fw-back--rest.out"]);
-    // What is written out is what is kept, and means the same.
+    // The expanded form is saved, and has the same meaning.
     let written = serde_json::to_string(&beside).expect("it serializes");
     assert!(!written.contains("port\":\"rest"), "{written}");
     let again = read_unchecked(&written, None);
@@ -345,18 +342,18 @@ fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
         ("slow: { tap: 'a/b' }", "cannot be an interface"),
         (
             "slow: { tap: a }, mode: generic",
-            "instances.fw.mode: what a slow path gives back",
+            "instances.fw.mode: packets from the slow path",
         ),
         (
             "slow: { tap: a }, mode: tc",
-            "instances.fw.mode: what a slow path gives back",
+            "instances.fw.mode: packets from the slow path",
         ),
     ] {
         says(&fw(more), &[what]);
     }
     says(
         "  fw: { tier: xdp, nf: efw, interface: [eth1, eth2], slow: { tap: a } }\n",
-        &["these are several"],
+        &["this fast path has several"],
     );
     says(
         "  lb: { tier: xdp, nf: elb, interface: eth1, slow: { tap: a }, config: { services: {} } }\n",
@@ -392,7 +389,7 @@ fn what_cannot_be_a_slow_path_is_said_with_a_remedy() {
     ));
     let taken = lines(&taken.expect_err("the name is taken"));
     assert!(
-        taken.contains("the uplink 'fw-slow', which is another one"),
+        taken.contains("its slow path needs the name 'fw-slow' for its uplink"),
         "{taken}"
     );
 }

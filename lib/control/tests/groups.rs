@@ -1,5 +1,5 @@
-//! Groups of tenants, parts of the platform and placement in documents: what is read, what is refused, and in which order
-//! a change is carried out.
+//! Groups of tenants, parts of the platform and placement in documents: valid ones, refused ones, and the order of the
+//! steps of a change.
 
 mod support;
 
@@ -114,7 +114,7 @@ fn absurd_parts_are_refused() {
 // promise: 4.9
 #[test]
 fn a_guarantee_that_the_weights_do_not_give_is_refused_or_told() {
-    // Of the 60 that gold weighs, 90 together want all.
+    // The members want 90 of the 60 that gold weighs.
     let greedy = TENANTS.replace("guarantee: 20%", "guarantee: 200%");
     let text = errors(&greedy);
     assert!(
@@ -124,7 +124,7 @@ fn a_guarantee_that_the_weights_do_not_give_is_refused_or_told() {
     let checked = check(&greedy.replace("version: 1\n", "version: 1\novercommit: true\n"));
     let told = lines(&checked.expect("admitted").warnings);
     assert!(told.contains("warning: groups.alice.guarantee"), "{told}");
-    // A share beside it that is far larger leaves a group less than it was guaranteed.
+    // A neighbour with a far larger share leaves a group less than its guarantee.
     let beside = TENANTS.replace(
         "  own: { nf: bridge, share: 20% }",
         "  own: { nf: bridge, share: 20% }\n  big: { nf: bridge, group: alice, share: 100% }\n  small: { nf: bridge, group: alice, share: 1%, guarantee: 80% }",
@@ -163,7 +163,7 @@ groups:
 ";
     let text = errors(deep);
     assert!(
-        text.contains("groups.e.group: 5 groups are one in another"),
+        text.contains("groups.e.group: 5 groups are nested"),
         "{text}"
     );
     assert!(!text.contains("groups.d"), "{text}");

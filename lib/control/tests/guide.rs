@@ -1,4 +1,4 @@
-//! The examples of the guide are right, for the built-in NFs too.
+//! The examples of the guide are valid, for the built-in NFs too.
 
 #[path = "support/built_in.rs"]
 mod built_in;

@@ -1,4 +1,4 @@
-//! I/O models in documents: what is read, what is refused, and that changing one touches nothing else.
+//! I/O models in documents: valid ones, refused ones, and changes of a model, which change nothing else.
 
 #[path = "support/random.rs"]
 mod random;
@@ -88,7 +88,7 @@ fn what_is_wrong_has_its_place_and_remedy() {
         ),
         (
             "version: 1\nio: { cap: 50% }\n",
-            "test.yaml:2:12: error: io.cap: 'cap' means nothing in the model 'inline', which has no I/O threads\n  help: choose another model, or remove it",
+            "test.yaml:2:12: error: io.cap: 'cap' has no effect with the model 'inline', which has no I/O threads\n  help: choose another model, or remove it",
         ),
         (
             "version: 1\nio: { model: mix, idle: spin }\n",
@@ -112,7 +112,7 @@ fn what_is_wrong_has_its_place_and_remedy() {
         ),
         (
             "version: 1\ninstances:\n  b: { nf: bridge, io: merge, ports: { a: { queues: 2 }, b: { queues: 2 } } }\n",
-            "test.yaml:3:24: error: instances.b.io: an instance whose ports have queues has a thread for each: there is no one core that 'merge' could follow\n  help: give the instance 'io: mix', 'io: split' or 'io: inline', or remove 'queues'",
+            "test.yaml:3:24: error: instances.b.io: an instance whose ports have queues has a thread for each queue: 'merge' cannot follow several cores\n  help: give the instance 'io: mix', 'io: split' or 'io: inline', or remove 'queues'",
         ),
     ] {
         assert_eq!(errors(text), expected, "{text}");
@@ -132,7 +132,7 @@ fn an_instance_on_a_workers_core_is_a_warning() {
     let text = "version: 1\nio: split\ninstances:\n  a: { nf: bridge, cpus: [0, 1] }\n  b: { nf: bridge, cpus: [0] }\n";
     let warnings = lines(&check(text).expect("accepted").warnings);
     assert!(
-        warnings.contains("instances.a.cpus[1]: CPU 1 is a split worker's"),
+        warnings.contains("instances.a.cpus[1]: CPU 1 belongs to a split worker"),
         "{warnings}"
     );
     assert!(!warnings.contains("instances.b.cpus"), "{warnings}");

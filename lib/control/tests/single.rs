@@ -1,4 +1,4 @@
-//! Instances that are added and removed one by one: as if the whole had been looked at.
+//! Instances that are added and removed one by one: the result equals that of a change of the whole deployment.
 
 mod support;
 
@@ -32,7 +32,7 @@ chains:
   web: { from: wan, to: lan, via: [fw] }
 ";
 
-/// Documents of new instances that stand for themselves.
+/// Documents of new instances that need no change of other objects.
 const ADDITIONS: [&str; 5] = [
     "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.a], [probe.b, x.out]]\n",
     "version: 1\ninstances: { x: { nf: bridge, flavor: tiny, group: tenants, share: 30% } }\n",
@@ -59,7 +59,7 @@ fn merge(text: &str) -> ApplyRequest {
     }
 }
 
-/// Nothing: it is more than an addition.
+/// Adds a document. `None`: the document is more than an addition.
 fn add<S: Store>(
     controller: &mut Controller<ModelPlatform, S>,
     request: &ApplyRequest,
@@ -79,7 +79,7 @@ fn delete(with_links: bool, objects: &[(Kind, &str)]) -> DeleteRequest {
     }
 }
 
-/// What the platform has is what is desired, and what the controller thinks.
+/// Checks that the platform, the desired state and the controller's inventory are equal.
 #[track_caller]
 fn assert_consistent(controller: &TestController) {
     let desired = Inventory::of(&controller.deployment());
@@ -89,7 +89,7 @@ fn assert_consistent(controller: &TestController) {
 
 // promise: 5.15
 #[test]
-fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
+fn a_single_addition_equals_an_apply_and_its_removal_leaves_nothing() {
     for text in ADDITIONS {
         let (mut alone, mut whole) = (base(), base());
         let before = alone.deployment().clone();
@@ -126,37 +126,37 @@ fn what_is_added_alone_is_as_if_it_were_applied_and_goes_without_a_trace() {
         assert_eq!(removed.response.changes.len(), names.len(), "{text}");
         assert_eq!(*alone.deployment(), before, "{text}");
         assert_consistent(&alone);
-        // Its ports and its name are free again.
+        // The ports and the name are free again.
         assert!(add(&mut alone, &merge(text)).expect(text).is_ok());
     }
 }
 
 // promise: 5.15
 #[test]
-fn what_only_the_whole_tells_is_left_to_it() {
+fn changes_that_need_the_whole_deployment_are_left_to_it() {
     for text in [
-        // There already, or wrong in itself.
+        // Objects that exist already, or are invalid.
         "version: 1\ninstances: { fw: { nf: bridge } }\n",
         "version: 1\ninstances: { x: { nf: no-such } }\n",
         "version: 1\ninstances: { x: { nf: bridge, flavor: no-such } }\n",
         "version: 1\ninstances: { x: { nf: bridge, memory: 1KiB } }\n",
         "version: 1\ninstances: { x: { nf: bridge, cpus: [99] } }\n",
         "version: 1\ninstances: [\n",
-        // Refers to what is not there, or is used.
+        // References to missing objects, or to objects in use.
         "version: 1\ninstances: { x: { nf: bridge, group: no-such } }\n",
         "version: 1\ninstances: { x: { nf: bridge, ports: { in: { switch: no-such }, out: {} } } }\n",
         "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.no-such]]\n",
         "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, fw.in]]\n",
         "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, wan]]\n",
         "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.a], [x.out, probe.a]]\n",
-        // Depends on all others.
+        // Values that depend on all other objects.
         "version: 1\ninstances: { x: { nf: bridge, guarantee: 10% } }\n",
         "version: 1\ninstances: { x: { nf: bridge, trust: us } }\n",
         "version: 1\ninstances: { x: { nf: bridge, share: 100%, cpus: [0] } }\n",
         "version: 1\ninstances: { x: { nf: bridge, group: tenants, cpus: [0] } }\n",
-        // A loop that nothing leaves.
+        // A loop without an end point.
         "version: 1\ninstances: { x: { nf: bridge }, y: { nf: bridge } }\nlinks: [[x.in, y.out], [y.in, x.out]]\n",
-        // More than instances.
+        // Objects other than instances.
         "version: 1\nswitches: { s: {} }\ninstances: { x: { nf: bridge } }\n",
         "version: 1\nlinks: [[probe.a, probe.b]]\n",
     ] {
@@ -171,7 +171,7 @@ fn what_only_the_whole_tells_is_left_to_it() {
 }
 
 #[test]
-fn who_is_needed_is_not_taken_out() {
+fn an_instance_in_use_is_not_taken_out() {
     let mut controller = base();
     let linked = ADDITIONS[0];
     assert!(add(&mut controller, &merge(linked)).expect("alone").is_ok());
@@ -250,7 +250,7 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
         .expect("right");
     assert_eq!(load().as_ref(), Some(&*controller.deployment()));
     assert!(!folder.path().join("state.json.journal").exists());
-    // A journal of a former state counts no more.
+    // A journal of a former state is ignored.
     std::fs::write(
         folder.path().join("state.json.journal"),
         "{\"base\":\"0000000000000001\"}\n{}\n",
@@ -259,7 +259,7 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
     assert_eq!(load().as_ref(), Some(&*controller.deployment()));
 }
 
-/// A store whose journal is long after a few changes, and a controller on it.
+/// A store whose journal is long after a few changes, and its controller.
 struct Kept {
     folder: tempfile::TempDir,
     controller: Controller<ModelPlatform, FileStore>,
@@ -283,7 +283,7 @@ impl Kept {
         }
     }
 
-    /// Makes one more instance, which is on the disk afterwards.
+    /// Adds an instance, which is on the disk afterwards.
     fn add(&mut self) -> Option<Tidying> {
         self.made += 1;
         let text = format!(
@@ -297,14 +297,14 @@ impl Kept {
         added.tidying
     }
 
-    /// Goes on until there is something to tidy.
+    /// Adds instances until a merge is due.
     fn add_until_due(&mut self) -> Tidying {
         (0..100)
             .find_map(|_| self.add())
             .expect("the journal is long")
     }
 
-    /// A power cut now would leave all that was done.
+    /// Checks that a power failure now would lose no change.
     fn check(&self, folder: &Path) {
         let loaded = FileStore::new(folder.join("state.json")).load();
         let loaded = loaded.expect("readable");
@@ -330,7 +330,7 @@ fn a_long_journal_becomes_a_part_of_the_state_while_changes_go_on() {
     let state = kept.files()["state.json"].clone();
     for round in 0..3 {
         let work = kept.add_until_due();
-        // Requests do not wait for it.
+        // Requests do not wait for the merge.
         for _ in 0..5 {
             assert!(kept.add().is_none(), "it is under way");
         }
@@ -340,7 +340,7 @@ fn a_long_journal_becomes_a_part_of_the_state_while_changes_go_on() {
         let after = kept.files();
         assert_ne!(after["state.json"], state);
         assert_eq!(after.len(), 2, "round {round}: the state and one journal");
-        // Whenever the power fails in between.
+        // A power failure at any time in between.
         let (next, named) = after
             .iter()
             .find(|(name, _)| *name != "state.json")
@@ -359,7 +359,7 @@ fn a_long_journal_becomes_a_part_of_the_state_while_changes_go_on() {
     }
 }
 
-/// How many files in a folder this process has open.
+/// Returns the number of files in a folder that this process has open.
 fn open_files(folder: &std::path::Path) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").expect("a list");
     let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
@@ -380,10 +380,10 @@ fn a_state_that_is_committed_meanwhile_and_a_daemon_that_ends_leave_nothing_undo
     kept.check(kept.folder.path());
     assert_eq!(kept.files().len(), 1);
 
-    // Nobody has had time for it: it is due again.
+    // The merge was not done, and is due again.
     drop(kept.add_until_due());
     let again = kept.add_until_due();
-    // Another daemon goes on with both journals.
+    // Another daemon continues with both journals.
     let path = kept.folder.path().join("state.json");
     let store = FileStore::new(&path).with_journal_max(400);
     let present = kept.controller.present().clone();

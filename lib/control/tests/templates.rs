@@ -1,4 +1,4 @@
-//! Templates: what is right about them, and everything that can be wrong.
+//! Templates: valid ones, and every fault that one can have.
 
 mod support;
 
@@ -119,7 +119,7 @@ fn a_chain_on_demand_is_a_template_whose_clients_get_several_instances() {
     let (entry, back) = template.ends_of(&guest).expect("it has instances");
     let ends = (entry.to_string(), back.to_string());
     assert_eq!(ends, ("c@10-0-0-7.in".into(), "c@10-0-0-7@2.y".into()));
-    // It is written as what it is, and as it was with one instance.
+    // The template is written in its own form, and one with a single instance in the former form.
     let written = serde_json::to_string(&whole).expect("it can be written");
     assert_eq!(deployment(&written), whole);
     assert_eq!(
@@ -169,7 +169,7 @@ fn what_is_wrong_with_a_chain_on_demand_is_said_where_it_stands() {
     refused(none, "chains.c.via: 0 instances for each client");
     refused(
         &format!("{CHAIN}templates:\n{RIGHT}").replace("  t:", "  c:"),
-        "there is a template 'c'",
+        "a template has the name 'c'",
     );
 }
 
@@ -177,7 +177,7 @@ fn what_is_wrong_with_a_chain_on_demand_is_said_where_it_stands() {
 fn without_a_pool_there_is_a_warning() {
     let text = with(RIGHT).replace("flavor: small, ports", "flavor: medium, ports");
     let checked = check(&text).expect("it works, slower");
-    assert!(lines(&checked.warnings).contains("there is no pool of such instances"));
+    assert!(lines(&checked.warnings).contains("no pool has shells for these instances"));
     let checked = check(&with(RIGHT)).expect("right");
     assert_eq!(lines(&checked.warnings), "");
 }
@@ -188,9 +188,9 @@ fn what_is_wrong_with_a_template_is_said_with_its_line() {
     refused(
         "  t: {}\n",
         &[
-            "test.yaml:5:3: error: templates.t: the template does not say when its instances are made",
-            "does not say 'from'",
-            "does not say what each client gets",
+            "test.yaml:5:3: error: templates.t: the template has no 'activate'",
+            "has no 'from'",
+            "the template has no instance",
         ],
     );
     refused(
@@ -207,7 +207,7 @@ fn what_is_wrong_with_a_template_is_said_with_its_line() {
     );
     refused(
         &RIGHT.replace("to: b", "to: x.in"),
-        &["clients come by uplinks only"],
+        &["clients are only at uplinks"],
     );
     for limit in ["most", "per_second"] {
         let zero = RIGHT.replace("to: b", &format!("to: b, {limit}: 0"));
@@ -236,7 +236,7 @@ fn what_is_wrong_with_a_template_is_said_with_its_line() {
     );
     refused(
         &RIGHT.replace("nf: bridge", "nf: bridge, guarantee: 10%"),
-        &["not for instances that come and go"],
+        &["not supported for instances on demand"],
     );
     refused(
         &RIGHT.replace("to: b", "to: b, out: x"),
@@ -264,7 +264,7 @@ fn an_unknown_variable_is_named_with_its_line() {
 }
 
 #[test]
-fn what_a_configuration_has_wrong_is_found_before_anybody_comes() {
+fn faults_of_a_configuration_are_found_before_the_first_client() {
     refused(
         &RIGHT.replace("nf: bridge", "nf: firewall, config: { rules: [bad] }"),
         &["'bad' is not a rule"],

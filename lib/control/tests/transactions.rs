@@ -1,4 +1,4 @@
-//! From one deployment to another: all of it or none, and nothing that need not be.
+//! Changes from one deployment to another: all of a change is done or none, and nothing unnecessary.
 
 #[path = "support/random.rs"]
 mod random;
@@ -24,7 +24,7 @@ fn platform_with(inventory: &Inventory, fail_at: Option<usize>) -> ModelPlatform
     }
 }
 
-/// The instances that an action does something to (wires aside).
+/// Returns the instance that an action changes (wires aside).
 fn touched(action: &Action) -> Option<&str> {
     match action {
         Action::Instance(Diff { name, .. })
@@ -40,7 +40,7 @@ fn pair() -> impl Strategy<Value = (Deployment, Deployment)> {
     (any::<u64>(), any::<u64>()).prop_map(|(a, b)| (random::deployment(a), random::deployment(b)))
 }
 
-/// A deployment and one that differs from it in one object.
+/// Generates a deployment, and another one that differs in one object.
 fn neighbours() -> impl Strategy<Value = (Deployment, Deployment)> {
     pair().prop_map(|(a, b)| {
         let mut changed = a.clone();
@@ -139,14 +139,14 @@ proptest! {
     }
 }
 
-/// Fails at one call and at the next.
+/// A platform that fails at one call and at the next.
 struct FailTwice<'a> {
     inner: &'a mut ModelPlatform,
     at: usize,
     calls: usize,
 }
 
-/// Counts a call, then hands it on or fails.
+/// Counts a call, then forwards it or fails.
 macro_rules! hand_on {
     ($($method:ident($($arg:ident: $type:ty),*)),+ $(,)?) => {
         impl nfluid_control::apply::Platform for FailTwice<'_> {

@@ -1,4 +1,4 @@
-//! What an experiment leaves behind, measured (`nfluid-bench`) or simulated (`nfluid-sim`):
+//! The results of an experiment, measured (`nfluid-bench`) or simulated (`nfluid-sim`):
 //!
 //! - [`statistics`]: repetitions, their median and spread.
 //! - [`record`]: figures and plots of one run, and what repeats it; [`environment`]: where it ran.

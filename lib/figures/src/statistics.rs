@@ -74,7 +74,7 @@ impl Samples {
     }
 }
 
-/// Of several that were measured the one whose median is highest.
+/// Returns the item with the highest median.
 pub fn highest<'a, T>(
     among: impl IntoIterator<Item = &'a T>,
     of: impl Fn(&T) -> &Samples,

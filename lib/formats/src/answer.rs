@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_has_a_bound_and_ends_with_its_first_line() {
+    fn an_answer_is_bounded_and_ends_with_its_first_line() {
         let mut gathered = Gathered::default();
         assert!(!gathered.add(b"{\"ok\":"));
         assert!(gathered.add(b"1}\nmore"));

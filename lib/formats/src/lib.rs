@@ -1,8 +1,8 @@
 //! Formats that untrusted parties write and the daemon reads.
 //!
-//! | module | who writes it | what it is |
+//! | module | writer | content |
 //! |---|---|---|
-//! | [`saved`] | a client of the API, from a file of anybody's | a saved instance |
+//! | [`saved`] | a client of the API, from a file of any origin | a saved instance |
 //! | [`message`] | the daemon of another host | the conversation that moves an instance |
 //! | [`answer`] | an NF, through its control socket | its answer, and the state that it hands over |
 //! | [`frames`] | an NF, or the daemon of another host | frames that waited in rings |

@@ -28,7 +28,7 @@ pub type Address = (u8, [u8; 6]);
 /// Reason for which a message is not read, or not written.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// There is no message of this kind.
+    /// No message has this kind.
     #[error("there is no message {0}")]
     Unknown(u8),
     /// A message that comes is longer than a message of its kind may be.

@@ -42,7 +42,7 @@ pub enum SavedError {
     /// The bytes end within a part.
     #[error("it is not whole")]
     Cut,
-    /// There are bytes behind the last part.
+    /// Bytes follow the last part.
     #[error("there is more in it than there should be")]
     More,
     /// The frames are malformed, or a frame to be written is longer than any frame.
@@ -79,7 +79,7 @@ impl Image {
     /// As bytes.
     ///
     /// # Errors
-    /// There are too many frames, or an entry is no frame.
+    /// The instance has too many frames, or an entry is not a frame.
     pub fn to_bytes(&self) -> Result<Vec<u8>, SavedError> {
         let document = serde_json::to_vec(&self.document)
             .map_err(|error| SavedError::Document(error.into()))?;

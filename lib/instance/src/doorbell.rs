@@ -45,8 +45,8 @@ pub fn open_ringing(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::WRONLY)
 }
 
-/// Rings once. A doorbell without a listener, or one that is already rung, needs no second ring. Returns false if the doorbell
-/// is full of rings that nobody has read.
+/// Rings once. A doorbell without a reader, or one that is already rung, needs no second ring. Returns false if the
+/// doorbell is full of rings that no thread has read.
 pub fn ring(path: &Path) -> bool {
     let rung = open_ringing(path).map(|doorbell| rustix::io::write(&doorbell, &[0]));
     !matches!(rung, Ok(Err(Errno::AGAIN)))

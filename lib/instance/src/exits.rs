@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a killed instance may take to be gone.
+/// Maximum time until a killed instance has ended.
 const DEATH: Duration = Duration::from_secs(30);
-/// Exits that are read at a time.
+/// Maximum number of exits that are read at once.
 const AT_ONCE: usize = 64;
 
 /// The processes of instances.
@@ -83,7 +83,7 @@ impl Exits {
 /// Kills a process and waits until it is gone.
 ///
 /// # Errors
-/// It is not gone.
+/// The process has not ended.
 pub fn end(process: &Instance) -> anyhow::Result<()> {
     process.kill()?;
     process.wait_timeout(DEATH)?.with_context(|| {

@@ -1,4 +1,4 @@
-//! What instances are made with, and the sandbox that all of them have.
+//! Resources that instances are created with, and their common sandbox.
 
 use crate::cleaner::Cleaner;
 use crate::doorbell;
@@ -16,7 +16,7 @@ use nfluid_switch::Switch;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// What instances are made with. It needs no lock of the host.
+/// Resources that instances are created with. Using them needs no lock of the host.
 pub struct Maker {
     /// Where files, sockets and pins are.
     pub paths: Paths,
@@ -32,9 +32,9 @@ pub struct Maker {
     pub sealed: Sealed,
     /// The process from which instances are forked.
     pub zygote: Zygote,
-    /// Of shells: who makes an instance does not wait for one that is being made.
+    /// The process from which shells are forked. Creating an instance does not wait for a shell that is being created.
     pub shell_zygote: Zygote,
-    /// Whether instances come from them.
+    /// True if instances are forked from these processes.
     pub uses_zygote: bool,
     /// The program that hosts built-in NFs.
     pub programs: Programs,
@@ -74,7 +74,7 @@ impl Maker {
     /// unless its maker says otherwise.
     ///
     /// # Errors
-    /// There is no such user.
+    /// The user does not exist.
     pub fn sandbox<'a>(
         &'a self,
         name: String,

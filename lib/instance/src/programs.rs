@@ -18,7 +18,7 @@ pub type OpenProgram = Arc<(Program, Filter)>;
 pub struct Programs {
     path: PathBuf,
     built_in: Mutex<Arc<(Program, Filter)>>,
-    /// Of which file that is a copy.
+    /// Version of the file that `built_in` is a copy of.
     copied: Mutex<Option<FileVersion>>,
     terminator: Mutex<Option<(FileVersion, Arc<TerminatorProgram>)>>,
 }

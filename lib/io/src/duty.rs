@@ -45,7 +45,7 @@ pub struct Visit {
 }
 
 impl Duty {
-    /// Port `port`, whose rings are `ring`.
+    /// Creates the duty for port `port` with the rings `ring`.
     pub fn new(
         port: u32,
         ring: RingMemory,
@@ -79,7 +79,7 @@ impl Duty {
         self.ring.ring()
     }
 
-    /// From now on the instance does not make the call itself; whether the thread is on its core.
+    /// Takes over the call from the instance. `shares_core` is true if the thread runs on the instance's core.
     pub(crate) fn take_over(&self, shares_core: bool) {
         let served = if shares_core {
             SERVED_FROM_OWN_CORE
@@ -151,7 +151,7 @@ impl Duty {
         ring(doorbell, || serve.ring(self.port, Sleeper::Owner))
     }
 
-    /// Says when the thread sleeps (an epoch that is never 0), and when it is awake (0).
+    /// Announces that the thread sleeps (an epoch that is never 0), or is awake (0).
     #[inline]
     pub(crate) fn announce(&self, epoch: u32) {
         self.words().switch.io_sleep.store(epoch, Ordering::Relaxed);

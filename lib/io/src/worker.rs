@@ -67,10 +67,10 @@ const OWNER: u64 = 1;
 const INSTANCE: u64 = 0;
 /// Longest sleep over frames that a full link has kept.
 const RETRY: Duration = Duration::from_micros(20);
-/// So many times in a row; every frame that goes on forgives them all.
+/// Number of such sleeps in a row. Every frame that is forwarded resets their count.
 const RETRIES: u32 = 16;
-/// The pause between retries from then on. A receiver that takes nothing any more, or two instances that agree on
-/// this, would have a thread for many instances look 50,000 times a second.
+/// The pause between retries from then on. A receiver that takes no frames any more, or two instances that cooperate in
+/// this, would otherwise make a thread for many instances poll 50,000 times a second.
 const RETRY_LATER: Duration = Duration::from_micros(500);
 /// Visits of a port that is removed. The frames that a ring holds take four. The thread does not wait for an instance
 /// that goes on handing frames over after it was notified of the removal, or writes nonsense into its ring.
@@ -173,10 +173,9 @@ impl Worker {
         self.run(&[duty.port()]) && duty.finish(&self.serve).frames > 0
     }
 
-    /// Looks at all ports once, and runs the switch for those that have frames. Returns the number of
-    /// frames consumed.
+    /// Runs the switch once for all ports that have frames. Returns the number of frames consumed.
     pub fn turn(&mut self) -> u64 {
-        self.look_at(0..self.duties.len())
+        self.serve_places(0..self.duties.len())
     }
 
     /// Runs the switch for the ports that `next` names, at most as many as one run takes, and looks at no others: for
@@ -192,12 +191,11 @@ impl Worker {
                 count += 1;
             }
         }
-        self.look_at(named.into_iter().take(count))
+        self.serve_places(named.into_iter().take(count))
     }
 
-    /// Runs the switch for those of some ports, named by their places, that have frames. Returns the number
-    /// of frames consumed.
-    fn look_at(&mut self, places: impl Iterator<Item = usize>) -> u64 {
+    /// Runs the switch for the ports at these places that have frames. Returns the number of frames consumed.
+    fn serve_places(&mut self, places: impl Iterator<Item = usize>) -> u64 {
         let before = self.stats.frames;
         let mut busy = [(0usize, 0u32); SERVE_PORTS];
         let mut count = 0;
@@ -354,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn who_always_has_frames_is_left_all_the_same() {
+    fn a_port_that_always_has_frames_is_left_nevertheless() {
         let mut visits = 0;
         visit_last(|| {
             visits += 1;

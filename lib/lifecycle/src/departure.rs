@@ -116,7 +116,7 @@ impl DepartureStream {
     }
 }
 
-/// What an instance that stands still forwards.
+/// The output of a stopped instance.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// Whole frames, in the format in which the instance writes them.
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_on_after_the_end_is_not_listened_to() {
+    fn output_after_the_end_is_ignored() {
         let (mut way, mut instance) = way();
         let writer = thread::spawn(move || {
             let frame = [&[1, 60, 0][..], &[7; 60]].concat();

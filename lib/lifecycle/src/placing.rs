@@ -16,7 +16,7 @@ use nfluid_control::spec::{InstanceSpec, Resources};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often [`balance`] and [`report_guarantees`] are called.
+/// Interval between calls of [`balance`] and [`report_guarantees`].
 pub const ROUND: Duration = Duration::from_secs(1);
 
 /// Returns an instance on a core without any measurement yet.

@@ -46,7 +46,7 @@ pub struct Given {
 /// Asks an instance for its state and frames. The instance goes on. The host is not locked meanwhile.
 ///
 /// # Errors
-/// There is no such instance, the instance is paused, or has no state that can be saved.
+/// The instance does not exist, is paused, or has no state that can be saved.
 pub fn export<C: Services>(host: &Mutex<C>, name: &str) -> Result<Moved, PlatformError> {
     let control = {
         let host = lock(host);

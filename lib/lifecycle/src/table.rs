@@ -82,7 +82,7 @@ impl Instances {
     /// Returns an instance.
     ///
     /// # Errors
-    /// There is no instance of that name.
+    /// No instance has this name.
     pub fn find(&self, name: &str) -> Result<&Running, PlatformError> {
         self.get(name).ok_or_else(|| no_instance(name))
     }
@@ -90,7 +90,7 @@ impl Instances {
     /// Returns an instance, to be changed.
     ///
     /// # Errors
-    /// There is no instance of that name.
+    /// No instance has this name.
     pub fn find_mut(&mut self, name: &str) -> Result<&mut Running, PlatformError> {
         self.get_mut(name).ok_or_else(|| no_instance(name))
     }

@@ -197,7 +197,8 @@ pub trait Workload: Send {
     /// Opens or closes its ports.
     fn set_ports_up(&self, up: bool);
 
-    /// Rings its doorbell. Returns false if the doorbell is full of rings that the instance has not read: they wake nobody.
+    /// Rings the instance's doorbell. Returns false if the doorbell is full of rings that the instance has not read:
+    /// such rings wake no thread.
     fn ring(&self) -> bool;
 
     /// Puts frames into the ring of the queue at this index of [`Workload::ports`]. Returns the number of frames that
@@ -235,7 +236,7 @@ pub trait Workload: Send {
     /// Starts a successor as `new` says, without ports.
     ///
     /// # Errors
-    /// There is no successor.
+    /// The new process was not started.
     fn begin_succession(
         &mut self,
         new: &InstanceSpec,

@@ -125,7 +125,7 @@ fn an_instance_that_crashes_too_often_is_given_up_and_an_operator_starts_it() {
 
 // promise: 5.5
 #[test]
-fn who_ends_well_stays_ended_if_its_policy_says_so() {
+fn an_instance_that_ends_with_success_is_not_restarted_if_its_policy_says_so() {
     for (policy, exit, expected) in [
         (RestartPolicy::Always, Exit::Success, InstanceState::Waiting),
         (
@@ -233,7 +233,7 @@ fn an_instance_that_cannot_be_thawed_stays_paused_on_the_disk_as_well() {
 
 // promise: 5.7
 #[test]
-fn who_dies_while_it_is_paused_is_born_going() {
+fn an_instance_that_dies_while_paused_is_restarted_unpaused() {
     for traffic in ALL_TRAFFIC {
         let mut daemon = with_one(always());
         pausing::pause(&mut daemon, "fw", traffic).expect("nothing fails");

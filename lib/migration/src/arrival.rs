@@ -18,7 +18,8 @@ pub(crate) struct Guest<'a, S: Site> {
     migration: &'a Migration,
     site: &'a S,
     arrival: Arrival,
-    /// The instance was made. Before that, an instance of this name is somebody else's and is not touched.
+    /// The instance was created by this arrival. Before that, an instance of this name belongs to another party and is
+    /// not touched.
     is_made: bool,
     /// The process that takes the state in; absent until the ports are closed.
     process: Option<ProcessIdentity>,
@@ -206,7 +207,7 @@ impl Migration {
         if self.ledger.arrival(&arrival.id) != Found::Nothing {
             bail!("this move was asked for before");
         }
-        // Reading all arrivals forgets the oldest ones that nobody has settled.
+        // Reading all arrivals deletes the oldest ones without a known outcome.
         self.ledger.arrivals();
         self.ledger.arrive(&arrival)?;
         let it = Arriving {

@@ -126,7 +126,8 @@ impl Table {
         let crowded = if of(address) >= OF_ADDRESS_MAX {
             address
         } else if self.calling.len() >= ALL_MAX {
-            // Of equals the last is the maximum: begin at the end, as the first has waited longest.
+            // The last of equal entries is the maximum of `max_by_key`. The reversed order makes that the entry that
+            // has waited longest.
             let all = self.calling.iter().rev();
             all.max_by_key(|it| of(it.address))?.address
         } else {
@@ -171,7 +172,7 @@ pub fn listen(
                     drop((caller, thread));
                     answer(channel);
                 }
-                Err(why) => tracing::debug!("a caller who is not known: {why:#}"),
+                Err(why) => tracing::debug!("an unauthenticated caller: {why:#}"),
             };
             let thread = std::thread::Builder::new().name("arrival".to_owned());
             thread.spawn(serve).map(drop)

@@ -25,7 +25,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// What is not done within `patience` is given up.
+    /// Limits all reads and writes to `patience`.
     ///
     /// # Errors
     /// The kernel's.
@@ -50,7 +50,7 @@ impl Timed {
     }
 }
 
-/// A socket whose time is over reports that it would have to wait.
+/// A socket reports a timeout as "would block".
 fn in_words(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::Error::new(
@@ -127,10 +127,10 @@ impl Channel {
         &self.peer
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// The other end does not take it within `patience`. It may have come all the same.
+    /// The other end does not receive the message within `patience`. The message may have arrived nevertheless.
     pub fn say(&mut self, message: &Message, patience: Patience) -> anyhow::Result<()> {
         self.stream.set_patience(patience);
         let said = message.write(&mut self.stream);
@@ -147,7 +147,7 @@ impl Channel {
         heard.with_context(|| format!("listening to {}", self.peer))
     }
 
-    /// Says something and waits for the answer.
+    /// Sends a message and waits for the answer.
     ///
     /// # Errors
     /// As [`Channel::say`] and [`Channel::hear`]; or the other end refuses: [`Refused`].

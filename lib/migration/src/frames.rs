@@ -14,11 +14,13 @@ use nfluid_formats::message::{Address, Message, Taken};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// How long the source forwards frames at most. A sender that has not learned the new place by then sends to nobody.
+/// Maximum time for which the source forwards frames. Frames of a sender that has not learned the new place by then are
+/// lost.
 const FORWARDING: Duration = Duration::from_secs(1);
-/// How long the announcement is put off at most.
+/// Maximum delay of the announcement.
 const CATCHING_UP: Duration = Duration::from_millis(250);
-/// How long the target takes frames at most: meanwhile the target prepares no shells, and the arrival has one of few places.
+/// Maximum time for which the target accepts frames: meanwhile the target prepares no shells, and the arrival uses one
+/// of few places.
 const TAKING: Duration = Duration::from_secs(60);
 
 /// Name of the lap that ends when the first frames are on their way.

@@ -56,7 +56,7 @@ pub enum Found<T> {
     Whole(T),
     /// No value: the record was damaged after it was written.
     Damaged,
-    /// There is none.
+    /// No record exists.
     Nothing,
 }
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// How other daemons are called.
+/// Connections to other daemons.
 pub trait Connect: Send + Sync {
     /// Connects to the daemon at `to`, `HOST:PORT`.
     ///
@@ -167,7 +167,7 @@ impl Migration {
     }
 }
 
-/// Removes all objects that an arrival has brought, as far as they are there and nobody else uses them.
+/// Removes all objects that an arrival has brought, if they exist and no other object uses them.
 fn remove(desired: &mut Deployment, arrival: &Arrival) {
     for chain in &arrival.chains {
         desired.chains.remove(chain);

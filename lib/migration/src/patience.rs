@@ -1,4 +1,4 @@
-//! How long each end waits for the other one.
+//! Timeouts of each end for the answers of the other end.
 
 use crate::channel::Patience;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const fn patience(idle_s: u64, whole_s: u64) -> Patience {
 
 /// The source: the target makes the instance.
 pub const PREPARE: Patience = patience(60, 60);
-/// The source: the target reads a state and takes the state in. Nobody serves the ports meanwhile.
+/// The source: the target reads and imports a state. The ports are not served meanwhile.
 pub const IMPORT: Patience = patience(5, 12);
 /// The source: any other answer.
 pub const ANSWER: Patience = patience(5, 10);

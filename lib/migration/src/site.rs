@@ -21,29 +21,30 @@ pub trait Site: Sync {
     /// Returns a document with one instance, and with its flavor if the flavor is the deployment's own.
     ///
     /// # Errors
-    /// There is no such instance, or the instance cannot leave as one.
+    /// The instance does not exist, or cannot leave as a single instance.
     fn document_of(&self, name: &str) -> Result<Value, Problem>;
 
-    /// Makes the instance `name` from a document. The returned function waits until the change would survive a power cut.
+    /// Creates the instance `name` from a document. The returned function waits until the change would survive a power
+    /// failure.
     ///
     /// # Errors
-    /// Nothing was made.
+    /// The instance was not created.
     fn make(
         &self,
         name: &str,
         document: &mut Value,
     ) -> Result<impl FnOnce() -> Result<(), Problem>, Problem>;
 
-    /// Merges a document with what leads to an instance into the desired state.
+    /// Merges a document with the links, chains and attachments of an instance into the desired state.
     ///
     /// # Errors
-    /// Nothing was changed.
+    /// The objects were not changed.
     fn apply(&self, document: &Value) -> Result<(), Problem>;
 
     /// Deletes objects, and the links of the instances among them.
     ///
     /// # Errors
-    /// Nothing was deleted.
+    /// The objects were not deleted.
     fn delete(&self, objects: Vec<ObjectName>) -> Result<(), Problem>;
 }
 

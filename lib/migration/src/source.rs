@@ -15,7 +15,7 @@ use nfluid_formats::message::{Hello, Message, PROTOCOL};
 use nfluid_ring::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 
-/// How often the target is asked at once what has become of a move.
+/// Number of quick attempts to ask the target for the outcome of a move.
 const ASKED_AT_ONCE: u32 = 3;
 /// The time between two of these attempts.
 const ASKED_EVERY: Duration = Duration::from_millis(500);
@@ -193,7 +193,10 @@ impl<S: Site> Source<'_, S> {
     /// Asks once. Returns true if the target has the instance, which was removed here; false if the instance goes on here.
     fn resolve(&self) -> anyhow::Result<bool> {
         let departure = self.departure;
-        ensure!(!departure.is_damaged(), "nobody knows where it was to go");
+        ensure!(
+            !departure.is_damaged(),
+            "the record does not name its destination"
+        );
         let network = self.migration.connect.as_ref().context("no certificate")?;
         let mut channel = network.connect(&departure.to)?;
         match channel.ask(&Message::Ask(departure.id.clone()), ANSWER)? {
@@ -346,7 +349,8 @@ impl<S: Site> Source<'_, S> {
         Ok(())
     }
 
-    /// There are no more frames: waits until the target has recorded on the disk that it has the instance.
+    /// Ends the transfer after the last frame: waits until the target has recorded on the disk that it has the
+    /// instance.
     fn end(&self, channel: &mut Channel, report: &mut MigrateReport) -> anyhow::Result<()> {
         match channel.ask(&Message::End, ANSWER)? {
             Message::Kept(frames) => {

@@ -1,4 +1,4 @@
-//! Certificates: who may move instances to this host, and where this one moves them.
+//! Certificates: the hosts that can move instances to this host, and the hosts that this one moves them to.
 //!
 //! Both ends show a certificate, and each accepts the certificates that one authority has signed. A caller without a
 //! certificate does not even get an answer. A caller with a certificate may do what `nfluid apply` may: it names the
@@ -31,14 +31,14 @@ const HANDSHAKE: Patience = Patience {
     whole: Duration::from_secs(5),
 };
 
-/// The files that say who this host is.
+/// The files with the identity of this host.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// The host's certificate, and the certificates between it and the authority's.
     pub certificate: PathBuf,
     /// The certificate's key.
     pub key: PathBuf,
-    /// The certificates of the authorities whose word counts.
+    /// The certificates of the trusted authorities.
     pub authority: PathBuf,
     /// Lists of the certificates that these authorities have revoked, if there are any.
     pub revoked: Option<PathBuf>,
@@ -108,7 +108,7 @@ impl Tls {
     /// Connects to the daemon at `to`, `HOST:PORT`, whose certificate has to be for HOST.
     ///
     /// # Errors
-    /// There is no such host, or another host answers.
+    /// The host does not exist, or another host answers.
     pub fn connect(&self, to: &str) -> anyhow::Result<Channel> {
         let host = host_of(to)?;
         let name = ServerName::try_from(host.to_owned())
@@ -119,7 +119,7 @@ impl Tls {
         while connection.is_handshaking() {
             connection
                 .complete_io(&mut timed)
-                .with_context(|| format!("agreeing with {to} on who is who"))?;
+                .with_context(|| format!("TLS handshake with {to}"))?;
         }
         let stream = StreamOwned::new(connection, timed);
         Ok(Channel::new(stream, to.to_owned()))
@@ -136,7 +136,7 @@ impl Tls {
         while connection.is_handshaking() {
             connection
                 .complete_io(&mut timed)
-                .with_context(|| format!("agreeing with {peer} on who is who"))?;
+                .with_context(|| format!("TLS handshake with {peer}"))?;
         }
         Ok(Channel::new(StreamOwned::new(connection, timed), peer))
     }
@@ -283,7 +283,7 @@ pub(crate) mod tests {
 
     // promise: 5.37
     #[test]
-    fn who_is_signed_by_another_gets_no_answer() {
+    fn a_certificate_of_another_authority_gets_no_answer() {
         let (ours, theirs) = (authority(), authority());
         let (address, served) = serve(host(&ours, &ours, "127.0.0.1"));
         // The peer accepts us, and shows a certificate that we do not accept.
@@ -296,14 +296,14 @@ pub(crate) mod tests {
         served.join().expect("ended").expect_err("not answered");
     }
 
-    // Catches: the list is read and not given to the verifier of callers, or of those who are called.
+    // Catches: the list is read, but not used to verify callers, or not used to verify the daemons that are called.
     // promise: 5.37
     #[test]
     fn a_host_with_a_revoked_certificate_gets_no_answer() {
         let ours = authority();
         let folder = || tempfile::tempdir().expect("a folder");
         let (own, others) = (folder(), folder());
-        // Both can be called: they are who they say at this address.
+        // Both certificates are valid for this address.
         let [here, stolen] =
             [&own, &others].map(|folder| files(&ours, &ours, folder.path(), "127.0.0.1"));
         let list = |revoked: &[&Path]| {
@@ -352,7 +352,7 @@ pub(crate) mod tests {
 
     // promise: 5.37
     #[test]
-    fn who_shows_nothing_gets_no_answer() {
+    fn a_caller_without_a_certificate_gets_no_answer() {
         let authority = authority();
         for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01"] {
             let (address, served) = serve(host(&authority, &authority, "127.0.0.1"));
@@ -365,7 +365,7 @@ pub(crate) mod tests {
 
     // promise: 5.38
     #[test]
-    fn what_drips_is_given_up() {
+    fn a_peer_that_sends_byte_by_byte_times_out() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut dripping =
             TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");

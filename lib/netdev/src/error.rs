@@ -126,7 +126,7 @@ mod tests {
 
     // promise: 15.18
     #[test]
-    fn who_has_an_interface_is_named_with_what_can_be_done() {
+    fn the_error_names_the_user_of_an_interface_and_the_remedy() {
         let busy = |program: &str| {
             let error = NetdevError::Busy {
                 interface: "eth1".to_owned(),

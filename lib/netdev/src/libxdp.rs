@@ -310,7 +310,7 @@ mod tests {
 
     // promise: 15.69
     #[test]
-    fn what_may_help_is_said() {
+    fn errors_of_libxdp_have_hints() {
         let words = "Extension program changes packet data, while original does not";
         let messages = hint(words, libc::EINVAL).expect("it is known");
         assert!(messages.contains("libxdp 1.5.5"));

@@ -31,7 +31,7 @@ impl Place {
     /// Checks that the interface is there.
     ///
     /// # Errors
-    /// Says where it might be instead.
+    /// The interface is missing; the error names the place where it might be instead.
     pub fn look(&self) -> Result<(), NetdevError> {
         self.on_interface(|_, _| Ok(()))
     }

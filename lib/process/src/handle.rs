@@ -95,7 +95,7 @@ impl<S: Service> Process<S> {
         let process = Instance::adopt(identity)?;
         let stream = connect::<S>(socket, &Request::Follow)?;
         let mut reader = BufReader::new(stream);
-        let line = read_line(&mut reader).context("it does not say who it is")?;
+        let line = read_line(&mut reader).context("the program did not introduce itself")?;
         let Ok(News::Hello {
             protocol,
             abi,

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_takes_does_not_grow() {
+    fn a_journal_that_is_not_read_does_not_grow() {
         let journal = Journal::new().unwrap();
         for number in 0..LINES_MAX + 5 {
             journal.push(Level::INFO, &format!("{number}\n"));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn messages_are_read_back() {
         let all = [
             News::Hello {
                 protocol: PROTOCOL,

@@ -140,7 +140,7 @@ fn send_answer(answer: &impl Serialize) -> anyhow::Result<()> {
 
 /// Leaves the daemon's session, so that what ends that does not end this process.
 fn detach(title: &CStr) {
-    // For those who look at the list of processes.
+    // The name is shown in process lists.
     let _unnamed = rustix::thread::set_name(title);
     if let Err(error) = rustix::process::setsid() {
         tracing::debug!(%error, "no session of its own");

@@ -91,7 +91,7 @@ pub struct HandedOver {
     pub export_us: u64,
     /// Time of the successor's import in microseconds.
     pub import_us: u64,
-    /// Time in microseconds in which nobody handled frames.
+    /// Time in microseconds in which no process handled frames.
     pub silent_us: u64,
 }
 

@@ -44,15 +44,16 @@ pub enum Request {
     },
     /// Stops the instance until the other end of the socket that comes with the request is closed. Flows are led to it meanwhile.
     Stand,
-    /// Takes flows from the instance. An NF handles the frames in its rings up to these positions, then writes its state to the
-    /// file that comes with the request (answer: [`crate::answer::Drained`]). A terminator accepts nobody any more, and answers
-    /// how many connections are left.
+    /// Takes flows from the instance. An NF handles the frames in its rings up to these positions, then writes its
+    /// state to the file that comes with the request (answer: [`crate::answer::Drained`]). A terminator accepts no
+    /// further connections, and answers with the number of connections that are left.
     Drain {
         /// A position for each port. Empty for a terminator, which has no rings.
         #[serde(default)]
         until: Vec<u32>,
     },
-    /// Says that other instances have all flows but those in these buckets. The instance forgets the others.
+    /// Notifies the instance that other instances have all flows except those in these buckets. The instance drops the
+    /// others.
     PartWith {
         /// The buckets that the instance keeps, 64 to a word.
         kept: [u64; 4],

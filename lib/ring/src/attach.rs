@@ -1,6 +1,6 @@
-//! How an instance finds its ports: a table in a sealed memory file that it inherits.
+//! Discovery of an instance's ports: a table in a sealed memory file that the instance inherits.
 //!
-//! An instance learns nothing about the platform but what the table ([`crate::table`]) names.
+//! The table ([`crate::table`]) is all that an instance learns about the platform.
 
 use crate::doorbell::Doorbell;
 use crate::error::AttachError;

@@ -43,8 +43,8 @@ pub struct Engine {
     seen: Seen,
 }
 
-/// Which slots a batch has: of a shared pool it is others who say where a frame lies, and no two frames
-/// of a batch may lie in the same slot.
+/// The slots of a batch. In a shared pool, other members choose the slot of a frame, and no two frames of a batch may
+/// be in the same slot.
 #[derive(Debug, Default)]
 struct Seen {
     batch: u32,
@@ -136,7 +136,7 @@ impl Engine {
         }
         self.empty_looks = 0;
         self.turns.start();
-        // There is more to do before this thread sleeps: peers on other cores need not wait for that.
+        // This thread has more work before it sleeps: peers on other cores need not wait for that.
         ports.iter_mut().for_each(Port::ring_peer);
         let port = &mut ports[usize::from(input)];
         port.count_received(taken.len() as u64, bytes);

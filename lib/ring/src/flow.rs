@@ -71,7 +71,7 @@ impl Buckets {
         self.within(&Buckets(other.0.map(|word| !word)))
     }
 
-    /// How many there are.
+    /// Returns the number of buckets.
     pub fn len(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }

@@ -19,8 +19,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is plain shared memory; who may touch which part of it when is the business
-// of `RingMemory` (atomics only) and `Pool` (one owner per slot).
+// SAFETY: the mapping is plain shared memory; `RingMemory` (atomics only) and `Pool` (one owner per slot) decide which
+// party can access which part of it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_queue_of_its_size(start: u32, steps in prop::collection::vec(any::<Option<u32>>(), 0..200)) {
+        fn the_queue_has_its_size(start: u32, steps in prop::collection::vec(any::<Option<u32>>(), 0..200)) {
             let ring = Mpsc::<8>::starting_at(start);
             let mut model = VecDeque::new();
             for step in steps {

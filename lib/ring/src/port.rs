@@ -273,9 +273,9 @@ impl Port {
         }
     }
 
-    /// The next frame, if one waits, for an owner who does not finish with frames in order or at
-    /// once, as an uplink whose interface reads the slots. Holes are skipped: positions may be
-    /// missing. The slot is the caller's until [`Port::release_to`] passes its position.
+    /// Returns the next frame, if one waits, for an owner that does not finish with frames in order or at once, such as
+    /// an uplink whose interface reads the slots. Holes are skipped: positions can be missing. The slot belongs to the
+    /// caller until [`Port::release_to`] passes its position.
     #[inline]
     pub fn take_slot(&mut self) -> Option<TakenSlot> {
         let received = self.take()?;

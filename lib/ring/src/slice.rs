@@ -117,7 +117,7 @@ impl Default for Slices {
 }
 
 impl Slices {
-    /// There was something to do, and they were few frames.
+    /// Records a turn with few frames.
     pub fn few(&mut self, now_ns: impl FnOnce() -> u64) {
         self.few += 1;
         if self.few >= ACTIVATIONS {
@@ -130,7 +130,7 @@ impl Slices {
         }
     }
 
-    /// There is much to do.
+    /// Records a turn with many frames.
     pub fn many(&mut self) {
         self.few = 0;
         self.be(false);
@@ -146,7 +146,7 @@ impl Slices {
     }
 }
 
-/// Returns whether a thread is light whose last [`ACTIVATIONS`] took so long. `None`: the thread keeps its state.
+/// Returns true if a thread is light whose last [`ACTIVATIONS`] took this time. `None`: the thread keeps its state.
 fn is_light(took_ns: u64) -> Option<bool> {
     match took_ns {
         RARE_NS.. => Some(true),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_neither_rare_nor_frequent_stays_what_it_is() {
+    fn a_thread_between_both_thresholds_keeps_its_slice() {
         assert_eq!(is_light(RARE_NS), Some(true));
         assert_eq!(is_light(RARE_NS - 1), None);
         assert_eq!(is_light(RARE_NS / 2 - 1), Some(false));

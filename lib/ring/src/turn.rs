@@ -53,7 +53,7 @@ impl Turns {
         self.batch
     }
 
-    /// There is nothing to do: whatever comes next is another turn.
+    /// Ends the turn: no frames wait, and the next frame begins another turn.
     pub fn idle(&mut self) {
         match self.frames {
             0 => {}

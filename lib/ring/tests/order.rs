@@ -60,7 +60,7 @@ fn what_is_made_leaves_where_it_was_made() {
 // Catches: frames queued twice, or not at all, when an NF has committed them.
 // promise: 10.25
 #[test]
-fn who_does_not_say_where_is_before_the_batch_and_all_leaves_once() {
+fn emitted_frames_precede_the_batch_and_every_frame_leaves_once() {
     let mut ports = ports();
     arrive(&ports);
     let mut engine = Engine::new();

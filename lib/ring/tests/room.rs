@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const FRAME: usize = 64;
 
-/// How a sleep ends after the I/O thread has consumed one frame of the second port.
+/// Returns the reason for waking after the I/O thread has consumed one frame of the second port.
 fn after_one_is_consumed(ports: &mut [Port; 2]) -> Woken {
     let flushed = ports[1].flush(WhenFull::Drop).expect("nobody is called");
     assert_eq!(flushed, 0);
@@ -32,21 +32,21 @@ fn pass_on(ports: &mut [Port; 2], count: u32) {
 }
 
 #[test]
-fn who_passes_on_little_sleeps_on() {
+fn a_forwarder_of_few_frames_sleeps_on() {
     let mut ports = ports();
     pass_on(&mut ports, IN_SLOTS / 2 - 1);
     assert_eq!(after_one_is_consumed(&mut ports), Woken::Nothing);
 }
 
 #[test]
-fn who_passes_on_half_of_the_smallest_ring_is_woken() {
+fn a_forwarder_of_half_of_the_smallest_ring_is_woken() {
     let mut ports = ports();
     pass_on(&mut ports, IN_SLOTS / 2);
     assert_eq!(after_one_is_consumed(&mut ports), Woken::Consumed);
 }
 
 #[test]
-fn who_sends_frames_of_its_own_is_woken_until_all_are_consumed() {
+fn a_sender_of_its_own_frames_is_woken_until_all_are_consumed() {
     let mut ports = ports();
     for _ in 0..2 {
         assert!(ports[1].send(|_| FRAME));

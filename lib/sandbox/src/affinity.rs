@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_enters_comes_back() {
+    fn a_thread_returns_to_its_affinity() {
         let before = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU)
             .find(|cpu| before.is_set(*cpu))

@@ -35,8 +35,8 @@ pub struct Launch<'a> {
     pub connect_port: Option<u16>,
     /// Limits per process.
     pub limits: Limits,
-    /// The kernel kills it when the thread that is its parent ends: who prepared the shell or, with a zygote, who started
-    /// that. The filter keeps the program from calling this off.
+    /// The kernel kills the process when the thread that is its parent ends: the thread that prepared the shell or,
+    /// with a zygote, the thread that started the zygote. The filter prevents the program from disabling this.
     pub ends_with_parent: bool,
 }
 

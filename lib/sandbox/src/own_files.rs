@@ -59,7 +59,7 @@ mod tests {
 
     // promise: 5.19
     #[test]
-    fn what_the_thread_opens_nobody_else_has_and_the_other_way_round() {
+    fn files_that_the_thread_opens_are_its_own_and_vice_versa() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let shared = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         let (told, tells) = channel();

@@ -99,7 +99,7 @@ mod tests {
 
     // promise: 5.16
     #[test]
-    fn who_waits_for_a_core_has_only_the_time_that_it_ran() {
+    fn own_time_excludes_waiting_for_a_core() {
         let before = times(100, 100, false);
         let had = |now: ThreadTimes| now.had_since(&before, Duration::from_millis(1_000));
         for (now, expected) in [

@@ -85,7 +85,7 @@ mod tests {
             refused.kind()
         );
         assert!(!was_opened(&watch), "it was only looked at");
-        // The watch does see who opens it.
+        // The watch reports an open of the file.
         rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
         assert!(was_opened(&watch));
     }

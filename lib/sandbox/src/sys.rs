@@ -160,8 +160,8 @@ pub(crate) fn close_range(first: RawFd, last: RawFd) -> Result<(), Errno> {
     if first > last {
         return Ok(());
     }
-    // SAFETY: closing descriptors touches no memory; that nothing uses them any more is for the caller, who is about to
-    // execute another program.
+    // SAFETY: closing descriptors touches no memory. The caller guarantees that nothing uses them any more: it is about
+    // to execute another program.
     check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) })?;
     Ok(())
 }

@@ -211,7 +211,7 @@ fn serve(socket: RawFd, memory: &mut Memory) -> ! {
     if sys::close_all_but(&mut keep).is_err() {
         sys::exit_now(127);
     }
-    // For who looks at the list of processes.
+    // The name is shown in process lists.
     let _named = rustix::thread::set_name(c"nfluid-zygote");
     // SAFETY: the descriptor was kept open, and stays open until this process ends.
     let socket = unsafe { BorrowedFd::borrow_raw(socket) };

@@ -1,4 +1,4 @@
-//! Copies of the frames that a port sends or receives, for an operator who looks at it.
+//! Copies of the frames that a port sends or receives, for an operator.
 
 use crate::SwitchError;
 use crate::abi::PORT_CAPTURE;

@@ -25,7 +25,7 @@ const RULE_TEMPLATE_SHIFT: u32 = 8;
 const CLIENT_MIX: u64 = 6_364_136_223_846_793_005;
 const CLIENT_BYTES: usize = 24;
 const ARRIVAL_HEAD: usize = 32;
-/// The return value that ends a look at the frames before all are read.
+/// Return value that ends the reading of frames early.
 const ENOUGH: i32 = -Errno::CANCELED.raw_os_error();
 
 /// The identity by which a template distinguishes clients.
@@ -47,7 +47,8 @@ pub struct ClientRule {
     pub template: u32,
     /// The identity by which the template distinguishes clients.
     pub by: ClientBy,
-    /// The frames are for the clients, not of them: those of clients without an instance have no way.
+    /// True for frames to clients, false for frames from clients. Frames to clients without an instance have no
+    /// destination.
     pub back: bool,
 }
 
@@ -184,7 +185,7 @@ impl Arrival {
         })
     }
 
-    /// Number of the template whose rule it has met.
+    /// Returns the number of the template whose rule the frame matched.
     pub fn template(&self) -> u32 {
         word(&self.client, 16).unwrap_or(0)
     }
@@ -256,10 +257,10 @@ impl Switch {
         Ok(Arrivals { ring, taken })
     }
 
-    /// From now on the frames of `client` go to port `entry`, and those for it to port `back`.
+    /// Directs the frames of `client` to port `entry`, and frames for the client to port `back`, from now on.
     ///
     /// # Errors
-    /// There are [`CLIENTS_MAX`] already, or the kernel refuses.
+    /// The table has [`CLIENTS_MAX`] clients already, or the kernel refuses.
     pub fn set_client(&self, client: &Client, entry: u32, back: u32) -> Result<(), SwitchError> {
         let digest = client.digest() << 16;
         // No port has number 0.
@@ -277,8 +278,8 @@ impl Switch {
             .map_err(SwitchError::bpf(format!("entering client {}", client.id)))
     }
 
-    /// Makes the frames of `client` wait from now on; frames for the client go to port `back`. Frames that are on
-    /// their way to the client's port may still arrive there, until [`Switch::await_programs`] returns.
+    /// Makes the frames of `client` wait from now on; frames for the client go to port `back`. Frames in transit to the
+    /// client's port may still arrive there, until [`Switch::await_programs`] returns.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -286,7 +287,7 @@ impl Switch {
         self.set_client(client, 0, back)
     }
 
-    /// From now on frames of `client` wait, and those for it have no way.
+    /// Makes the frames of `client` wait from now on; frames for the client have no destination.
     ///
     /// # Errors
     /// When the kernel refuses.

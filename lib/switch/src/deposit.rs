@@ -33,7 +33,7 @@ impl Inlet {
     /// belong to other members as well.
     ///
     /// # Errors
-    /// There is no such port, or its memory cannot be mapped.
+    /// The port does not exist, or its memory cannot be mapped.
     pub fn of(
         (memory, maps): (&InstanceMemory, &Maps),
         port: usize,

@@ -91,7 +91,7 @@ impl Switch {
                 .fdb_used
                 .fetch_update(Relaxed, Relaxed, |used| used.checked_sub(1));
         }
-        // A sender skips the look-up for the address that it learned last: let it look again.
+        // A sender skips the look-up for the address that it learned last: the next frame must cause a look-up.
         state.last_source.store(0, Relaxed);
         Ok(true)
     }
@@ -115,7 +115,7 @@ impl Switch {
             let port = owner as u32;
             let pinned = owner & PINNED != 0;
             let is_old = now.wrapping_sub(word(&value, 2)) > word(&value, 3);
-            let aged = !pinned && (is_old || self.way(port).owner(port) != owner);
+            let aged = !pinned && (is_old || self.destination_word(port).owner(port) != owner);
             entries.push(FdbEntry {
                 switch: word(&key, 2),
                 vlan,
@@ -136,8 +136,8 @@ impl Switch {
         self.fdb_remove(|entry| entry.aged)
     }
 
-    /// Removes all addresses of ports, pinned ones too. Calls under way may learn others of them meanwhile, which are aged
-    /// at once if the ports are connected otherwise by now.
+    /// Removes all addresses of ports, pinned ones too. Calls in progress may learn further addresses of the ports
+    /// meanwhile. These are aged at once if the ports have another destination by now.
     pub(crate) fn forget_ports(&self, is_gone: impl Fn(u32) -> bool) -> Result<(), SwitchError> {
         self.fdb_remove(|entry| is_gone(entry.port)).map(|_| ())
     }

@@ -18,13 +18,13 @@ use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// The gaps that one look at the rings leaves for the next look.
+/// The gaps found in one check of the rings, for the next check.
 #[derive(Debug, Default)]
 pub struct Gaps {
     rings: BTreeMap<u32, Seen>,
 }
 
-/// A ring as it was found.
+/// The state of a ring at a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     /// Position behind the last one that is reserved.
@@ -60,9 +60,9 @@ impl Switch {
         self.fill(&rings)
     }
 
-    /// Looks for gaps in the rings of these ports; to be called every few seconds. A gap that the last look has seen
-    /// too is filled, as by [`Switch::fill_gaps`]. Returns the ports that had such a gap, and how many frames were
-    /// lost.
+    /// Fills gaps in the rings of these ports; to be called every few seconds. A gap that the last check has found as
+    /// well is filled, as by [`Switch::fill_gaps`]. Returns the ports that had such a gap, and the number of frames
+    /// that were lost.
     ///
     /// # Errors
     /// As for [`Switch::fill_gaps`].

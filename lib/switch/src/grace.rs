@@ -52,8 +52,8 @@ pub(crate) struct Waiters(Arc<Idle>);
 pub(crate) struct Call(Receiver<Progress>);
 
 impl Call {
-    /// Waits until its thread is about to make it; called once, before it is asked for its result. Looking whether it has had
-    /// its effect before would cost more than the call, while the thread waits for a core.
+    /// Waits until the call's thread is about to make the call; called once, before the result is requested. Checking
+    /// for the effect of the call earlier would cost more than the call, while the thread waits for a core.
     pub(crate) fn await_begin(&self) {
         // The result reports a thread that has died.
         let _ = self.0.recv();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_no_hurry_has_threads_of_its_own() {
+    fn callers_of_another_nice_value_have_threads_of_their_own() {
         let waiters = Waiters::default();
         let nice_of_a_call = || {
             let (report, progress) = channel();

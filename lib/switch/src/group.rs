@@ -1,9 +1,9 @@
 //! Trust groups: instances that share a pool, so that a frame goes from one to the next by an exchange
 //! of slots (`bpf/switch/exchange.h`, `docs/adr/0009-trust-groups.md`).
 //!
-//! The table of owners says whose each slot is. Only the switch and the platform can write it: a member
-//! owns as many slots as it was given when it joined, whatever it writes into its rings, and when it
-//! ends, however it ends, they are found there.
+//! The table of owners contains the owner of each slot. Only the switch and the platform can write the table. A member
+//! owns as many slots as it was given when it joined, whatever it writes into its rings. When the member ends in any
+//! way, the table shows the slots that it owned.
 
 use crate::SwitchError;
 use crate::abi::{GROUPS_MAX, OWNER_MOVING, OWNERS};
@@ -34,7 +34,7 @@ pub struct Group {
     pool: MapHandle,
     table: MapHandle,
     owners: Owners,
-    /// Slots that no member owns: whether a group is empty is asked whenever a member ends.
+    /// Slots that no member owns: each end of a member needs to know if the group is empty.
     free: AtomicU32,
 }
 
@@ -214,7 +214,7 @@ impl Group {
 }
 
 impl Switch {
-    /// Members that were removed, and whose ports no call uses any more, give their slots back.
+    /// Returns the slots of members that were removed, once no call uses their ports any more.
     pub(crate) fn leave_groups(&self, memories: &[&InstanceMemory]) {
         for memory in memories {
             if let Some(group) = &memory.group {

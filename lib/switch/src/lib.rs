@@ -9,8 +9,8 @@
 //! - `quiet`: waiting until no call is under way that has seen the switch as it was.
 //! - `gaps`: positions of a ring that are reserved and will never be published.
 //! - [`numbers`]: free numbers of ports, pools and others.
-//! - `way`: where a port's frames go.
-//! - [`group`]: pools that several instances share, and who owns which slot.
+//! - `destination`: the destination of a port's frames, as a word of the port's state.
+//! - [`group`]: pools that several instances share, and the owner of each slot.
 //! - [`ports`]: connecting ports, counters, reclaiming.
 //! - [`fdb`]: pinned and learned addresses.
 //! - [`classifier`], `queues`: which port takes a frame that an interface has received.
@@ -25,6 +25,7 @@ pub mod capture;
 pub mod classifier;
 pub mod client;
 mod deposit;
+mod destination;
 mod error;
 pub mod fdb;
 mod gaps;
@@ -47,7 +48,6 @@ pub mod spread;
 mod states;
 mod tables;
 mod uplink;
-mod way;
 
 pub use abi::DropReason;
 pub use deposit::Inlet;
@@ -56,7 +56,7 @@ pub use gaps::Gaps;
 pub use group::Group;
 pub use handover::{Handover, Maps};
 pub use instance::{InstanceMemory, PortSpec, Wake};
-pub use ports::{Destination, PortCounters, RingLook, WatchedRing};
+pub use ports::{Destination, PortCounters, RingSample, WatchedRing};
 pub use program::{Form, Options, Switch};
 pub use queues::{QUEUES_MAX, Queues};
 pub use signal::PortSignal;

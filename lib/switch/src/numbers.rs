@@ -37,7 +37,7 @@ impl Ids {
         Some(first)
     }
 
-    /// Marks a number that somebody has already.
+    /// Marks a number that is in use already.
     pub fn mark(&self, id: u32) {
         let mut free = self.ranges();
         let Some((first, end)) = range_before(&free, id).filter(|(_, end)| id < *end) else {

@@ -40,7 +40,7 @@ fn choose_programs(open: &mut OpenObject, form: Form) {
         let other = Form::ALL
             .iter()
             .any(|f| *f != form && name.ends_with(&format!("_{}", f.suffix())));
-        // An uplink loads its own copy, with its port's number in it; I/O threads are for those who ask for them.
+        // An uplink loads its own copy, with its port's number in it; programs of I/O threads are loaded on request.
         let later = ["uplink_", "serve_"]
             .iter()
             .any(|start| name.starts_with(start));

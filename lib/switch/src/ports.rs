@@ -79,8 +79,8 @@ impl PortCounters {
     }
 }
 
-/// A ring whose filling is looked at often. The owner of the port writes how far it has read: the word is read once,
-/// and believed only as far as the ring goes.
+/// A ring whose fill level is read often. The owner of the port writes its read position: the word is read once, and
+/// limited to the size of the ring.
 #[derive(Debug)]
 pub struct WatchedRing {
     port: u32,
@@ -94,9 +94,9 @@ impl WatchedRing {
     }
 }
 
-/// The state of a ring at one look.
+/// The state of a ring at one reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RingLook {
+pub struct RingSample {
     /// Frames that wait, or are being copied into it: at most its slots.
     pub waiting: u32,
     /// The number of slots.
@@ -135,7 +135,7 @@ impl Switch {
     /// # Errors
     /// When the switch has no room for another port or the kernel refuses the update.
     pub fn connect(&self, port: u32, to: Destination) -> Result<(), SwitchError> {
-        let before = self.way(port).destination();
+        let before = self.destination_word(port).destination();
         if before != to {
             if let Destination::Switch(switch) = before {
                 self.leave_switch(switch, port)?;
@@ -143,7 +143,7 @@ impl Switch {
             if to != Destination::None {
                 self.await_what_was_left(port)?;
             }
-            self.lead(port, to);
+            self.set_destination(port, to);
         }
         match to {
             Destination::Switch(switch) => self.join_switch(switch, port),
@@ -166,16 +166,16 @@ impl Switch {
         })
     }
 
-    /// The port leads to the switch until nothing else of the port is left there: a daemon that is killed on the way
-    /// is followed by a daemon that takes the port off the switch from the beginning. Addresses that are learned
-    /// meanwhile go last.
+    /// Takes a port off a switch. The switch stays the port's destination until all other references to the port are
+    /// removed: a daemon that is killed in between is followed by a daemon that takes the port off the switch from the
+    /// beginning. Addresses that are learned meanwhile are removed last.
     fn leave_switch(&self, switch: u32, port: u32) -> Result<(), SwitchError> {
         let off = self.change_members(switch, |members| {
             members.retain(|member| *member != port);
             Ok(())
         });
         let off = off.and_then(|()| self.forget_ports(|gone| gone == port));
-        self.lead(port, Destination::None);
+        self.set_destination(port, Destination::None);
         self.note_left(port);
         off?;
         self.forget_ports(|gone| gone == port)
@@ -288,13 +288,13 @@ impl Switch {
     }
 
     /// Looks at a ring once.
-    pub fn look_at(&self, ring: &WatchedRing) -> RingLook {
+    pub fn look_at(&self, ring: &WatchedRing) -> RingSample {
         let state = self.state(ring.port);
         let slots = state.mask.load(Relaxed).wrapping_add(1);
         // The head is read first: slots reserved in between make the ring look fuller, never negative.
         let read_to = ring.words.rx_head();
         let reserved = state.rx_reserved.load(Acquire) as u32;
-        RingLook {
+        RingSample {
             waiting: used(reserved, read_to, slots),
             slots,
             read_to,

@@ -57,7 +57,8 @@ impl Queues {
         insert(&self.map, &owned, "entering the queues")
     }
 
-    /// Every frame is classified again. When this returns, none is under way that was not.
+    /// Classifies every frame again from now on. When this function returns, no frame with an older classification is
+    /// in transit.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -85,7 +85,7 @@ impl Switch {
     /// goes on before gives memory away that is still written to.
     ///
     /// # Errors
-    /// The states of the ports cannot be mapped: whether the calls are over is then unknown.
+    /// The states of the ports cannot be mapped: calls may be still in progress.
     pub(crate) fn await_calls(&self) -> Result<(), SwitchError> {
         // An uplink's process has mapped its own port's state alone.
         let all = match self.states.covers(PORTS_MAX) {
@@ -117,20 +117,21 @@ impl Switch {
     /// Waits until every call, of whomever, and every run of an interface's program that is under way now is over.
     ///
     /// # Errors
-    /// When the kernel refuses: whether the programs are done is then unknown.
+    /// The kernel refuses: programs may be still in progress.
     pub(crate) fn await_quiet(&self) -> Result<(), SwitchError> {
         self.await_programs()?;
         self.await_calls()
     }
 
-    /// The port has left a switch: before it may get frames of another, those under way have to be through.
+    /// Notes that the port has left a switch: frames from that switch must have arrived before the port gets frames of
+    /// another.
     pub(crate) fn note_left(&self, port: u32) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.ports.insert(port);
     }
 
-    /// Waits until nothing is on its way any more to a port from a switch that it has left. A grace period, some 10 ms, if
-    /// it has left one.
+    /// Waits until no frame is in transit to a port from a switch that the port has left. This takes a grace period,
+    /// some 10 ms, if the port has left one.
     ///
     /// # Errors
     /// As for [`Switch::await_quiet`].

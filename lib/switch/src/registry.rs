@@ -216,9 +216,10 @@ impl Switch {
         results.into_iter().collect()
     }
 
-    /// Returns when no run of an interface's program and no call of an instance is under way that was when this was called: a
-    /// grace period, some 10 ms. The kernel waits for them whenever a map in a map is replaced: here one of port 0, which
-    /// there is not. (membarrier(2) would do, but not on hosts whose CPUs have no tick: `nohz_full`.)
+    /// Returns when all runs of an interface's program and all calls of an instance that were in progress at the call
+    /// of this function are over: a grace period, some 10 ms. The kernel waits for them whenever a map in a map is
+    /// replaced: here that of port 0, which does not exist. (membarrier(2) would do, but not on hosts whose CPUs have
+    /// no tick: `nohz_full`.)
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -239,12 +240,13 @@ impl Switch {
         Ok(self.placeholders.get_or_init(|| made))
     }
 
-    /// Takes ports down and off their switches. As in `leave_switch`, they lead there until nothing else is left.
+    /// Takes ports down and off their switches. As in `leave_switch`, the switches stay their destinations until all
+    /// other references are removed.
     fn disconnect_all(&self, ports: &[u32]) -> Result<(), SwitchError> {
         let mut on_switches: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for port in ports {
             self.state(*port).flags.store(0, Release);
-            if let Destination::Switch(switch) = self.way(*port).destination() {
+            if let Destination::Switch(switch) = self.destination_word(*port).destination() {
                 on_switches.entry(switch).or_default().insert(*port);
             }
         }
@@ -261,7 +263,7 @@ impl Switch {
         };
         let off = off.and_then(|()| forget());
         for port in ports {
-            self.lead(*port, Destination::None);
+            self.set_destination(*port, Destination::None);
         }
         off?;
         forget()
@@ -277,7 +279,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
     state.pool.store(memory.pool_id, Relaxed);
     state.rx_base.store(part.rx_base, Relaxed);
     state.group.store(group, Relaxed);
-    switch.lead(spec.id, Destination::None);
+    switch.set_destination(spec.id, Destination::None);
     state.mac.store(mac_word(spec.mac), Relaxed);
     state.queues.store(u32::from(spec.queue.1), Relaxed);
     state.fdb_limit.store(FDB_LIMIT_DEFAULT, Relaxed);

@@ -134,7 +134,7 @@ impl Serve {
         context.enter(&self.program).map(drop)
     }
 
-    /// Has the switch wake who sleeps at `port` by the kernel doorbell, once per sleep.
+    /// Makes the switch wake the thread that sleeps at `port` by the kernel doorbell, once per sleep.
     ///
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.
@@ -148,7 +148,7 @@ impl Serve {
 pub struct Ringer(OwnedFd);
 
 impl Ringer {
-    /// Has the switch wake who sleeps at `port` by the kernel doorbell, once per sleep.
+    /// Makes the switch wake the thread that sleeps at `port` by the kernel doorbell, once per sleep.
     ///
     /// # Errors
     /// As `BPF_PROG_RUN` reports them.

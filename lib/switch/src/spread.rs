@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-/// Between two looks at whether a frame has arrived.
+/// Interval at which the arrival of a frame is checked.
 const LOOK: Duration = Duration::from_micros(20);
 /// No port has this number.
 const NO_PORT: u32 = 0;
@@ -65,8 +65,8 @@ impl Switch {
         }))
     }
 
-    /// Gives port `front` a table, by which the port has all buckets itself. When this function returns, no frame is
-    /// under way that has not looked into the table. A port that has a table keeps it.
+    /// Gives port `front` a table, by which the port has all buckets itself. When this function returns, every frame in
+    /// transit has been directed by the table. A port that has a table keeps it.
     ///
     /// # Errors
     /// All tables are in use, or the kernel refuses.
@@ -110,8 +110,9 @@ impl Switch {
         Ok(())
     }
 
-    /// Waits until no frame for `front` is under way any more that has seen its table as it was before it was changed last.
-    /// `senders`: the ports of instances whose frames go there. False: one is still under way when `patience` is over.
+    /// Waits until no frame for `front` is in transit that was directed by the table as it was before its last change.
+    /// `senders` are the ports of instances that send frames there. Returns false if a frame is still in transit when
+    /// `patience` is over.
     ///
     /// # Errors
     /// The port has no table.
@@ -150,7 +151,7 @@ impl Switch {
             return Ok(());
         };
         self.state(front).queues.store(1, Release);
-        // A program that has seen the word may still look into the table.
+        // A program that has read the word may still read the table.
         self.await_programs()?;
         state.front.store(NO_PORT, Release);
         Ok(())

@@ -61,7 +61,7 @@ impl States {
 }
 
 impl<T: Entry> Mapped<T> {
-    /// So many entries from the first of the two on.
+    /// Maps entries: the first number, and the count.
     pub(crate) fn map_entries(
         fd: BorrowedFd<'_>,
         entries: (u32, u32),

@@ -93,10 +93,12 @@ impl InstanceMemory {
         port: PortSpec,
     ) -> Result<(Self, Handover), SwitchError> {
         let id = port.id;
-        let connected = switch.is_up(id).then(|| switch.way(id).destination());
+        let connected = switch
+            .is_up(id)
+            .then(|| switch.destination_word(id).destination());
         let made = Self::create(switch, pool, &[port])?;
         if let Some(to) = connected {
-            switch.lead(id, to);
+            switch.set_destination(id, to);
         }
         Ok(made)
     }

@@ -1,4 +1,4 @@
-//! How fast uplinks are on this machine. Needs root, `ip`, and `iperf3` for the second part.
+//! Throughput and latency of uplinks on this machine. Needs root, `ip`, and `iperf3` for the second part.
 //!
 //! `cargo run --release -p nfluid-uplink --example uplink_speed [seconds] [ring slots]`
 //!

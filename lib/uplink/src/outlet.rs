@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// A completion that has not come after this time never will.
 const COMPLETION_MAX: Duration = Duration::from_secs(2);
 /// Longest time for which an uplink that is left waits for the last confirmations.
-const SETTLING: Duration = Duration::from_millis(100);
+const CONFIRMATIONS_WAIT: Duration = Duration::from_millis(100);
 /// Between two looks for them.
 const CONFIRMATION: Duration = Duration::from_millis(1);
 /// Ethernet header.
@@ -189,10 +189,10 @@ impl Outlet {
         confirmed as usize
     }
 
-    /// Waits, for a short time, until the frames on their way have been confirmed.
-    pub fn settle(&mut self, shared: &Shared) {
+    /// Waits for a short time until the frames in transit have been confirmed.
+    pub fn await_confirmations(&mut self, shared: &Shared) {
         let start = Instant::now();
-        while self.is_waiting() && start.elapsed() < SETTLING {
+        while self.is_waiting() && start.elapsed() < CONFIRMATIONS_WAIT {
             if self.reap(shared) == 0 {
                 thread::sleep(CONFIRMATION);
             }

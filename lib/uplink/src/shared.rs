@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
 
-/// Rules that the NIC is to obey, in place of those before, and who waits to hear what became of them.
+/// Rules for the NIC, which replace the former ones, and the party that waits for the result.
 #[derive(Debug)]
 pub struct SteeringOrder {
     /// The rules; none: it steers nothing.
@@ -51,7 +51,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For the uplink whose port has this account.
+    /// Creates the shared state of the uplink whose port has this account.
     ///
     /// # Errors
     /// When the kernel has no descriptor left.

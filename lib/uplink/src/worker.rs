@@ -48,9 +48,9 @@ pub struct Worker {
     slots: Slots,
     shared: Arc<Shared>,
     connection: Option<Connection>,
-    /// Of the last hold, while there is none.
+    /// Record of the last hold on the interface, while the worker has none.
     last: Option<Record>,
-    /// Readable on news or on the order to stop.
+    /// Readable on news or on the request to stop.
     events: OwnedFd,
     stop: Arc<OwnedFd>,
     next_look: Instant,
@@ -309,7 +309,7 @@ impl Worker {
         missing.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Says an error once, not four times a second.
+    /// Logs an error once, not four times a second.
     fn complain(&mut self, error: &UplinkError) {
         let text = error.to_string();
         if text != self.last_error {
@@ -337,7 +337,7 @@ impl Worker {
         let leave = self.shared.leave.load(Acquire);
         let outlet = if leave {
             let mut outlet = connection.outlet;
-            outlet.settle(&self.shared);
+            outlet.await_confirmations(&self.shared);
             outlet
         } else {
             if let Err(error) = self.receiver.queues().clear() {

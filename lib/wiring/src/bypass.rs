@@ -13,7 +13,7 @@ const BYPASSED_MAX: usize = 64;
 /// Reason for which frames cannot bypass an instance.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BypassError {
-    /// There is no such instance.
+    /// The instance does not exist.
     #[error("there is no instance {0}")]
     NoInstance(String),
     /// The instance has not two ports with one queue each.
@@ -128,7 +128,7 @@ impl Wires {
         self.bypassed.contains(instance)
     }
 
-    /// Connects anew the ports whose frames get to an instance, or would without the bypasses on the way.
+    /// Connects again the ports whose frames arrive at an instance, or would arrive without the bypasses on the way.
     pub(crate) fn connect_around(
         &mut self,
         ports: &dyn Ports,
@@ -144,8 +144,8 @@ impl Wires {
         Ok(())
     }
 
-    /// The ports whose frames get to an instance, or would without the bypasses on the way, and their destinations. In a ring of
-    /// bypassed instances the instance's own ports are among them.
+    /// Returns the ports whose frames arrive at an instance, or would arrive without the bypasses on the way, with
+    /// their destinations. In a ring of bypassed instances the instance's own ports are among them.
     fn senders_around(&self, ports: &dyn Ports, instance: &str) -> Vec<(PortRef, Destination)> {
         let is_its = |port: &PortRef| port.owner() == Some(instance);
         let leads_there = self.iter().filter(|(_, to)| {
@@ -157,7 +157,8 @@ impl Wires {
             .collect()
     }
 
-    /// Chooses who wakes the peers behind an instance, after a bypass has begun or ended: frames come there from others than before.
+    /// Chooses the doorbells of the peers behind an instance, after a bypass has begun or ended: frames arrive there
+    /// from other senders than before.
     pub(crate) fn doorbells_behind(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
         let own = self.iter();
         let own = own.filter(|(port, _)| port.owner() == Some(instance));

@@ -11,7 +11,8 @@ use nfluid_control::model::PortRef;
 use nfluid_control::wiring::Destination;
 
 impl Wires {
-    /// Chooses who wakes the owners of these ports, and of the ports at which their frames arrive past a bypassed owner.
+    /// Chooses the doorbells of the owners of these ports, and of the ports at which their frames arrive past a
+    /// bypassed owner.
     pub(crate) fn doorbells<'a>(
         &self,
         ports: &dyn Ports,
@@ -29,7 +30,7 @@ impl Wires {
         operations
     }
 
-    /// Chooses who wakes the owner of a port.
+    /// Chooses the doorbell of the owner of a port: the switch wakes it, or its senders do.
     fn doorbell(&self, ports: &dyn Ports, receiver: &PortRef) -> Option<Operation> {
         let (queues, owner) = (ports.queues(receiver)?, receiver.owner()?);
         if queues.len() > 1 {
@@ -46,7 +47,8 @@ impl Wires {
         })
     }
 
-    /// Chooses who wakes an instance, at all its ports. To be called when other instances than before send to it.
+    /// Chooses the doorbells of an instance, for all its ports. To be called when the senders to the instance have
+    /// changed.
     pub fn own_doorbells(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
         let names = ports.names(instance).unwrap_or_default().into_iter();
         let own: Vec<PortRef> = names
@@ -56,7 +58,8 @@ impl Wires {
         operations.collect()
     }
 
-    /// Chooses who wakes the peers of an instance. To be called when the instance was given other doorbells than before.
+    /// Chooses the doorbells of an instance's peers. To be called when the instance was given other doorbells than
+    /// before.
     pub fn doorbells_of_peers(&self, ports: &dyn Ports, instance: &str) -> Vec<Operation> {
         let own = self.destinations.iter();
         let own = own.filter(|(port, _)| port.owner() == Some(instance));

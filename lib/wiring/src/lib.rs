@@ -13,8 +13,8 @@
 //! | `doorbells` | receivers that the switch wakes, and receivers that their senders wake |
 //! | [`templates`] | the numbers of templates, whose clients have an instance each |
 //!
-//! There is no switch, file, process or clock in this crate: the daemon carries the operations out. So every re-wiring is a table
-//! in `tests/`, without root.
+//! This crate contains no switch, file, process or clock: the daemon executes the operations. So every re-wiring is a
+//! table in `tests/`, without root.
 
 #![forbid(unsafe_code)]
 

@@ -34,7 +34,7 @@ pub enum Operation {
         /// The entries in order of precedence.
         entries: Vec<Entry>,
     },
-    /// Says who wakes the owner of a port when a frame has come.
+    /// Sets the party that wakes the owner of a port when a frame has arrived.
     Doorbell {
         /// The number of the port.
         port: u32,

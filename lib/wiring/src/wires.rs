@@ -181,7 +181,7 @@ impl Wires {
         }
     }
 
-    /// Connects one port, and chooses who wakes the ports at its other end.
+    /// Connects one port, and chooses the doorbells of the ports at its other end.
     pub(crate) fn connect_one(
         &mut self,
         ports: &dyn Ports,

@@ -144,7 +144,7 @@ fn a_receiver_is_woken_by_whoever_sends_there() {
     plane.carry_out(&operations);
     assert!(!switch_wakes(&plane, "b.in"));
 
-    // Of several members each has a doorbell of its own.
+    // Each of several members has a doorbell of its own.
     plane.members.insert("b".to_owned());
     let operations = wires.own_doorbells(&plane, "b");
     plane.carry_out(&operations);

@@ -2,8 +2,8 @@
 
 use nfluid_marking::{Law, LawError, Ring, Signal, decide, probability};
 
-/// How often the occupancies are looked at: as often as the data plane's controller.
-pub const LOOK_NS: u64 = 1_000_000;
+/// Sampling interval of the occupancies, that of the data plane's controller.
+pub const SAMPLE_NS: u64 = 1_000_000;
 
 /// How a core signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Congestion {
         })
     }
 
-    /// Looks at what waits, by class.
-    pub fn look(&mut self, now_ns: u64, waiting: &[Ring]) {
+    /// Takes the waiting packets of each class, and updates the probabilities.
+    pub fn sample(&mut self, now_ns: u64, waiting: &[Ring]) {
         let core = self.signal.update(now_ns, waiting);
         for (own, ring) in self.probabilities.iter_mut().zip(waiting) {
             *own = if self.by_cost {

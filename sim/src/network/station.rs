@@ -123,10 +123,10 @@ impl Station {
         delay_ns(&self.waiting)
     }
 
-    /// Looks at what waits, to find the probability of signals.
-    pub fn look(&mut self, now_ns: u64) {
+    /// Samples the waiting packets, to update the probability of signals.
+    pub fn sample(&mut self, now_ns: u64) {
         if let Some(congestion) = &mut self.congestion {
-            congestion.look(now_ns, &self.waiting);
+            congestion.sample(now_ns, &self.waiting);
         }
     }
 

@@ -19,12 +19,12 @@ pub fn stamp(frame: &mut [u8], sender: u32, number: u64) {
 /// A flow at a receiver: the instance, the sender's, and the destination's address.
 type Flow = (u32, u32, [u8; 6]);
 
-/// Counts what should be counted, and looks whether it is.
+/// Counts what should be counted, and compares the protocol's counters with these counts.
 #[derive(Debug)]
 pub struct Audit {
     violation: RefCell<Option<String>>,
-    /// Where each port was led last.
-    leads: Vec<Cell<Destination>>,
+    /// The last destination of each port.
+    destinations: Vec<Cell<Destination>>,
     /// Frames of TX rings that are done with, and copies of flooded ones beyond the first.
     consumed: Cell<u64>,
     copies: Cell<u64>,
@@ -65,7 +65,7 @@ impl Audit {
     pub(super) fn new(ports: usize) -> Self {
         Audit {
             violation: RefCell::default(),
-            leads: vec![Cell::default(); ports],
+            destinations: vec![Cell::default(); ports],
             consumed: Cell::default(),
             copies: Cell::default(),
             orphaned: Cell::default(),
@@ -117,40 +117,40 @@ impl Audit {
         count(&self.got[port as usize], frames);
     }
 
-    /// The port leads there from now on. Where it leads nowhere, what is under way still comes from where it led.
-    pub(super) fn led(&self, port: u32, to: Destination) {
+    /// Notes a new destination of the port. Without a new destination, frames in transit still belong to the last one.
+    pub(super) fn note_destination(&self, port: u32, to: Destination) {
         if to != Destination::None {
-            self.leads[port as usize].set(to);
+            self.destinations[port as usize].set(to);
         }
     }
 
     /// The port's number is another instance's from now on.
     pub(super) fn reused(&self, number: u32, port: &Port) {
-        self.leads[number as usize].set(Destination::None);
+        self.destinations[number as usize].set(Destination::None);
         self.former.borrow_mut().add(port);
-        self.look_at_deliveries(number, port);
+        self.check_deliveries(number, port);
         self.got[number as usize].set(0);
     }
 
     /// Every receiver gets what is delivered to it.
-    fn look_at_deliveries(&self, number: u32, port: &Port) {
+    fn check_deliveries(&self, number: u32, port: &Port) {
         let (delivered, got) = (port.rx_frames.get(), self.got[number as usize].get());
         if delivered != got {
             self.violated(format!("port {number} was delivered {delivered} frames, {got} were received or unread at an end"));
         }
     }
 
-    /// Where the port was led last.
-    pub(super) fn lead(&self, port: u32) -> Destination {
-        self.leads[port as usize].get()
+    /// Returns the last destination of the port.
+    pub(super) fn destination(&self, port: u32) -> Destination {
+        self.destinations[port as usize].get()
     }
 
     /// No frame goes to a port that is not on its sender's switch.
-    pub(super) fn published(&self, lead: Destination, to: u32) {
-        let other = self.lead(to);
-        if matches!(lead, Destination::Switch(_)) && lead != other {
+    pub(super) fn published(&self, from: Destination, to: u32) {
+        let other = self.destination(to);
+        if matches!(from, Destination::Switch(_)) && from != other {
             self.violated(format!(
-                "a frame of {lead:?} was put into port {to} on {other:?}"
+                "a frame of {from:?} was put into port {to} on {other:?}"
             ));
         }
     }
@@ -184,7 +184,7 @@ impl Audit {
         let mut books = *self.former.borrow();
         for (number, port) in (0..).zip(&m.ports) {
             books.add(port);
-            self.look_at_deliveries(number, port);
+            self.check_deliveries(number, port);
         }
         let Books {
             tx_frames,

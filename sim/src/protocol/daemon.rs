@@ -1,4 +1,4 @@
-//! The daemon's side: `lib/switch/src/{ports,way,fdb,quiet,registry,gaps,deposit,group}.rs`, and `reclaim`.
+//! The daemon's side: `lib/switch/src/{ports,destination,fdb,quiet,registry,gaps,deposit,group}.rs`, and `reclaim`.
 
 use super::deliver::{DEST_LINK, DEST_SWITCH, WAY_GENERATION_SHIFT, WAY_KIND_SHIFT};
 use super::drop;
@@ -71,7 +71,7 @@ impl Daemon {
         });
     }
 
-    async fn lead(&self, number: u32, to: Destination) {
+    async fn set_destination(&self, number: u32, to: Destination) {
         let way = &self.port(number).way;
         let (kind, dest) = match to {
             Destination::None => (0, 0),
@@ -80,12 +80,12 @@ impl Daemon {
         };
         let generation =
             (load(way).await >> WAY_GENERATION_SHIFT).wrapping_add(1) << WAY_GENERATION_SHIFT;
-        if self.m.has(Mutation::WayInTwoWords) {
+        if self.m.has(Mutation::DestinationInTwoWords) {
             let old = way.get() >> WAY_KIND_SHIFT & 0xff;
             store(way, generation | old << WAY_KIND_SHIFT | u64::from(dest)).await;
         }
         store(way, generation | kind << WAY_KIND_SHIFT | u64::from(dest)).await;
-        self.m.audit.led(number, to);
+        self.m.audit.note_destination(number, to);
     }
 
     /// As `Switch::connect`.
@@ -98,7 +98,7 @@ impl Daemon {
             if to != Destination::None {
                 self.await_what_was_left(number).await;
             }
-            self.lead(number, to).await;
+            self.set_destination(number, to).await;
         }
         if let Destination::Switch(switch) = to {
             step().await;
@@ -111,11 +111,11 @@ impl Daemon {
 
     async fn leave_switch(&self, switch: u32, number: u32) {
         if self.m.has(Mutation::LeftHalfway) {
-            self.lead(number, Destination::None).await;
+            self.set_destination(number, Destination::None).await;
         }
         self.leave_members(switch, number).await;
         self.forget(number).await;
-        self.lead(number, Destination::None).await;
+        self.set_destination(number, Destination::None).await;
         self.left.borrow_mut().1.insert(number);
         self.forget(number).await;
     }
@@ -205,7 +205,7 @@ impl Daemon {
             let left = self.left.borrow();
             (left.0, left.1.contains(&number))
         };
-        let is_waited = !self.m.has(Mutation::WayInTwoWords)
+        let is_waited = !self.m.has(Mutation::DestinationInTwoWords)
             && !self.m.has(Mutation::NoMembershipCheck)
             && !self.m.has(Mutation::MoveDoesNotWait);
         if is_waited && (others || is_left) {
@@ -231,7 +231,7 @@ impl Daemon {
         port.pool.set(number);
         port.rx_base.set(0);
         port.group.set(instance.group);
-        self.lead(number, Destination::None).await;
+        self.set_destination(number, Destination::None).await;
         self.m.audit.reused(number, port);
         port.mac.set(spec.mac);
         port.fdb_limit.set(spec.fdb_limit);
@@ -276,7 +276,7 @@ impl Daemon {
             self.leave_members(switch, number).await;
             self.forget(number).await;
         }
-        self.lead(number, Destination::None).await;
+        self.set_destination(number, Destination::None).await;
         self.forget(number).await;
         step().await;
         self.m.pools.borrow_mut()[number as usize] = Rc::clone(&self.m.placeholder.1);

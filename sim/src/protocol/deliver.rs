@@ -14,7 +14,7 @@ pub(super) const OWNER_GENERATION_SHIFT: u32 = 32;
 
 pub(super) async fn port_way(m: &Memory, port: &Port) -> u64 {
     let way = load(&port.way).await;
-    if !m.has(Mutation::WayInTwoWords) {
+    if !m.has(Mutation::DestinationInTwoWords) {
         return way;
     }
     let kind = way >> WAY_KIND_SHIFT & 0xff;
@@ -182,12 +182,18 @@ pub(super) fn in_slot(slot: u32, len: u32) -> u32 {
     slot << 16 | len
 }
 
-/// `lead`, where the sender was led, is for the audit alone.
-pub(super) async fn publish(m: &Memory, lead: Destination, to: &Target, position: u32, len: u32) {
+/// `destination` is the sender's, for the audit alone.
+pub(super) async fn publish(
+    m: &Memory,
+    destination: Destination,
+    to: &Target,
+    position: u32,
+    len: u32,
+) {
     let word = u64::from(len) | u64::from(position.wrapping_add(1)) << 32;
     store(&to.ring.ring().rx[to.index(m, position)], word).await;
     if len & 0xffff != 0 {
-        m.audit.published(lead, to.id);
+        m.audit.published(destination, to.id);
         if Rc::ptr_eq(&to.ring, &m.placeholder.0) {
             // The frame goes with the port.
             m.audit.unread(to.id, 1);

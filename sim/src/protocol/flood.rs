@@ -9,13 +9,13 @@ use super::frame::{Header, len_of, length_ok, slot_of};
 use super::memory::{Destination, Memory};
 use super::mutation::Mutation;
 use super::schedule::step;
-use super::transmit::{copy, drop_frames, entered, look_at_room, source_ok};
+use super::transmit::{check_room, copy, drop_frames, entered, source_ok};
 
 const CALL_COPIES: u32 = 4096;
 
 async fn flood_copy(
     m: &Memory,
-    (me, lead): (u32, Destination),
+    (me, destination): (u32, Destination),
     to: u32,
     (position, len): (u32, usize),
     header: Header,
@@ -27,7 +27,7 @@ async fn flood_copy(
     let is_here = match &found {
         Some(to) => {
             let way = port_way(m, from.port(m)).await;
-            m.has(Mutation::WayInTwoWords)
+            m.has(Mutation::DestinationInTwoWords)
                 || m.has(Mutation::NoMembershipCheck)
                 || same_switch(way, port_way(m, to.port(m)).await)
         }
@@ -46,16 +46,16 @@ async fn flood_copy(
     let slot = slot_buffer(m, from.port(m), slot_of(descriptor)).await;
     let buffer = slot_buffer(m, to.port(m), room).await;
     let (Some(slot), Some(buffer)) = (&slot, &buffer) else {
-        publish(m, lead, &to, first, in_slot(room, 0)).await;
+        publish(m, destination, &to, first, in_slot(room, 0)).await;
         let (port, reason) = match buffer {
             Some(_) => (from.port(m), drop::CHANGED),
             None => (to.port(m), drop::BAD_INDEX),
         };
         return count_drop(port, reason, 1).await;
     };
-    look_at_room(m, &to, room);
+    check_room(m, &to, room);
     copy(slot, buffer, len, Some(header)).await;
-    publish(m, lead, &to, first, in_slot(room, len as u32)).await;
+    publish(m, destination, &to, first, in_slot(room, len as u32)).await;
     delivered(m, &to, 1, len as u64).await;
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn flood_frame(m: &Memory, me: u32, position: u32) {
     };
     let port = from.port(m);
     let way = port_way(m, port).await;
-    let lead = m.audit.lead(me);
+    let destination = m.audit.destination(me);
     if way_kind(way) != DEST_SWITCH {
         return drop_frames(port, drop::NO_ROUTE, 1).await;
     }
@@ -94,7 +94,7 @@ pub(super) async fn flood_frame(m: &Memory, me: u32, position: u32) {
         }
         copies += 1;
         port.copies.set(port.copies.get() + 1);
-        flood_copy(m, (me, lead), id, (position, len), header).await;
+        flood_copy(m, (me, destination), id, (position, len), header).await;
     }
     step().await;
     if member < members.borrow().len() {

@@ -6,7 +6,7 @@ pub enum Mutation {
     /// `copy_run` returns without publishing when a port has gone down since the reservation.
     CopyRunReturns,
     /// The kind and the number of a port's destination are two words.
-    WayInTwoWords,
+    DestinationInTwoWords,
     /// An address counts whatever became of its port since, and delivery does not check whether the port is on the
     /// switch.
     NoMembershipCheck,
@@ -30,7 +30,7 @@ pub enum Mutation {
     CallSeenLate,
     /// A call does not report to the sender how far it has come when the port went down meanwhile.
     TailNotWritten,
-    /// A port that leaves a switch leads nowhere before it is off the switch: a daemon that is killed in between never takes it
-    /// off.
+    /// A port that leaves a switch loses its destination before it is off the switch: a daemon that is killed in
+    /// between never takes the port off.
     LeftHalfway,
 }

@@ -129,7 +129,7 @@ pub(super) async fn copy(from: &Slot, to: &Slot, len: usize, header: Option<Head
 }
 
 /// No frame is copied into a slot of the group that is another member's, as long as members keep to the rules.
-pub(super) fn look_at_room(m: &Memory, to: &Target, room: u32) {
+pub(super) fn check_room(m: &Memory, to: &Target, room: u32) {
     let port = to.port(m);
     let group = port.group.get();
     let is_in_group = m.pools.borrow()[port.pool.get() as usize].slots() as usize
@@ -168,7 +168,7 @@ async fn void_run(m: &Memory, part: Part) {
     };
     for position in (0..part.count).map(|i| part.slot.wrapping_add(i)) {
         let room = rx_room(m, &target, position).await;
-        publish(m, part.lead, &target, position, in_slot(room, 0)).await;
+        publish(m, part.destination, &target, position, in_slot(room, 0)).await;
     }
     count_drop(m.port(part.me), drop::PORT_DOWN, part.count).await;
 }
@@ -195,8 +195,8 @@ struct Part {
     position: u32,
     slot: u32,
     address: Option<u64>,
-    /// Where the sender was led when the way was read, for the audit.
-    lead: Destination,
+    /// The sender's destination when its word was read, for the audit.
+    destination: Destination,
 }
 
 impl Part {
@@ -211,7 +211,7 @@ impl Part {
 async fn end_run(m: &Memory, part: Part, run: &Run, words: &[u32], frames: u64, bytes: u64) {
     entered(&run.from.port(m).tx_bytes, bytes as usize);
     if let Some(first) = words.first() {
-        publish(m, part.lead, &run.to, part.slot, *first).await;
+        publish(m, part.destination, &run.to, part.slot, *first).await;
     }
     delivered(m, &run.to, frames, bytes).await;
 }
@@ -233,7 +233,7 @@ async fn copy_run(m: &Memory, part: Part) {
         bytes += u64::from(len);
         words.push(len);
         if i > 0 {
-            publish(m, part.lead, &run.to, position, len).await;
+            publish(m, part.destination, &run.to, position, len).await;
         }
     }
     end_run(m, part, &run, &words, frames, bytes).await;
@@ -285,7 +285,7 @@ async fn exchange_run(m: &Memory, part: Part) {
         bytes += u64::from(len);
         words.push(in_slot(slot, len));
         if i > 0 {
-            publish(m, part.lead, &run.to, rx, in_slot(slot, len)).await;
+            publish(m, part.destination, &run.to, rx, in_slot(slot, len)).await;
         }
     }
     end_run(m, part, &run, &words, frames, bytes).await;
@@ -301,7 +301,7 @@ async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
     let room = rx_named(m, &to, rx).await;
     let Some(tx) = cursor_block(m, from.port(m), 0).await else {
         count_drop(from.port(m), drop::PORT_DOWN, 1).await;
-        return publish(m, part.lead, &to, rx, in_slot(room, 0)).await;
+        return publish(m, part.destination, &to, rx, in_slot(room, 0)).await;
     };
     let descriptor = tx_descriptor(m, &from, position).await;
     let address = part.address;
@@ -317,18 +317,18 @@ async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
         Ok(checked) => checked,
         Err(reason) => {
             count_drop(from.port(m), reason, 1).await;
-            return publish(m, part.lead, &to, rx, in_slot(room, 0)).await;
+            return publish(m, part.destination, &to, rx, in_slot(room, 0)).await;
         }
     };
     let Some(buffer) = slot_buffer(m, to.port(m), room).await else {
         count_drop(to.port(m), drop::BAD_INDEX, 1).await;
-        return publish(m, part.lead, &to, rx, in_slot(room, 0)).await;
+        return publish(m, part.destination, &to, rx, in_slot(room, 0)).await;
     };
     let len = len_of(descriptor);
-    look_at_room(m, &to, room);
+    check_room(m, &to, room);
     copy(&slot, &buffer, len, header).await;
     entered(&from.port(m).tx_bytes, len);
-    publish(m, part.lead, &to, rx, in_slot(room, len as u32)).await;
+    publish(m, part.destination, &to, rx, in_slot(room, len as u32)).await;
     delivered(m, &to, 1, len as u64).await;
 }
 
@@ -414,7 +414,7 @@ async fn switch_run(m: &Memory, me: u32, position: u32, end: u32, keeps: bool) -
     };
     let port = from.port(m);
     let way = port_way(m, port).await;
-    let lead = m.audit.lead(me);
+    let destination = m.audit.destination(me);
     let is_link = way_kind(way) == DEST_LINK;
     if !is_link && way_kind(way) != DEST_SWITCH {
         drop_frames(port, drop::NO_ROUTE, 1).await;
@@ -433,7 +433,7 @@ async fn switch_run(m: &Memory, me: u32, position: u32, end: u32, keeps: bool) -
     let is_here = match &found {
         Some(to) => {
             is_link
-                || m.has(Mutation::WayInTwoWords)
+                || m.has(Mutation::DestinationInTwoWords)
                 || m.has(Mutation::NoMembershipCheck)
                 || same_switch(way, port_way(m, to.port(m)).await)
         }
@@ -461,7 +461,7 @@ async fn switch_run(m: &Memory, me: u32, position: u32, end: u32, keeps: bool) -
             position,
             slot: first,
             address,
-            lead,
+            destination,
         };
         deliver_run(m, part, port.group.get(), to.port(m).group.get()).await;
     }

@@ -1,4 +1,4 @@
-//! Figures of chains.
+//! Metrics of chains.
 
 use super::family::Family;
 use crate::types::{ChainStats, Stats, WayStats};
@@ -58,7 +58,7 @@ fn held_up(out: &mut String, chains: &[ChainStats]) {
         out,
         "nfluid_chain_bottleneck",
         "gauge",
-        "1: the instance that holds the chain up.",
+        "1: the instance is the bottleneck of the chain.",
     );
     for chain in chains {
         for (direction, way) in ways(chain) {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// One metric family with all of its samples.
+/// A metric family with all of its samples.
 pub(super) struct Family<'a> {
     out: &'a mut String,
     name: &'static str,

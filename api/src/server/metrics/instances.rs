@@ -1,4 +1,4 @@
-//! Figures of instances, and of groups of tenants.
+//! Metrics of instances, and of groups of tenants.
 
 use super::family::{Family, seconds};
 use crate::types::{GroupStats, InstanceStats};
@@ -15,31 +15,31 @@ pub(super) fn instances(out: &mut String, instances: &[InstanceStats]) {
         (
             "nfluid_instance_io_cpu_seconds_total",
             "counter",
-            "CPU time of the I/O thread that makes its calls and no other's.",
+            "CPU time of the I/O thread that makes only this instance's system calls.",
             |i| i.io_cpu_ns.map(seconds),
         ),
         (
             "nfluid_instance_uplink_cpu_seconds_total",
             "counter",
-            "Time of the kernel's receive side at uplinks on frames for it.",
+            "Time of the kernel's receive side at uplinks on frames for the instance.",
             |i| i.uplink_ns.map(seconds),
         ),
         (
             "nfluid_instance_cost_ns",
             "gauge",
-            "CPU time that a packet takes of late, in nanoseconds.",
+            "Recent CPU time per packet, in nanoseconds.",
             |i| i.cost_ns,
         ),
         (
             "nfluid_instance_mean_cost_ns",
             "gauge",
-            "CPU time that a packet has taken since the daemon began to measure, in nanoseconds.",
+            "CPU time per packet since the daemon began to measure, in nanoseconds.",
             |i| i.mean_cost_ns,
         ),
         (
             "nfluid_instance_throttled_seconds_total",
             "counter",
-            "Time held back by the cap.",
+            "Time for which the instance was throttled by its cap.",
             |i| i.throttled_ns.map(seconds),
         ),
         (
@@ -75,13 +75,13 @@ pub(super) fn instances(out: &mut String, instances: &[InstanceStats]) {
         (
             "nfluid_instance_healthy",
             "gauge",
-            "Whether the instance passes its health check; only of those that have one.",
+            "1: the instance passes its health checks, 0: it fails; only instances with health checks.",
             |i| i.healthy.map(f64::from),
         ),
         (
             "nfluid_instance_unhealthy_total",
             "counter",
-            "How often its health check found it unhealthy.",
+            "Number of times that the instance became unhealthy.",
             |i| i.healthy.map(|_| i.unhealthy_total as f64),
         ),
     ];
@@ -97,7 +97,7 @@ pub(super) fn instances(out: &mut String, instances: &[InstanceStats]) {
         out,
         "nfluid_nf_metric",
         "untyped",
-        "Metrics of the NF's own, by name.",
+        "Metrics of the NF, by name.",
     );
     for instance in instances {
         for (metric, value) in &instance.metrics {
@@ -112,25 +112,25 @@ pub(super) fn groups(out: &mut String, groups: &[GroupStats]) {
         (
             "nfluid_group_cpu_seconds_total",
             "counter",
-            "CPU time of all in the group.",
+            "CPU time of all members of the group.",
             |g| Some(seconds(g.cpu_ns)),
         ),
         (
             "nfluid_group_io_cpu_seconds_total",
             "counter",
-            "CPU time of I/O threads that make the calls of one of its instances and no other's.",
+            "CPU time of I/O threads that make the system calls of a single instance in the group.",
             |g| g.io_cpu_ns.map(seconds),
         ),
         (
             "nfluid_group_throttled_seconds_total",
             "counter",
-            "Time held back by the group's cap.",
+            "Time for which threads were throttled by the group's cap.",
             |g| g.throttled_ns.map(seconds),
         ),
         (
             "nfluid_group_cpu_share",
             "gauge",
-            "Proportion among those beside it, 1 for a core.",
+            "Weight among its siblings, 1 for a core.",
             |g| g.share_percent.map(|percent| percent / 100.0),
         ),
     ];

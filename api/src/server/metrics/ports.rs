@@ -1,4 +1,4 @@
-//! Figures of ports and uplinks.
+//! Metrics of ports and uplinks.
 
 use super::family::{Family, seconds};
 use crate::types::{PortStats, UplinkStats};
@@ -18,12 +18,12 @@ pub(super) fn ports(out: &mut String, ports: &[PortStats]) {
         ),
         (
             "nfluid_port_tx_packets_total",
-            "Frames taken over from the port's owner.",
+            "Frames that the switch accepted from the port's owner.",
             |p| p.counters.tx_packets,
         ),
         (
             "nfluid_port_tx_bytes_total",
-            "Bytes taken over from the port's owner.",
+            "Bytes that the switch accepted from the port's owner.",
             |p| p.counters.tx_bytes,
         ),
         (
@@ -72,19 +72,19 @@ pub(super) fn ports(out: &mut String, ports: &[PortStats]) {
         (
             "nfluid_port_cpu_seconds_total",
             "counter",
-            "CPU time of the port's instance, split among its ports by frames received.",
+            "CPU time of the port's instance, divided among its ports by frames received.",
             |p| p.cpu_ns.map(seconds),
         ),
         (
             "nfluid_port_mark_probability",
             "gauge",
-            "How likely a frame for the port is marked or dropped for congestion, 0 to 1.",
+            "Probability that a frame for the port is marked or dropped for congestion, 0 to 1.",
             |p| p.signal.map(|signal| signal.probability),
         ),
         (
             "nfluid_port_refuses",
             "gauge",
-            "1: all frames for the port are refused, since further on in its chain a ring is full.",
+            "1: all frames for the port are refused, since a ring further on in the chain is full.",
             |p| p.signal.map(|signal| f64::from(u8::from(signal.refuses))),
         ),
     ];
@@ -103,7 +103,7 @@ pub(super) fn uplinks(out: &mut String, uplinks: &[UplinkStats]) {
         out,
         "nfluid_uplink_receive_seconds_total",
         "counter",
-        "Time of the kernel's receive side in the uplink's program, charged by the kernel to others.",
+        "Time of the kernel's receive side in the uplink's program, which the kernel charges to other processes.",
     );
     for uplink in uplinks {
         time.sample(&[("uplink", &uplink.name)], seconds(uplink.receive_ns));
@@ -112,7 +112,7 @@ pub(super) fn uplinks(out: &mut String, uplinks: &[UplinkStats]) {
         out,
         "nfluid_uplink_receive_frame_seconds",
         "gauge",
-        "What a received frame costs there.",
+        "CPU time of a received frame in the uplink's program.",
     );
     for uplink in uplinks {
         if let Some(ns) = uplink.frame_ns {

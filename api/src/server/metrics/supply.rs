@@ -1,4 +1,4 @@
-//! Figures of instances that are made ahead of time, or on demand: pools and templates.
+//! Metrics of pools and templates.
 
 use super::family::Family;
 use crate::types::{PoolStatus, TemplateStatus};
@@ -15,7 +15,7 @@ pub(super) fn templates(out: &mut String, templates: &[TemplateStatus]) {
         (
             "nfluid_template_made_total",
             "counter",
-            "Instances that were made when a client's first frame came.",
+            "Instances that were created when the first frame of a client arrived.",
             |template| template.made,
         ),
         (
@@ -47,25 +47,25 @@ pub(super) fn pools(out: &mut String, pools: &[PoolStatus]) {
         (
             "nfluid_pool_wanted",
             "gauge",
-            "Shells that the pool is to have.",
+            "Shells that the pool is to keep.",
             |pool| pool.wanted.into(),
         ),
         (
             "nfluid_pool_ready",
             "gauge",
-            "Shells that it has.",
+            "Shells that are ready.",
             |pool| pool.ready.into(),
         ),
         (
             "nfluid_pool_taken_total",
             "counter",
-            "Instances that were made from a shell.",
+            "Instances that were created from a shell.",
             |pool| pool.taken,
         ),
         (
             "nfluid_pool_missed_total",
             "counter",
-            "Instances that would have been, and found none.",
+            "Instances that were created without a shell because none was ready.",
             |pool| pool.missed,
         ),
     ];

@@ -1,4 +1,4 @@
-//! Figures of the platform's own threads.
+//! Metrics of the platform's own threads.
 
 use super::family::{Family, seconds};
 use crate::types::{CongestionStats, IoStats};
@@ -9,13 +9,14 @@ pub(super) fn io(out: &mut String, stats: &IoStats) {
         .sample(&[], seconds(stats.cpu_ns));
     if let Some(ns) = stats.throttled_ns {
         let name = "nfluid_io_throttled_seconds_total";
-        Family::new(out, name, "counter", "Time held back by their cap.").sample(&[], seconds(ns));
+        let help = "Time for which the I/O threads were throttled by their cap.";
+        Family::new(out, name, "counter", help).sample(&[], seconds(ns));
     }
     let mut threads = Family::new(
         out,
         "nfluid_io_thread_cpu_seconds_total",
         "counter",
-        "CPU time of an I/O thread; of one that all split instances share if it names no instance.",
+        "CPU time of an I/O thread; without an instance: a thread that all split instances share.",
     );
     for thread in &stats.threads {
         let labels = [
@@ -35,7 +36,7 @@ pub(super) fn congestion(out: &mut String, stats: &CongestionStats) {
         out,
         "nfluid_core_mark_probability",
         "gauge",
-        "How likely a frame for the core's cheapest instance is marked, 0 to 1.",
+        "Probability that a frame for the core's cheapest instance is marked, 0 to 1.",
     );
     for core in &stats.cores {
         cores.sample(&[("core", &core.core.to_string())], core.probability);

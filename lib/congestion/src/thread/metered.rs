@@ -2,7 +2,7 @@
 
 use super::figures::InstanceCost;
 use super::subject::Subject;
-use crate::{Meter, PortLook};
+use crate::{Meter, PortSample};
 use nfluid_sandbox::ThreadUse;
 use nfluid_switch::{Switch, WatchedRing};
 
@@ -76,7 +76,7 @@ impl Metered {
             rings,
             ..
         } = self;
-        self.is_busy = meter.look(now_ns, &delivered, |waiting| {
+        self.is_busy = meter.measure(now_ns, &delivered, |waiting| {
             if rings.is_empty() {
                 *rings = watch(switch, subject);
             }
@@ -107,9 +107,9 @@ impl Metered {
     }
 
     /// Returns what the controller has to know of one of the instance's rings.
-    pub fn port_look(&self, switch: &Switch, ring: &WatchedRing) -> PortLook {
+    pub fn port_sample(&self, switch: &Switch, ring: &WatchedRing) -> PortSample {
         let found = switch.look_at(ring);
-        PortLook {
+        PortSample {
             port: ring.port(),
             core: self.core,
             waiting: found.waiting,

@@ -13,7 +13,7 @@ mod subject;
 mod table;
 
 pub use figures::{Figures, InstanceCost, SharedState};
-pub use orders::{Orders, WayOrder};
+pub use orders::{DirectionOrder, Orders};
 pub use subject::{Subject, Subjects};
 
 use nfluid_control::changes::Changed;

@@ -15,12 +15,12 @@ pub struct Orders {
     /// Chains refuse frames at their entry.
     pub backpressure: bool,
     /// Both directions of every chain.
-    pub ways: Vec<WayOrder>,
+    pub directions: Vec<DirectionOrder>,
 }
 
 /// A direction of a chain.
 #[derive(Clone, Debug)]
-pub struct WayOrder {
+pub struct DirectionOrder {
     /// The chain.
     pub chain: String,
     /// True: from the chain's `from` to its `to`.
@@ -29,7 +29,7 @@ pub struct WayOrder {
     pub inputs: Vec<PortRef>,
 }
 
-impl WayOrder {
+impl DirectionOrder {
     /// The instances on it, in order.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.inputs.iter().filter_map(PortRef::owner)
@@ -51,13 +51,13 @@ impl Orders {
 
     /// Takes over the chains of a deployment, both directions of each.
     pub fn set_ways(&mut self, ways: &Ways) {
-        self.ways = ways
+        self.directions = ways
             .iter()
             .flat_map(|(name, hops)| {
                 let forward = hops.iter().map(|hop| hop.input_port());
                 let back = hops.iter().rev().map(|hop| hop.output_port());
                 [(true, forward.collect()), (false, back.collect())].map(|(forward, inputs)| {
-                    WayOrder {
+                    DirectionOrder {
                         chain: name.clone(),
                         forward,
                         inputs,

@@ -1,9 +1,9 @@
 //! From the rings in use to the signals by which the switch marks and refuses frames.
 
 use super::figures::Figures;
-use super::orders::{Orders, WayOrder};
+use super::orders::{DirectionOrder, Orders};
 use super::table::InstanceTable;
-use crate::{Controller, PortLook, Way, Word};
+use crate::{Controller, Direction, PortSample, Word};
 use nfluid_api::types::PortSignal as ReportedSignal;
 use nfluid_control::model::PortRef;
 use nfluid_switch::{PortSignal, Switch};
@@ -18,22 +18,22 @@ const VALID: Duration = Duration::from_millis(250);
 type Positions = BTreeMap<PortRef, Range<usize>>;
 
 /// A direction of a chain, and its state.
-struct WayState {
-    order: WayOrder,
-    way: Way,
+struct DirectionState {
+    order: DirectionOrder,
+    direction: Direction,
 }
 
-/// Chooses the rings to look at, and writes their signals.
+/// Chooses the rings to sample, and writes their signals.
 #[derive(Default)]
 pub struct Signaller {
     version: u64,
     controller: Controller,
     backpressure: bool,
-    ways: Vec<WayState>,
-    /// By instance, the indices of its ways.
-    ways_of: HashMap<String, Vec<usize>>,
-    /// The ways with a busy instance.
-    busy_ways: BTreeSet<usize>,
+    directions: Vec<DirectionState>,
+    /// By instance, the indices of its directions.
+    directions_of: HashMap<String, Vec<usize>>,
+    /// The directions with a busy instance.
+    busy_directions: BTreeSet<usize>,
     /// The instances whose rings are mapped, by number in the table.
     chosen: BTreeSet<usize>,
     positions: Positions,
@@ -49,7 +49,7 @@ impl Signaller {
         self.version
     }
 
-    /// Applies changed orders. A way that has not changed keeps its state.
+    /// Applies changed orders. A direction that has not changed keeps its state.
     pub fn apply_orders(&mut self, orders: Orders) {
         self.version = orders.version;
         self.backpressure = orders.backpressure;
@@ -59,9 +59,9 @@ impl Signaller {
                 Err(error) => tracing::error!(%error, "an invalid law is ignored"),
             }
         }
-        let mut before = std::mem::take(&mut self.ways);
-        self.ways = orders
-            .ways
+        let mut before = std::mem::take(&mut self.directions);
+        self.directions = orders
+            .directions
             .into_iter()
             .map(|order| {
                 let known = before.iter_mut().find(|known| {
@@ -69,23 +69,25 @@ impl Signaller {
                         && known.order.forward == order.forward
                         && known.order.inputs == order.inputs
                 });
-                let way = known.map_or_else(Way::default, |known| std::mem::take(&mut known.way));
-                WayState { order, way }
+                let direction = known.map_or_else(Direction::default, |known| {
+                    std::mem::take(&mut known.direction)
+                });
+                DirectionState { order, direction }
             })
             .collect();
-        self.busy_ways.clear();
-        self.ways_of.clear();
-        for (index, state) in self.ways.iter().enumerate() {
+        self.busy_directions.clear();
+        self.directions_of.clear();
+        for (index, state) in self.directions.iter().enumerate() {
             for name in state.order.owners() {
-                let ways = self.ways_of.entry(name.to_owned()).or_default();
-                ways.push(index);
+                let directions = self.directions_of.entry(name.to_owned()).or_default();
+                directions.push(index);
             }
         }
     }
 
     /// Returns true if any signal may have to be written.
     pub fn is_on(&self) -> bool {
-        self.marks() || (self.backpressure && !self.ways.is_empty())
+        self.marks() || (self.backpressure && !self.directions.is_empty())
     }
 
     /// Returns true if any core has a law, so that the cores of instances have to be known.
@@ -93,17 +95,19 @@ impl Signaller {
         !self.controller.settings().is_off()
     }
 
-    /// Chooses the rings to look at: those of busy instances, and of all instances in a chain with a busy one.
+    /// Chooses the rings to sample: those of busy instances, and of all instances in a chain with a busy one.
     pub fn choose_rings(&mut self, switch: &Switch, table: &mut InstanceTable) {
-        let busy_ways = self.busy_ways(table);
-        for left in self.busy_ways.difference(&busy_ways) {
-            // Nothing waits on this way any more: its averages are out of date.
-            if let Some(state) = self.ways.get_mut(*left) {
-                state.way = Way::default();
+        let busy_directions = self.busy_directions(table);
+        for left in self.busy_directions.difference(&busy_directions) {
+            // No frames wait in this direction any more: its averages are out of date.
+            if let Some(state) = self.directions.get_mut(*left) {
+                state.direction = Direction::default();
             }
         }
         let mut chosen = table.busy().clone();
-        let beside = busy_ways.iter().filter_map(|index| self.ways.get(*index));
+        let beside = busy_directions
+            .iter()
+            .filter_map(|index| self.directions.get(*index));
         let names = beside.flat_map(|state| state.order.owners());
         chosen.extend(names.filter_map(|name| table.number(name)));
         for number in self.chosen.difference(&chosen) {
@@ -111,16 +115,16 @@ impl Signaller {
                 one.set_mapped(switch, false);
             }
         }
-        self.busy_ways = busy_ways;
+        self.busy_directions = busy_directions;
         self.chosen = chosen;
         self.note_positions(switch, table);
     }
 
-    /// The ways with a busy instance.
-    fn busy_ways(&self, table: &InstanceTable) -> BTreeSet<usize> {
+    /// The directions with a busy instance.
+    fn busy_directions(&self, table: &InstanceTable) -> BTreeSet<usize> {
         let names = table.busy().iter().filter_map(|number| table.get(*number));
-        let ways = names.filter_map(|one| self.ways_of.get(&one.subject.name));
-        ways.flatten().copied().collect()
+        let directions = names.filter_map(|one| self.directions_of.get(&one.subject.name));
+        directions.flatten().copied().collect()
     }
 
     /// Notes the positions of each port's rings in the list of chosen rings.
@@ -145,31 +149,35 @@ impl Signaller {
         }
     }
 
-    /// Looks at the chosen rings and writes their signals. Returns true if any frame waits.
+    /// Samples the chosen rings and writes their signals. Returns true if any frame waits.
     pub fn update(&mut self, switch: &Switch, table: &InstanceTable, now_ns: u64) -> bool {
-        let mut looks = Vec::new();
+        let mut samples = Vec::new();
         for one in self.chosen.iter().filter_map(|number| table.get(*number)) {
-            looks.extend(one.rings.iter().map(|ring| one.port_look(switch, ring)));
+            samples.extend(one.rings.iter().map(|ring| one.port_sample(switch, ring)));
         }
-        let mut words = self.controller.update(now_ns, &looks);
-        for index in &self.busy_ways {
-            let Some(state) = self.ways.get_mut(*index) else {
+        let mut words = self.controller.update(now_ns, &samples);
+        for index in &self.busy_directions {
+            let Some(state) = self.directions.get_mut(*index) else {
                 continue;
             };
             let inputs = state.order.inputs.iter();
             let positions = inputs.map(|port| self.positions.get(port));
-            let rings: Vec<Option<PortLook>> =
-                positions.map(|at| sum_of_queues(at, &looks)).collect();
-            let refuses = state.way.update(now_ns, &rings) && self.backpressure;
+            let rings: Vec<Option<PortSample>> =
+                positions.map(|at| sum_of_queues(at, &samples)).collect();
+            let refuses = state.direction.update(now_ns, &rings) && self.backpressure;
             let entry = state.order.inputs.first();
             let entry = entry.and_then(|port| self.positions.get(port)).cloned();
             for word in entry.and_then(|at| words.get_mut(at)).into_iter().flatten() {
                 word.refuse |= refuses;
             }
         }
-        self.words = looks.iter().map(|look| look.port).zip(words).collect();
+        self.words = samples
+            .iter()
+            .map(|sample| sample.port)
+            .zip(words)
+            .collect();
         self.write_signals(switch);
-        looks.iter().any(|look| look.waiting > 0)
+        samples.iter().any(|sample| sample.waiting > 0)
     }
 
     /// Writes the signals. A signal expires, so each one that is not neutral is renewed in every update.
@@ -212,10 +220,10 @@ impl Signaller {
         let cores = self.controller.cores();
         figures.cores = cores.map(|(core, p)| (core, fraction(p))).collect();
         figures.bottlenecks.clear();
-        let busy = self.busy_ways.iter();
-        for state in busy.filter_map(|index| self.ways.get(*index)) {
+        let busy = self.busy_directions.iter();
+        for state in busy.filter_map(|index| self.directions.get(*index)) {
             let order = &state.order;
-            let index = state.way.bottleneck();
+            let index = state.direction.bottleneck();
             let bottleneck = index.and_then(|index| order.inputs.get(index)?.owner());
             if let Some(name) = bottleneck {
                 let key = (order.chain.clone(), order.forward);
@@ -241,8 +249,8 @@ fn fraction(probability: u32) -> f64 {
 }
 
 /// The queues of a port, added up as one ring.
-fn sum_of_queues(at: Option<&Range<usize>>, looks: &[PortLook]) -> Option<PortLook> {
-    let queues = looks.get(at?.clone())?;
+fn sum_of_queues(at: Option<&Range<usize>>, samples: &[PortSample]) -> Option<PortSample> {
+    let queues = samples.get(at?.clone())?;
     let mut sum = *queues.first()?;
     for more in queues.iter().skip(1) {
         sum.waiting = sum.waiting.saturating_add(more.waiting);

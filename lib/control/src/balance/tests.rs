@@ -34,7 +34,7 @@ fn carry_out(placed: &mut [Placed], moves: &[Move], now: Millis) {
 }
 
 #[test]
-fn who_waits_is_moved_to_the_core_that_rests() {
+fn an_instance_that_waits_is_moved_to_the_idle_core() {
     let all = [
         placed("a", 0, Placement::Spread, 1.0),
         placed("b", 0, Placement::Spread, 1.0),
@@ -45,7 +45,7 @@ fn who_waits_is_moved_to_the_core_that_rests() {
 }
 
 #[test]
-fn who_is_pinned_free_or_new_stays() {
+fn pinned_free_and_new_instances_are_not_moved() {
     for placement in [Placement::Pinned, Placement::Free] {
         let all = [
             placed("a", 0, placement, 1.0),
@@ -74,7 +74,7 @@ fn a_small_gain_does_not_pay() {
 
 // promise: 4.11
 #[test]
-fn nobody_goes_where_more_would_be_promised_than_a_core_has() {
+fn no_move_promises_more_than_a_core_has() {
     let mut all = [
         placed("a", 0, Placement::Spread, 1.0),
         placed("b", 0, Placement::Spread, 1.0),
@@ -132,7 +132,7 @@ fn the_first_core_is_where_least_is_promised_or_for_packed_where_most_fits() {
 
 // promise: 4.15
 #[test]
-fn who_has_several_threads_gets_a_core_for_each() {
+fn an_instance_with_several_threads_gets_a_core_for_each() {
     assert_eq!(window(&[0, 2, 5], 2, 2), [2, 5]);
     assert_eq!(window(&[0, 2, 5], 5, 2), [5, 0]);
     assert_eq!(window(&[0, 2, 5], 0, 9), [0, 2, 5]);
@@ -143,13 +143,13 @@ fn who_has_several_threads_gets_a_core_for_each() {
         placed("b", 0, Placement::Spread, 0.5),
     ];
     all[0].width = 2;
-    // Its load is on both cores, and it stays.
+    // The load of the instance is on both cores, and the instance stays.
     let found = moves(&all, LATER, RULES);
     assert_eq!((found.len(), found[0].name.as_str()), (1, "a"), "{found:?}");
     assert!((fullest(&all) - 1.9).abs() < 1e-9);
 }
 
-/// Guaranteed and promised, on core 0.
+/// An instance on core 0 with this guarantee and promise.
 fn promising(name: &str, placement: Placement, guaranteed: f64, promised: f64) -> Placed {
     Placed {
         guaranteed,
@@ -182,13 +182,13 @@ fn a_guarantee_that_its_core_does_not_give_is_found_and_kept_by_a_move() {
 
 // promise: 4.15
 #[test]
-fn nobody_goes_where_a_guarantee_would_be_broken() {
+fn no_move_breaks_a_guarantee() {
     let mut all = [
         promising("own", Placement::Pinned, 0.5, 0.5),
         promising("a", Placement::Spread, 0.0, 0.6),
         promising("b", Placement::Spread, 0.0, 0.6),
     ];
-    // Both want the core that rests; the guarantee there allows neither.
+    // Both instances want the idle core; the guarantee there allows neither.
     for one in &mut all[1..] {
         one.core = 1;
         one.load = 1.0;
@@ -228,7 +228,7 @@ fn any_placed() -> impl Strategy<Value = Vec<Placed>> {
     })
 }
 
-/// The load of the fullest core.
+/// Returns the load of the fullest core.
 fn fullest(placed: &[Placed]) -> f64 {
     let cores = burdens(placed);
     cores.values().map(|burden| burden.load).fold(0.0, f64::max)
@@ -237,10 +237,11 @@ fn fullest(placed: &[Placed]) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// With loads that do not change, moves come to an end, and nobody is where it may not be, or moves that may not.
+    /// With constant loads, moves come to an end. No instance is on a core that it must not use, and only movable
+    /// instances move.
     // promise: 4.11
     #[test]
-    fn it_converges_and_obeys(mut all in any_placed()) {
+    fn balancing_converges_and_moves_only_what_it_may(mut all in any_placed()) {
         let before = all.clone();
         let mut now = Millis(10_000);
         let mut rounds = 0;
@@ -267,7 +268,7 @@ proptest! {
         }
     }
 
-    /// Loads that are measured with an error of a few hundredths do not keep anybody moving.
+    /// Measurement errors of a few hundredths cause no moves.
     // promise: 4.11
     #[test]
     fn noise_moves_nobody(mut all in any_placed(), noise in proptest::collection::vec(-0.01..0.01f64, 16)) {
@@ -278,7 +279,7 @@ proptest! {
             carry_out(&mut all, &found, now);
             now.0 += RULES.dwell.0;
         }
-        // It has settled for these loads, with a gain that is far enough from paying.
+        // No move pays for these loads, even with a clearly smaller minimum gain.
         let strict = Rules { gain_min: RULES.gain_min - 0.1, ..RULES };
         prop_assume!(moves(&all, now, strict).is_empty());
         for (one, error) in all.iter_mut().zip(noise) {
@@ -287,7 +288,7 @@ proptest! {
         prop_assert!(moves(&all, now, RULES).is_empty());
     }
 
-    /// In one round nobody moves twice, and nobody who has just moved.
+    /// No instance that has just moved moves again in the next round.
     // promise: 4.11
     #[test]
     fn a_move_is_not_taken_back_at_once(mut all in any_placed()) {

@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::yaml::Node;
 use serde_json::Value;
 
-/// The NF's configuration, with the texts of the files that it names.
+/// Returns the NF's configuration, with the texts of the files that it names.
 pub fn config(
     node: &Node,
     path: &str,

@@ -9,10 +9,10 @@ use nfluid_marking::{LawError, Pie, Red};
 use std::collections::BTreeMap;
 
 const FRAMES_BOUNDS: (i64, i64) = (1, Red::FRAMES_MAX as i64);
-/// Percent of frames at `max` where no probability is named.
+/// Default probability at `max`, as a percentage of the frames.
 const PROBABILITY_DEFAULT: &str = "10%";
 
-/// Which law is meant, before its numbers are known.
+/// The law that a document names, without its numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Word {
     Off,
@@ -20,7 +20,7 @@ enum Word {
     Red4,
 }
 
-/// `on` is the law that tunes itself.
+/// `on` stands for the self-tuning law.
 const WORDS: [(&str, Word); 4] = [
     ("off", Word::Off),
     ("on", Word::SelfTuning),
@@ -28,7 +28,7 @@ const WORDS: [(&str, Word); 4] = [
     ("red4", Word::Red4),
 ];
 
-/// A law's word, or a mapping.
+/// Reads the word of a law, or a mapping.
 pub fn congestion(node: &Node, path: &str, report: &mut Report<'_>) -> Congestion {
     if node.as_scalar().is_some() {
         let law = law_of_word(node, path, report);
@@ -94,7 +94,7 @@ fn word(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Word> {
     known.map(|(_, word)| *word)
 }
 
-/// A law without numbers.
+/// Returns a law without numbers.
 fn law_of_word(node: &Node, path: &str, report: &mut Report<'_>) -> Law {
     match word(node, path, report) {
         Some(Word::SelfTuning) => Law::SelfTuning {
@@ -119,7 +119,7 @@ fn probability(text: &str) -> Result<Share, ValueError> {
         .map_err(|error: ValueError| ValueError::new(error.message, remedy))
 }
 
-/// The law among the keys of a mapping; one that names none tunes itself.
+/// Reads the law from the keys of a mapping. A mapping that names no law means the self-tuning law.
 fn law(fields: &mut Fields<'_>, node: &Node, path: &str, report: &mut Report<'_>) -> Law {
     let word = match fields.get("law") {
         Some((node, path)) => word(node, &path, report),
@@ -172,7 +172,7 @@ fn law(fields: &mut Fields<'_>, node: &Node, path: &str, report: &mut Report<'_>
     }
 }
 
-/// Numbers that the law has no use for are not what their writer meant.
+/// Reports numbers that the law does not use: their author expected an effect.
 fn refuse_foreign(fields: &mut Fields<'_>, word: Word, report: &mut Report<'_>) {
     for (key, of) in [
         ("target", Word::SelfTuning),
@@ -189,7 +189,7 @@ fn refuse_foreign(fields: &mut Fields<'_>, word: Word, report: &mut Report<'_>) 
                 Word::Red4 => "write 'law: red4', or remove it",
                 _ => "write 'law: self-tuning', or remove it",
             };
-            let message = format!("'{key}' means nothing to this law");
+            let message = format!("'{key}' has no effect with this law");
             report.error_at(node.mark, &path, message, remedy);
         }
     }
@@ -216,7 +216,7 @@ fn report_law(error: &LawError, node: &Node, path: &str, report: &mut Report<'_>
         }
         LawError::Time { .. } => (
             "average",
-            "such a time cannot be averaged over".to_owned(),
+            "the averaging time is out of range".to_owned(),
             format!("write up to {}", Micros(Red::AVERAGE_NS_MAX / 1_000)),
         ),
         other => ("law", other.to_string(), String::new()),

@@ -4,10 +4,10 @@ use super::fields::{integer, list};
 use crate::report::Report;
 use crate::yaml::{Kind, Node};
 
-/// CPU numbers that are possible at all.
+/// Bounds of valid CPU numbers.
 const CPU_BOUNDS: (i64, i64) = (0, 8191);
 
-/// A list of at least one CPU: none would be read as all, which is what no key means.
+/// Reads a list of at least one CPU. An empty list would mean all CPUs, which no user intends.
 pub fn cpus(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<u32> {
     let mut cpus = Vec::new();
     if matches!(&node.kind, Kind::Sequence(items) if items.is_empty()) {

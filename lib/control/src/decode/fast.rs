@@ -4,7 +4,7 @@ use super::config::config;
 use super::fields::{Fields, text};
 use super::instance;
 use super::network::fast_mode;
-use super::slow::{Said, slow};
+use super::slow::{SlowValue, slow};
 use crate::attachments::Attachments;
 use crate::fast::{Attach, Beside, Direction, ORDER_MAX, PRIORITY_MAX};
 use crate::model::{Instance, Program};
@@ -20,8 +20,8 @@ const DIRECTIONS: [(&str, Direction); 2] = [
 
 const NEIGHBOURS: [(&str, Beside); 1] = [("libxdp", Beside::Libxdp)];
 
-/// Whether an instance says that it is one.
-pub fn is_one(node: &Node) -> bool {
+/// Returns true if `node` is an instance of a tier whose ports are interfaces.
+pub fn has_interface_ports(node: &Node) -> bool {
     let tier = node.get("tier").and_then(Node::as_scalar);
     let of_interfaces = |tier: &Tier| tier.takes(PortKind::Interfaces);
     let named = |text: &str| Tier::ALL.into_iter().find(|tier| tier.0.name == text);
@@ -49,7 +49,7 @@ pub fn fast_path(
     match fields.get("nf") {
         None => report.error(
             path,
-            "the instance does not say what runs in it",
+            "the instance has no program",
             "add 'nf: NAME', a network function that has a fast path",
         ),
         Some((node, path)) => {
@@ -63,7 +63,7 @@ pub fn fast_path(
     let interfaces = match fields.get("interface") {
         None => {
             let remedy = "add 'interface: NAME', or 'interface: [A, B]'";
-            report.error(path, "the instance does not say its interface", remedy);
+            report.error(path, "the instance has no interface", remedy);
             Vec::new()
         }
         Some((node, path)) => names(node, &path, report),
@@ -83,16 +83,16 @@ pub fn fast_path(
             .integer("priority", (1, i64::from(PRIORITY_MAX)), report)
             .and_then(|priority| u32::try_from(priority).ok()),
         slow: match slow(&mut fields, report) {
-            Some(Said::Taps(taps)) => Some(taps),
-            // Written out when the whole document has been read.
-            Some(Said::Ports(_)) | None => None,
+            Some(SlowValue::Taps(taps)) => Some(taps),
+            // Replaced by taps after the whole document has been read.
+            Some(SlowValue::Ports(_)) | None => None,
         },
     });
     fields.finish(report);
     found
 }
 
-/// A name, or a list of names.
+/// Reads a name, or a list of names.
 fn names(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
     let Kind::Sequence(items) = &node.kind else {
         return text(node, path, report)

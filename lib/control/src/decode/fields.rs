@@ -1,4 +1,4 @@
-//! Reading one mapping key by key.
+//! Reads one mapping key by key.
 
 use crate::model::check_name;
 use crate::quantity::ValueError;
@@ -7,8 +7,8 @@ use crate::yaml::{Entry, Kind, Mark, Node};
 use std::collections::HashMap;
 use std::str::FromStr;
 
-/// A mapping whose keys are known beforehand. Asking for a key makes it known; [`Fields::finish`]
-/// reports the others.
+/// A mapping whose valid keys are known in advance. Each request for a key marks the key as known; [`Fields::finish`]
+/// reports all other keys.
 pub struct Fields<'n> {
     path: String,
     entries: &'n [Entry],
@@ -16,7 +16,7 @@ pub struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
-    /// The mapping at `path`; nothing counts as an empty one.
+    /// Opens the mapping at `path`; a null counts as an empty mapping.
     pub fn new(node: &'n Node, path: &str, report: &mut Report<'_>) -> Option<Self> {
         let entries = mapping(node, path, report)?;
         Some(Fields {
@@ -26,14 +26,14 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// The value of a key and its path. A key without a value counts as absent.
+    /// Returns the value of a key and its path. A key without a value counts as absent.
     pub fn get(&mut self, key: &'static str) -> Option<(&'n Node, String)> {
         self.known.push(key);
         let entry = self.entries.iter().find(|entry| entry.key == key)?;
         (!entry.value.is_null()).then(|| (&entry.value, join(&self.path, key)))
     }
 
-    /// The value of a key, read by the type's `FromStr`.
+    /// Returns the value of a key, parsed by the type's `FromStr`.
     pub fn parsed<T>(&mut self, key: &'static str, report: &mut Report<'_>) -> Option<T>
     where
         T: FromStr<Err = ValueError>,
@@ -42,13 +42,13 @@ impl<'n> Fields<'n> {
         parsed(node, &path, report)
     }
 
-    /// The text of a key.
+    /// Returns the text of a key.
     pub fn text(&mut self, key: &'static str, report: &mut Report<'_>) -> Option<String> {
         let (node, path) = self.get(key)?;
         text(node, &path, report).map(str::to_owned)
     }
 
-    /// The boolean of a key.
+    /// Returns the boolean of a key.
     pub fn flag(&mut self, key: &'static str, report: &mut Report<'_>) -> Option<bool> {
         let (node, path) = self.get(key)?;
         let found = node.as_scalar().and_then(|scalar| scalar.as_bool());
@@ -58,7 +58,7 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// The whole number of a key, within bounds.
+    /// Returns the whole number of a key, within bounds.
     pub fn integer(
         &mut self,
         key: &'static str,
@@ -69,7 +69,7 @@ impl<'n> Fields<'n> {
         integer(node, &path, (least, most), report)
     }
 
-    /// One of several words.
+    /// Returns the choice for a key among several words.
     pub fn choice<T: Copy>(
         &mut self,
         key: &'static str,
@@ -92,7 +92,7 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// Reports the keys that nobody asked for.
+    /// Reports the unknown keys.
     pub fn finish(self, report: &mut Report<'_>) {
         for entry in self.entries {
             if !self.known.contains(&entry.key.as_str()) {
@@ -108,7 +108,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// The path of `key` in `path`.
+/// Returns the path of `key` within `path`.
 pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
@@ -117,7 +117,7 @@ pub fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// The entries of a mapping; nothing counts as an empty one.
+/// Returns the entries of a mapping; a null counts as an empty mapping.
 pub fn mapping<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> Option<&'n [Entry]> {
     match &node.kind {
         Kind::Mapping(entries) => Some(entries),
@@ -129,7 +129,7 @@ pub fn mapping<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> Optio
     }
 }
 
-/// The items of a list.
+/// Returns the items of a list.
 pub fn list<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> &'n [Node] {
     match &node.kind {
         Kind::Sequence(items) => items,
@@ -141,7 +141,7 @@ pub fn list<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> &'n [Nod
     }
 }
 
-/// The text of a scalar, numbers and booleans included as they are written.
+/// Returns the text of a scalar. Numbers and booleans are returned as they are written.
 pub fn text<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> Option<&'n str> {
     match node.as_scalar() {
         Some(scalar) if !scalar.is_null() => Some(&scalar.text),
@@ -152,7 +152,7 @@ pub fn text<'n>(node: &'n Node, path: &str, report: &mut Report<'_>) -> Option<&
     }
 }
 
-/// A scalar read by the type's `FromStr`.
+/// Parses a scalar by the type's `FromStr`.
 pub fn parsed<T>(node: &Node, path: &str, report: &mut Report<'_>) -> Option<T>
 where
     T: FromStr<Err = ValueError>,
@@ -160,14 +160,14 @@ where
     read(node, path, report, str::parse)
 }
 
-/// The name of something.
+/// Reads the name of an object.
 pub fn name(node: &Node, path: &str, report: &mut Report<'_>) -> Option<String> {
     read(node, path, report, |name| {
         check_name(name).map(str::to_owned)
     })
 }
 
-/// A scalar read by a function.
+/// Parses a scalar by a function.
 pub fn read<T>(
     node: &Node,
     path: &str,
@@ -183,7 +183,7 @@ pub fn read<T>(
     }
 }
 
-/// A whole number within bounds.
+/// Reads a whole number within bounds.
 pub fn integer(
     node: &Node,
     path: &str,

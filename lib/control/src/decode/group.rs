@@ -1,4 +1,4 @@
-//! Groups of tenants, and what instances have in common with them.
+//! Groups of tenants, and the keys that instances and groups have in common.
 
 use super::fields::{Fields, name};
 use crate::group::Group;
@@ -20,13 +20,13 @@ pub fn group(node: &Node, path: &str, report: &mut Report<'_>) -> Group {
     group
 }
 
-/// The group that something is in.
+/// Reads the group that an instance or a group is a member of.
 pub fn parent(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<String> {
     let (node, path) = fields.get("group")?;
     name(node, &path, report)
 }
 
-/// Who decides where instances run.
+/// Reads the placement policy.
 pub fn placement(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Placement> {
     fields.choice("placement", &Placement::WORDS, report)
 }

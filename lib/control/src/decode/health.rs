@@ -1,4 +1,4 @@
-//! How an instance is looked after.
+//! Health checks of instances.
 
 use super::fields::{Fields, list, read, text, wrong_type};
 use crate::health::{Check, Health, Remedy};
@@ -10,7 +10,7 @@ const REMEDIES: [(&str, Remedy); 2] = [("restart", Remedy::Restart), ("report", 
 
 const CHECKS: [(&str, Check); 2] = [("process", Check::Process), ("progress", Check::Progress)];
 
-/// `restart` or `report`, or a mapping.
+/// Reads `restart` or `report`, or a mapping.
 pub fn health(node: &Node, path: &str, report: &mut Report<'_>) -> Health {
     let mut health = Health::default();
     if let Some(scalar) = node.as_scalar() {
@@ -81,7 +81,8 @@ fn checks(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<Check> {
     checks
 }
 
-/// A look costs some microseconds; hours are nobody's idea of looking after something.
+/// Reads the interval between two checks. A check costs some microseconds; an interval of hours does not detect
+/// anything in time.
 fn between_looks(word: &str) -> Result<Millis, ValueError> {
     bounded(word, Millis(100), "write 100ms to 1h")
 }

@@ -31,7 +31,7 @@ pub fn instance(
     attachments: &Attachments,
     report: &mut Report<'_>,
 ) -> Instance {
-    if fast::is_one(node) {
+    if fast::has_interface_ports(node) {
         return fast::fast_path(node, path, attachments, report);
     }
     let mut instance = empty();
@@ -48,7 +48,7 @@ pub fn instance(
     match fields.get("ports") {
         Some((node, path)) => {
             instance.ports = ports(node, &path, report);
-            // Kept without any it would be read with the default ones.
+            // An empty table would be written without the key, and read again with the default ports.
             let has_none = instance.ports.is_empty() && instance.stack.is_none();
             if has_none && !report.is_spoilt(&path) {
                 let remedy = "name at least one, or remove 'ports': it has 'in' and 'out' then";
@@ -97,7 +97,7 @@ pub fn instance(
     instance
 }
 
-/// An instance of which nothing has been read.
+/// Returns an instance without any values.
 pub fn empty() -> Instance {
     Instance {
         program: Program::BuiltIn { nf: String::new() },
@@ -124,7 +124,7 @@ pub fn empty() -> Instance {
     }
 }
 
-/// A part of the CPUs that one instance can use.
+/// Reads the part of the CPUs that one instance can use.
 fn portion(fields: &mut Fields<'_>, key: &'static str, report: &mut Report<'_>) -> Option<Portion> {
     let (node, path) = fields.get(key)?;
     read(node, &path, report, Portion::of_instance)
@@ -154,7 +154,7 @@ fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Opti
         (None, None) => {
             report.error(
                 path,
-                "the instance does not say what runs in it",
+                "the instance has no program",
                 "add 'nf: NAME' for a built-in NF, or 'program: /PATH' for your own",
             );
             None
@@ -187,7 +187,7 @@ fn default_ports() -> Table<Port> {
         .collect()
 }
 
-/// Longest name of a port in bytes: what an instance's port table has room for.
+/// Maximum length of a port's name in bytes: the size of the field in an instance's port table.
 const PORT_NAME_MAX: usize = 31;
 
 fn check_port_name(name: &str, path: &str, report: &mut Report<'_>) {
@@ -197,7 +197,7 @@ fn check_port_name(name: &str, path: &str, report: &mut Report<'_>) {
     }
 }
 
-/// A mapping from names to ports, or a list of names.
+/// Reads a mapping from names to ports, or a list of names.
 fn ports(node: &Node, path: &str, report: &mut Report<'_>) -> Table<Port> {
     let Kind::Sequence(items) = &node.kind else {
         return table(Some((node, path.to_owned())), report, port);
@@ -244,7 +244,7 @@ const POLICIES: [(&str, RestartPolicy); 3] = [
     ("never", RestartPolicy::Never),
 ];
 
-/// `always`, or a mapping.
+/// Reads `always`, or a mapping.
 fn restart(node: &Node, path: &str, report: &mut Report<'_>) -> Restart {
     let mut restart = Restart::default();
     if let Some(scalar) = node.as_scalar() {
@@ -278,7 +278,7 @@ fn restart(node: &Node, path: &str, report: &mut Report<'_>) -> Restart {
     restart
 }
 
-/// A number of frames and a time, both of which must be there.
+/// Reads a number of frames and a time, both of which are required.
 fn wake(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Wake> {
     let mut fields = Fields::new(node, path, report)?;
     let mut required = |key: &'static str, report: &mut Report<'_>| {
@@ -302,7 +302,7 @@ fn wake(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Wake> {
     })
 }
 
-/// A time slice: the kernel (6.12) has none that are shorter or longer.
+/// Reads a time slice, within the bounds of the kernel (6.12).
 fn slice(text: &str) -> Result<Micros, ValueError> {
     let slice: Micros = text.parse()?;
     if (100..=100_000).contains(&slice.0) {
@@ -314,7 +314,7 @@ fn slice(text: &str) -> Result<Micros, ValueError> {
     ))
 }
 
-/// How long a frame may wait until others come.
+/// Reads the maximum time that a frame can wait for others.
 fn wait_for_others(text: &str) -> Result<Micros, ValueError> {
     let after: Micros = text.parse()?;
     if (1..=AFTER_MAX.0).contains(&after.0) {

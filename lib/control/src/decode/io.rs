@@ -6,7 +6,7 @@ use crate::io::{Io, IoIdle, IoModel, IoSettings};
 use crate::report::{Report, did_you_mean};
 use crate::yaml::Node;
 
-/// A model's word, or a mapping.
+/// Reads the word of a model, or a mapping.
 pub fn io(node: &Node, path: &str, report: &mut Report<'_>) -> Io {
     if node.as_scalar().is_some() {
         return Io {
@@ -37,7 +37,7 @@ fn settings(fields: &mut Fields<'_>, report: &mut Report<'_>) -> IoSettings {
     }
 }
 
-/// A model's word.
+/// Reads the word of a model.
 pub fn model(node: &Node, path: &str, report: &mut Report<'_>) -> IoModel {
     let Some(word) = text(node, path, report) else {
         return IoModel::default();

@@ -1,7 +1,7 @@
-//! From a document to a [`Deployment`], reporting everything that cannot be read.
+//! Decodes a document into a [`Deployment`], and reports everything that cannot be read.
 //!
-//! What can be read is returned also when something else cannot, so that the checks that follow
-//! find the rest of the errors.
+//! The readable parts are returned even if other parts cannot be read, so that the checks that follow find the
+//! remaining errors.
 
 mod config;
 mod congestion;
@@ -28,7 +28,7 @@ use table::{table, table_of};
 
 pub(crate) use fields::join;
 
-/// Reads a document.
+/// Decodes a document.
 pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -> Deployment {
     let mut deployment = Deployment::default();
     report_duplicates(root, "", report);
@@ -60,7 +60,7 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
         deployment.links = network::links(node, &path, report);
     }
     let chains = fields.get("chains");
-    // That it is no mapping is said once.
+    // `chains` is read twice, but a wrong type is reported only once.
     let again = chains
         .clone()
         .filter(|(chains, _)| matches!(chains.kind, crate::yaml::Kind::Mapping(_)));
@@ -74,7 +74,9 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
         if deployment.templates.contains(name) {
             report.error(
                 &format!("chains.{name}"),
-                format!("there is a template '{name}', and a chain on demand is one"),
+                format!(
+                    "a template has the name '{name}' already, and a chain on demand is a template"
+                ),
                 "rename one of them",
             );
         }
@@ -88,11 +90,11 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
 fn version(fields: &mut Fields<'_>, report: &mut Report<'_>) {
     let write = format!("write 'version: {FORMAT_VERSION}'");
     match fields.get("version") {
-        None => report.error("", "the document does not say its version", write),
+        None => report.error("", "the document has no version", write),
         Some((node, path)) => {
             let found = node.as_scalar().and_then(|scalar| scalar.as_integer());
             if found != Some(i64::from(FORMAT_VERSION)) {
-                let message = "this version of the format is not known here";
+                let message = "this version of the format is not supported";
                 report.error_at(node.mark, &path, message, write);
             }
         }

@@ -11,14 +11,14 @@ use crate::report::Report;
 use crate::yaml::{Kind, Node};
 use ipnet::IpNet;
 
-/// Fewest and most slots of a ring.
+/// Minimum and maximum number of slots of a ring.
 const RING_BOUNDS: (i64, i64) = (64, 1024);
 /// VLAN ids that can be used (IEEE 802.1Q: 0 is priority only, 4095 reserved).
 const VLAN_BOUNDS: (i64, i64) = (1, 4094);
-/// Shortest and longest time for which an address is kept (IEEE 802.1D section 7.9.2).
+/// Minimum and maximum ageing time of an address (IEEE 802.1D section 7.9.2).
 const AGEING_BOUNDS: (Millis, Millis) = (Millis::secs(10), Millis::secs(1_000_000));
 
-/// A number whose bounds were checked.
+/// Converts a number whose bounds were checked.
 fn narrow<T: TryFrom<i64>>(n: Option<i64>) -> Option<T> {
     n.and_then(|n| T::try_from(n).ok())
 }
@@ -59,7 +59,7 @@ pub fn attachment(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<At
         if let Some((node, path)) = fields.get(key)
             && !has_switch
         {
-            let message = format!("'{key}' means nothing without a switch");
+            let message = format!("'{key}' has no effect without a switch");
             report.error_at(
                 node.mark,
                 &path,
@@ -81,13 +81,13 @@ const XDP_MODES: [(&str, XdpMode); 3] = [
     ("generic", XdpMode::Generic),
 ];
 
-/// In which mode an uplink's XDP program is to be.
+/// Reads the mode of an uplink's XDP program.
 fn xdp_mode(fields: &mut Fields<'_>, report: &mut Report<'_>) -> XdpMode {
     let mode = fields.choice("mode", &XDP_MODES, report);
     mode.unwrap_or_default()
 }
 
-/// In which mode a fast path is to be.
+/// Reads the mode of a fast path.
 pub fn fast_mode(fields: &mut Fields<'_>, report: &mut Report<'_>) -> XdpMode {
     let [auto, native, generic] = XDP_MODES;
     let modes = [auto, native, generic, ("tc", XdpMode::Tc)];
@@ -109,11 +109,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         return uplink;
     };
     match fields.get("interface") {
-        None => report.error(
-            path,
-            "the uplink does not say its interface",
-            "add 'interface: NAME'",
-        ),
+        None => report.error(path, "the uplink has no interface", "add 'interface: NAME'"),
         Some((node, path)) => {
             uplink.interface = text(node, &path, report).unwrap_or_default().to_owned();
         }
@@ -166,7 +162,7 @@ pub fn switch(node: &Node, path: &str, report: &mut Report<'_>) -> Switch {
 }
 
 pub fn links(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<Link> {
-    // A link that cannot be read keeps its place: paths are positions.
+    // A link that cannot be read keeps its place, since key paths contain the positions of links.
     let nowhere = || {
         Link(
             PortRef::Uplink(String::new()),
@@ -219,7 +215,7 @@ pub fn chain(node: &Node, path: &str, report: &mut Report<'_>) -> Chain {
         match fields.get(key) {
             None => report.error(
                 path,
-                format!("the chain does not say '{key}'"),
+                format!("the chain has no '{key}'"),
                 format!("add '{key}: UPLINK' or '{key}: INSTANCE.PORT'"),
             ),
             Some((node, path)) => {
@@ -246,7 +242,7 @@ pub fn chain(node: &Node, path: &str, report: &mut Report<'_>) -> Chain {
     chain
 }
 
-/// `fw1`, or `{instance: r1, in: a, out: b}`.
+/// Reads `fw1`, or `{instance: r1, in: a, out: b}`.
 fn hop(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Hop> {
     let mut hop = Hop {
         instance: String::new(),
@@ -262,7 +258,7 @@ fn hop(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Hop> {
         None => report.error_at(
             node.mark,
             path,
-            "this step does not say its instance",
+            "this step has no instance",
             "write a name, or {instance: NAME, in: PORT, out: PORT}",
         ),
         Some((node, path)) => {
@@ -320,7 +316,7 @@ fn prefix(fields: &mut Fields<'_>, key: &'static str, report: &mut Report<'_>) -
     read(node, &path, report, parse_prefix)
 }
 
-/// Fields that can never match together.
+/// Reports fields that can never match together.
 fn check_rule(rule: &MatchRule, path: &str, report: &mut Report<'_>) {
     let ports: [(&str, Option<PortRange>); 2] = [("sport", rule.sport), ("dport", rule.dport)];
     let has_ports = rule.proto.is_some_and(|proto| proto.has_ports());
@@ -352,7 +348,7 @@ fn check_rule(rule: &MatchRule, path: &str, report: &mut Report<'_>) {
         if wanted.clone().any(|wanted| wanted != ether.0) || (rule.proto.is_some() && !is_ip) {
             report.error(
                 &format!("{path}.ether"),
-                format!("no frame of type {ether} has the rule's other fields"),
+                format!("frames of type {ether} do not have the rule's other fields"),
                 "leave 'ether' out: addresses and protocols imply it",
             );
         }

@@ -36,7 +36,7 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
     match fields.get("size") {
         None => report.error(
             path,
-            "the pool does not say how many shells it has",
+            "the pool has no size",
             "add 'size: NUMBER', or 'size: rate' to follow the rate of creations",
         ),
         Some((node, _)) if node.as_scalar().is_some_and(|it| it.text == "rate") => {
@@ -48,7 +48,7 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
             let count = integer(node, &size_path, bounds, report);
             pool.size = Size::Fixed(count.map_or(0, |count| count as u32));
             if let Some((node, path)) = most {
-                let message = "'most' means nothing for a pool of a fixed size";
+                let message = "'most' has no effect for a pool of a fixed size";
                 report.error_at(
                     node.mark,
                     &path,

@@ -1,6 +1,6 @@
 //! The slow path of an instance of tier `xdp`.
 
-use super::fast::is_one;
+use super::fast::has_interface_ports;
 use super::fields::{Fields, text, wrong_type};
 use crate::fast::{Attach, Slow};
 use crate::model::{Deployment, Link, PortRef, Steering, Uplink, UplinkKind, XdpMode};
@@ -8,21 +8,22 @@ use crate::quantity::Mac;
 use crate::report::Report;
 use crate::yaml::{Kind, Node};
 
-/// Ports that are to be a slow path: where packets are handed to, and where they come out if that is another one.
+/// Instance ports as the slow path: `port` receives packets from the fast path; packets return by `back`, or by `port`
+/// if `back` is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports {
     port: PortRef,
     back: Option<PortRef>,
 }
 
-/// What a `slow` says.
-pub enum Said {
+/// The value of `slow`.
+pub enum SlowValue {
     Taps(Slow),
     Ports(Ports),
 }
 
-/// `kernel`, `{tap: NAME, back: NAME}`, or `{port: INSTANCE.PORT, back: INSTANCE.PORT}`.
-pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
+/// Reads `kernel`, `{tap: NAME, back: NAME}`, or `{port: INSTANCE.PORT, back: INSTANCE.PORT}`.
+pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<SlowValue> {
     let (node, path) = fields.get("slow")?;
     if let Kind::Scalar(_) = node.kind {
         if text(node, &path, report)? != "kernel" {
@@ -38,7 +39,7 @@ pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
             let back = back.and_then(|(node, path)| text(node, &path, report));
             let tap = text(node, &path, report);
             tap.map(|tap| {
-                Said::Taps(Slow {
+                SlowValue::Taps(Slow {
                     tap: tap.to_owned(),
                     back: back.map(str::to_owned),
                 })
@@ -47,7 +48,7 @@ pub fn slow(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Said> {
         (None, Some((node, path))) => {
             let back = back.and_then(|(node, path)| port_of_instance(node, &path, report));
             let port = port_of_instance(node, &path, report);
-            port.map(|port| Said::Ports(Ports { port, back }))
+            port.map(|port| SlowValue::Ports(Ports { port, back }))
         }
         _ => {
             let message = "a slow path is either a tap or a port of an instance";
@@ -70,20 +71,20 @@ fn port_of_instance(node: &Node, path: &str, report: &mut Report<'_>) -> Option<
     Some(port)
 }
 
-/// The ports that an instance's `slow` names. What is wrong with it has been reported elsewhere.
+/// Returns the ports that an instance's `slow` names. Faults of `slow` are reported elsewhere.
 pub fn ports_of(instance: &Node) -> Option<Ports> {
-    if !is_one(instance) {
+    if !has_interface_ports(instance) {
         return None;
     }
     let mut silent = Report::new(None, None);
     let mut fields = Fields::new(instance, "", &mut silent)?;
     match slow(&mut fields, &mut silent)? {
-        Said::Ports(ports) => Some(ports),
-        Said::Taps(_) => None,
+        SlowValue::Ports(ports) => Some(ports),
+        SlowValue::Taps(_) => None,
     }
 }
 
-/// Writes out what `slow: {port: ...}` is short for: an uplink with a tap for each port, and a link between them.
+/// Expands the short form `slow: {port: ...}`: an uplink with a tap for each port, and a link between them.
 pub fn write_out(
     deployment: &mut Deployment,
     wanted: Vec<(String, Ports)>,
@@ -127,13 +128,13 @@ fn join(
         attachment: None,
     };
     let link = Link(PortRef::Uplink(uplink.clone()), port);
-    // Written out already, in a deployment that is read again.
+    // A deployment that is read again contains the expanded form already.
     let is_there = deployment.uplinks.get(&uplink) == Some(&own);
     if deployment.uplinks.contains(&uplink) && !is_there {
         report.error(
             &format!("instances.{name}.slow"),
-            format!("its slow path is to have the uplink '{uplink}', which is another one"),
-            "call that uplink something else",
+            format!("its slow path needs the name '{uplink}' for its uplink, and another uplink has this name"),
+            "rename the other uplink",
         );
         return tap;
     }

@@ -7,7 +7,7 @@ use crate::stack::{LISTEN_MAX, Stack};
 use crate::yaml::{Kind, Node};
 use std::net::SocketAddr;
 
-/// The addresses of an instance that is on the kernel's stack.
+/// Reads the listening addresses of an instance on the kernel's stack.
 pub fn stack(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Stack> {
     let listen = fields.get("listen");
     let netns = fields.get("netns");
@@ -16,7 +16,7 @@ pub fn stack(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Stack> 
             report.error_at(
                 node.mark,
                 &path,
-                "a namespace, and nothing that is in it",
+                "'netns' has no effect without 'listen'",
                 "add 'listen', or remove 'netns'",
             );
         }
@@ -29,7 +29,7 @@ pub fn stack(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Stack> 
     })
 }
 
-/// An address, or a list of addresses.
+/// Reads an address, or a list of addresses.
 fn addresses(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<SocketAddr> {
     let Kind::Sequence(items) = &node.kind else {
         return read(node, path, report, address).into_iter().collect();
@@ -49,7 +49,7 @@ fn addresses(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<SocketAddr
         .collect()
 }
 
-/// An IP address and a port.
+/// Parses an IP address and a port.
 fn address(text: &str) -> Result<SocketAddr, ValueError> {
     match text.parse::<SocketAddr>() {
         Ok(address) if address.port() != 0 => Ok(address),

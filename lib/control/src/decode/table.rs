@@ -1,4 +1,4 @@
-//! Tables: mappings from names to things of one kind.
+//! Tables: mappings from names to objects of one kind.
 
 use super::fields::{join, mapping};
 use crate::model::check_name;
@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::table::Table;
 use crate::yaml::Node;
 
-/// Reads a mapping from names to things of one kind.
+/// Reads a mapping from names to objects of one kind.
 pub fn table<T>(
     field: Option<(&Node, String)>,
     report: &mut Report<'_>,
@@ -15,7 +15,7 @@ pub fn table<T>(
     table_of(field, report, |_| true, read)
 }
 
-/// The same, of those among them that are meant.
+/// Reads the entries of a mapping for which `is_meant` returns true.
 pub fn table_of<T>(
     field: Option<(&Node, String)>,
     report: &mut Report<'_>,

@@ -1,4 +1,4 @@
-//! Templates, and chains on demand, which are the same.
+//! Templates, and chains on demand, which are templates as well.
 
 use super::fields::{Fields, list, parsed};
 use super::{instance, network};
@@ -36,7 +36,7 @@ pub fn template(
     if fields.get("activate").is_none() {
         report.error(
             path,
-            "the template does not say when its instances are made",
+            "the template has no 'activate'",
             "add 'activate: on-demand'",
         );
     }
@@ -45,7 +45,7 @@ pub fn template(
         match fields.get(key) {
             None => report.error(
                 path,
-                format!("the template does not say '{key}'"),
+                format!("the template has no '{key}'"),
                 format!("add '{key}: UPLINK'"),
             ),
             Some((node, path)) => {
@@ -78,7 +78,7 @@ pub fn template(
     template
 }
 
-/// `instance`, with `in` and `out` beside it, or `via`: several.
+/// Reads `instance`, with `in` and `out` beside it, or a list of several in `via`.
 fn stages(
     fields: &mut Fields<'_>,
     path: &str,
@@ -107,7 +107,7 @@ fn stages(
     let read = |(i, item): (usize, &Node)| {
         let path = format!("{via}[{i}]");
         if item.as_scalar().is_some() {
-            let message = "each client gets instances of its own: this is not the name of one";
+            let message = "each client gets instances of its own: the name of an instance is not accepted here";
             let remedy = "write { instance: { nf: NAME, ... } }";
             report.error_at(item.mark, &path, message, remedy);
             return None;
@@ -131,7 +131,7 @@ fn stage(
     let Some((node, path)) = fields.get("instance") else {
         report.error(
             path,
-            "the template does not say what each client gets",
+            "the template has no instance",
             "add 'instance: { nf: NAME, ... }'",
         );
         return None;

@@ -4,12 +4,13 @@ use super::PortRef;
 use crate::matching::MatchRule;
 use serde::Serialize;
 
-/// A connection of two ports: what one sends, the other receives.
+/// A connection of two ports: frames that one port sends are received by the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Link(pub PortRef, pub PortRef);
 
 impl Link {
-    /// The link's name: `a--b`, the ends in order, so that it does not depend on how it is written.
+    /// Returns the link's name: `a--b`, with the ends in sorted order, so that the name does not depend on their order
+    /// in the document.
     pub fn name(&self) -> String {
         let (a, b) = if self.0 <= self.1 {
             (&self.0, &self.1)
@@ -23,22 +24,22 @@ impl Link {
 /// An ordered list of NFs between two end points.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Chain {
-    /// Where traffic enters.
+    /// The end where traffic enters.
     pub from: PortRef,
-    /// Where it leaves, and where the answers enter.
+    /// The end where traffic leaves, and where the return traffic enters.
     pub to: PortRef,
     /// The instances in between.
     pub via: Vec<Hop>,
-    /// Which frames that enter at `from` take the chain; empty: all.
+    /// Frames that enter at `from` take the chain if a rule matches; empty: all frames.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<MatchRule>,
-    /// Which frames that enter at `to` take the chain backwards; absent: the mirrored `rules`.
+    /// Frames that enter at `to` take the chain backwards if a rule matches; absent: the mirrored `rules`.
     #[serde(rename = "return", skip_serializing_if = "Option::is_none")]
     pub return_rules: Option<Vec<MatchRule>>,
 }
 
 impl Chain {
-    /// Which frames that enter at `to` take the chain backwards; empty: all.
+    /// Returns the rules for frames that enter at `to` and take the chain backwards; empty: all frames.
     pub fn effective_return_rules(&self) -> Vec<MatchRule> {
         match &self.return_rules {
             Some(rules) => rules.clone(),
@@ -47,7 +48,7 @@ impl Chain {
     }
 }
 
-/// One instance of a chain and the ports by which the chain crosses it.
+/// An instance of a chain and the ports by which the chain crosses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// The instance.
@@ -61,12 +62,12 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// The port towards the chain's `from`.
+    /// Returns the port towards the chain's `from`.
     pub fn input_port(&self) -> PortRef {
         PortRef::instance(&self.instance, &self.input)
     }
 
-    /// The port towards the chain's `to`.
+    /// Returns the port towards the chain's `to`.
     pub fn output_port(&self) -> PortRef {
         PortRef::instance(&self.instance, &self.output)
     }

@@ -1,4 +1,4 @@
-//! Everything that shall exist on a host.
+//! All desired objects of a host.
 
 use super::{BUILT_IN_FLAVORS, Chain, Flavor, Instance, Link, Switch, Uplink, is_default};
 use crate::congestion::Congestion;
@@ -13,7 +13,7 @@ use serde::Serialize;
 /// The version of the document format that this code reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Everything that shall exist on a host.
+/// All desired objects of a host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Deployment {
     /// Version of the format: [`FORMAT_VERSION`].
@@ -21,19 +21,19 @@ pub struct Deployment {
     /// Shares may add up to more than the host's cores.
     #[serde(skip_serializing_if = "is_default")]
     pub overcommit: bool,
-    /// I/O model of instances that name none, and how I/O threads are; absent: inline.
+    /// I/O model of instances that name none, and the settings of I/O threads; absent: inline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<Io>,
-    /// Who decides on which cores instances run that do not say; absent: the kernel.
+    /// Placement of instances that name none; absent: the kernel chooses their cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// Groups of tenants.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub groups: Table<Group>,
-    /// Who is told of congestion, and how; absent: nobody.
+    /// Congestion signals; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion: Option<Congestion>,
-    /// Flavors of the user's own, beside the built-in ones.
+    /// Flavors of the user, beside the built-in ones.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub flavors: Table<Flavor>,
     /// Prepared instances, by the name of their pool.
@@ -45,7 +45,7 @@ pub struct Deployment {
     /// Learning bridges.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub switches: Table<Switch>,
-    /// Running NFs.
+    /// Network functions.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub instances: Table<Instance>,
     /// Point-to-point connections.
@@ -55,7 +55,7 @@ pub struct Deployment {
     /// the first that matches takes the frame.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub chains: Table<Chain>,
-    /// Instances that are made when their first frames come, behind the chains.
+    /// Instances that are created when their first frames arrive. They are tried after the chains.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub templates: Table<Template>,
 }
@@ -82,7 +82,7 @@ impl Default for Deployment {
 }
 
 impl Deployment {
-    /// The flavor of that name: the user's own, else a built-in one.
+    /// Returns the flavor of that name: the user's own, else a built-in one.
     pub fn flavor(&self, name: &str) -> Option<Flavor> {
         self.flavors.get(name).copied().or_else(|| {
             BUILT_IN_FLAVORS
@@ -92,7 +92,7 @@ impl Deployment {
         })
     }
 
-    /// The groups of tenants by name.
+    /// Returns the groups of tenants, by name.
     pub fn group_table(&self) -> Groups {
         let groups = self.groups.iter();
         groups
@@ -100,12 +100,12 @@ impl Deployment {
             .collect()
     }
 
-    /// The I/O model of instances that name none, and how I/O threads are.
+    /// Returns the I/O model of instances that name none, and the settings of I/O threads.
     pub fn io(&self) -> Io {
         self.io.clone().unwrap_or_default()
     }
 
-    /// Who is told of congestion, and how.
+    /// Returns the settings of the congestion signals.
     pub fn congestion(&self) -> Congestion {
         self.congestion.clone().unwrap_or_default()
     }

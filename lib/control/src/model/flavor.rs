@@ -12,7 +12,7 @@ pub struct Flavor {
     pub memory: Bytes,
 }
 
-/// Flavors that exist without being written down.
+/// Flavors that need no definition in the document.
 pub const BUILT_IN_FLAVORS: [(&str, Flavor); 3] = [
     (
         "small",

@@ -14,76 +14,78 @@ use crate::wake::Wake;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A running NF.
+/// A network function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Instance {
-    /// What runs.
+    /// The program.
     #[serde(flatten)]
     pub program: Program,
-    /// The NF's own configuration.
+    /// The NF's configuration.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub config: Value,
-    /// Its ports; the position is the port's index. None in tier `xdp`, and none if it listens on the kernel's stack.
+    /// The ports; the position is the port's index. Empty in tier `xdp`, and for an instance that listens on the
+    /// kernel's stack.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub ports: Table<Port>,
-    /// Ring size and memory, by name. Empty in tier `xdp`, which has neither.
+    /// Flavor: ring size and memory, by name. Empty in tier `xdp`, where instances have neither.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub flavor: String,
-    /// The group of tenants that it is in; absent: none.
+    /// The group of tenants that the instance is in; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Promised part of the CPUs; in a group its proportion there. Absent: whatever is left over, shared evenly.
+    /// Promised part of the CPUs; in a group, the proportion there. Absent: the remainder, shared evenly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Portion>,
-    /// Most that it gets, also when there is more.
+    /// Maximum CPU share, also if more is available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Portion>,
-    /// What it gets whatever those beside it do.
+    /// Guaranteed CPU share, independent of the load of the neighbours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<Portion>,
     /// Memory limit, instead of the flavor's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// CPUs that it may run on; empty: all.
+    /// CPUs that the instance can use; empty: all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<u32>,
-    /// Who decides on which of them it runs; absent: as the deployment says.
+    /// The policy by which one of these CPUs is chosen; absent: the deployment's policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// How long it runs at a time beside others that want its core; absent: as the kernel has it.
+    /// Time slice on a core that others want as well; absent: the kernel's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice: Option<Micros>,
-    /// What happens when it ends.
+    /// The restart policy.
     #[serde(skip_serializing_if = "is_default")]
     pub restart: Restart,
-    /// How it is isolated, and what its ports are attached to.
+    /// The isolation tier, which also determines the kind of the ports.
     #[serde(skip_serializing_if = "is_default")]
     pub tier: Tier,
-    /// The interfaces that it is on; only in tier `xdp`, and always there.
+    /// The interfaces that the fast path is attached to; only in tier `xdp`, where the key is required.
     #[serde(flatten)]
     pub attach: Option<Attach>,
-    /// Where it listens on the kernel's own stack; absent: it has ports.
+    /// Listening addresses on the kernel's own stack; absent: the instance has ports.
     #[serde(flatten)]
     pub stack: Option<Stack>,
-    /// Who executes the switch for it; absent: as the deployment says.
+    /// The party that executes the switch for the instance; absent: the deployment's model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<IoModel>,
-    /// The trust group that it is in; absent: none, its frames lie in memory of its own.
+    /// The trust group that the instance is in; absent: none, and its frames are in memory of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
-    /// When it is woken if it sleeps; absent: for each frame.
+    /// Condition for waking the sleeping instance; absent: every frame wakes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<Wake>,
-    /// How it is looked after; absent: not at all.
+    /// The health checks; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<Health>,
-    /// Among how many instances its flows are divided, 1 ..= [`REPLICAS_MAX`](crate::members::REPLICAS_MAX); absent: one.
+    /// Number of members among which the flows are divided, 1 ..= [`REPLICAS_MAX`](crate::members::REPLICAS_MAX);
+    /// absent: one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u16>,
 }
 
 impl Instance {
-    /// On how many of the host's `cpus` it may run.
+    /// Returns the number of the host's `cpus` that the instance can use.
     pub fn usable_cpus(&self, cpus: usize) -> usize {
         match self.cpus.len() {
             0 => cpus,

@@ -3,8 +3,8 @@
 //! A [`Deployment`] serializes into the same syntax that [`decode`](crate::decode) reads: there is
 //! one format for the user's file, the state on disk and `nfluid get deployment`.
 //!
-//! Values are right in themselves here (a share is a share); whether they go together is
-//! [`validate`](crate::validate)'s question.
+//! Each value is valid in itself here (a share is a share). [`validate`](crate::validate) checks that the values are
+//! consistent with each other.
 
 mod chain;
 mod deployment;
@@ -28,7 +28,7 @@ pub use restart::{Backoff, Restart, RestartPolicy};
 pub use switch::{Attachment, Switch};
 pub use uplink::{Steering, Uplink, UplinkKind, XdpMode};
 
-/// Returns true if a value is the default of its type. Its key is not written down then.
+/// Returns true if a value is the default of its type. Such a key is not serialized.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

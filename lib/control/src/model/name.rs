@@ -2,13 +2,13 @@
 
 use crate::quantity::ValueError;
 
-/// Longest name of an object, in bytes.
+/// Maximum length of an object's name, in bytes.
 pub const NAME_MAX: usize = 63;
 
 /// Checks the name of an object: 1 ..= 63 letters, digits, `-` and `_`, the first a letter or digit.
 ///
 /// # Errors
-/// Says what a name looks like.
+/// The name is invalid; the error describes valid names.
 pub fn check_name(name: &str) -> Result<&str, ValueError> {
     let mut bytes = name.bytes();
     let starts_well = bytes.next().is_some_and(|b| b.is_ascii_alphanumeric());

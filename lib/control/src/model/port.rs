@@ -6,19 +6,19 @@ use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// Most ports of an instance.
+/// Maximum number of ports of an instance.
 pub const PORTS_MAX: usize = 64;
 
 /// A port of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Port {
-    /// Its address; absent: derived from the names of instance and port.
+    /// MAC address; absent: derived from the names of instance and port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// Largest IP packet in bytes; absent: [`DEFAULT_MTU`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
-    /// Queues among which the frames for it are spread by flow, 1 ..= [`QUEUES_MAX`]; absent: one.
+    /// Queues among which received frames are spread by flow, 1 ..= [`QUEUES_MAX`]; absent: one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u16>,
     /// Attaches the port to a switch.
@@ -26,7 +26,7 @@ pub struct Port {
     pub attachment: Option<Attachment>,
 }
 
-/// Most queues of a port.
+/// Maximum number of queues of a port.
 pub const QUEUES_MAX: u16 = 8;
 
 /// MTU of a port that names none.
@@ -41,13 +41,13 @@ pub enum PortRef {
     Instance {
         /// The instance.
         instance: String,
-        /// The port's name in it.
+        /// The port's name within the instance.
         port: String,
     },
 }
 
 impl PortRef {
-    /// The port `port` of `instance`.
+    /// Returns the reference to `port` of `instance`.
     pub fn instance(instance: impl Into<String>, port: impl Into<String>) -> Self {
         PortRef::Instance {
             instance: instance.into(),
@@ -55,7 +55,7 @@ impl PortRef {
         }
     }
 
-    /// The instance that owns the port, if one does.
+    /// Returns the instance that owns the port; `None` for an uplink.
     pub fn owner(&self) -> Option<&str> {
         match self {
             PortRef::Uplink(_) => None,

@@ -2,27 +2,27 @@
 
 use serde::Serialize;
 
-/// What runs in an instance.
+/// The program of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Program {
-    /// A network function of nfluid's own, by name.
+    /// A built-in network function, by name.
     BuiltIn {
-        /// Its name in the catalogue.
+        /// Name in the catalogue.
         nf: String,
     },
-    /// A program of the user's that links the port library.
+    /// A user's program that links the port library.
     Path {
         /// Absolute path of the executable.
         program: String,
-        /// Its arguments.
+        /// Arguments.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         args: Vec<String>,
     },
 }
 
 impl Program {
-    /// The NF's name or the program's path.
+    /// Returns the NF's name or the program's path.
     pub fn name(&self) -> &str {
         match self {
             Program::BuiltIn { nf } => nf,

@@ -1,21 +1,21 @@
-//! What happens when an instance ends.
+//! The restart policy of an instance.
 
 use crate::quantity::{Millis, ValueError, serialize_as_text};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// What happens when an instance ends.
+/// The restart policy of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Restart {
-    /// When to start it again.
+    /// The ends that cause a restart.
     pub policy: RestartPolicy,
-    /// How long to wait before.
+    /// The wait before a restart.
     pub backoff: Backoff,
-    /// Restarts in a row after which it is given up; absent: never.
+    /// Consecutive restarts after which the instance is not restarted again; absent: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// A run of this length ends the row: the wait starts anew from the shortest.
+    /// A run of this length ends the sequence of restarts: the next wait is the shortest again.
     pub healthy: Millis,
 }
 
@@ -33,25 +33,25 @@ impl Default for Restart {
     }
 }
 
-/// When to start an ended instance again.
+/// The ends that cause a restart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
-    /// Whenever it ends.
+    /// Every end.
     #[default]
     Always,
-    /// When it ends with an error or is killed.
+    /// An end with an error or by a signal.
     OnFailure,
-    /// Never.
+    /// No end.
     Never,
 }
 
 /// The wait before a restart, doubled each time: `100ms..10s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the first restart.
+    /// The wait before the first restart.
     pub shortest: Millis,
-    /// At most.
+    /// The maximum wait.
     pub longest: Millis,
 }
 

@@ -1,19 +1,19 @@
-//! Switches, and places on them.
+//! Switches, and attachments to switches.
 
 use crate::quantity::Millis;
 use serde::Serialize;
 
-/// A place on a switch.
+/// An attachment to a switch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Attachment {
     /// The switch.
     pub switch: String,
-    /// Untagged frames belong to this VLAN, and the port sees only this one; absent: the port is a
-    /// trunk, tagged and untagged frames pass unchanged.
+    /// Access VLAN: untagged frames belong to this VLAN, and the port receives only frames of this VLAN. Absent: the
+    /// port is a trunk, and both tagged and untagged frames pass unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<u16>,
-    /// Whether the switch learns source addresses from this port. If not, frames whose source is
-    /// not the port's own address are dropped and counted. Default: uplinks yes, instances no.
+    /// True: the switch learns source addresses from this port. False: frames whose source is not the port's own
+    /// address are dropped and counted. Default: true for uplinks, false for instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learn: Option<bool>,
 }
@@ -21,9 +21,9 @@ pub struct Attachment {
 /// A learning bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Switch {
-    /// How long a learned address is kept after its last frame.
+    /// Ageing time: how long a learned address is kept after its last frame.
     pub ageing: Millis,
-    /// Most addresses that are kept.
+    /// Maximum number of learned addresses.
     pub addresses: u32,
 }
 

@@ -7,21 +7,21 @@ use serde::Serialize;
 /// A port backed by a real interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Uplink {
-    /// The interface's name. A tap of that name is made.
+    /// Name of the interface. A tap is created with this name.
     pub interface: String,
     /// Network namespace of the interface: a name in `/run/netns` or an absolute path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// How frames are taken off the interface.
+    /// The method of receiving frames from the interface.
     #[serde(skip_serializing_if = "is_default")]
     pub kind: UplinkKind,
-    /// Which XDP mode.
+    /// The XDP mode.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: XdpMode,
-    /// Who tells whose frames are, where chains' rules do.
+    /// The classifier of received frames that match rules of chains.
     #[serde(skip_serializing_if = "is_default")]
     pub steering: Steering,
-    /// Address to give to the interface; absent: leave it as it is.
+    /// Address that is assigned to the interface; absent: the address is not changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// Slots per ring; absent: those of the default flavor.
@@ -32,41 +32,41 @@ pub struct Uplink {
     pub attachment: Option<Attachment>,
 }
 
-/// What kind of interface.
+/// The kind of interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UplinkKind {
     /// An existing NIC or veth: XDP receives, AF_XDP transmits.
     #[default]
     Xdp,
-    /// A tap that the daemon makes, for programs that use the kernel's stack.
+    /// A tap that the daemon creates, for programs that use the kernel's stack.
     Tap,
 }
 
-/// Which XDP mode.
+/// The XDP mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XdpMode {
-    /// Native where the driver has it, else generic; the daemon says which and why.
+    /// Native if the driver supports it, else generic. The daemon reports the mode and the reason.
     #[default]
     Auto,
-    /// In the driver, or an error.
+    /// In the driver; a driver without XDP is an error.
     Native,
     /// In the kernel's stack.
     Generic,
-    /// Not XDP, but the ingress of tc; of fast paths only.
+    /// Ingress of tc instead of XDP; only for fast paths.
     Tc,
 }
 
-/// Who classifies what an uplink receives.
+/// The classifier of frames that an uplink receives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steering {
     /// The uplink's XDP program.
     #[default]
     Xdp,
-    /// The NIC, all of it, or an error.
+    /// The NIC, for all rules; rules that it cannot represent are an error.
     Nic,
-    /// The NIC as far as it can; the XDP program the rest.
+    /// The NIC for the rules that it can represent, and the XDP program for the others.
     Hybrid,
 }

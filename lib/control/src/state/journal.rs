@@ -1,9 +1,11 @@
-//! Small changes, appended to a file beside the saved state: what each costs does not depend on how large the state is.
+//! Small changes, appended to a file beside the saved state. The cost of a change does not depend on the size of the
+//! state.
 //!
-//! The first line names the state that the changes were made to, so that those of a former state are never taken for its
-//! successor's. A journal that has become long is followed by another one, and made a part of the state meanwhile
-//! ([`super::tidying`]). Each change is a line of JSON. It is staged with its line left open, where a full disk is noticed while
-//! nothing has changed, and counts once its line is ended, in bytes that are there already.
+//! The first line identifies the state that the changes apply to, so that changes to a former state are never applied
+//! to a later one. A journal that has become long is continued in another journal, and merged into the state meanwhile
+//! ([`super::tidying`]). Each change is a line of JSON. A staged change has no line end yet: a full disk is noticed
+//! then, while nothing has changed. The line end commits the change, and is written into bytes that are already
+//! allocated.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -13,25 +15,26 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-/// Longest journal that is read, in bytes.
+/// Maximum number of bytes of a journal that are read.
 const READ_MAX: u64 = 256 << 20;
 
-/// What the changes of a journal were made to.
+/// The state that the changes of a journal apply to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// The state of this name.
+    /// The state with this identifier.
     Base(u64),
-    /// The state of this name and the changes of the journal before; or the state of the other name, which is both.
+    /// The state with this identifier plus the changes of the preceding journal, or the merged state, which contains
+    /// both.
     After {
-        /// The first.
+        /// Identifier of the state before the preceding journal.
         state: u64,
-        /// The other; 0 while there is none.
+        /// Identifier of the merged state; 0 until that is known.
         both: u64,
     },
 }
 
 impl Head {
-    /// Whether the changes were made to the state of this name, and no others before them.
+    /// Returns true if the changes apply directly to the state with this identifier.
     pub fn is_of(self, state: u64) -> bool {
         match self {
             Head::Base(base) => base == state,
@@ -39,7 +42,7 @@ impl Head {
         }
     }
 
-    /// Whether they were made after those of another journal of this state.
+    /// Returns true if the changes follow those of another journal of this state.
     pub fn is_after(self, state: u64) -> bool {
         matches!(self, Head::After { state: after, .. } if after == state)
     }
@@ -53,7 +56,7 @@ impl Head {
         }
     }
 
-    /// Reads the line that [`Head::line`] writes.
+    /// Parses the line that [`Head::line`] writes.
     fn parse(line: &[u8]) -> Option<Self> {
         let words: BTreeMap<String, String> = serde_json::from_slice(line).ok()?;
         let name = |key| u64::from_str_radix(words.get(key)?, 16).ok();
@@ -68,14 +71,14 @@ impl Head {
     }
 }
 
-/// What a journal says.
+/// The contents of a journal.
 #[derive(Debug)]
 pub struct Contents {
-    /// What the changes were made to.
+    /// The state that the changes apply to.
     pub head: Head,
-    /// The changes that count, a line each.
+    /// The committed changes, one per line.
     pub lines: String,
-    /// Where they end in the file.
+    /// End of the committed changes in the file.
     end: u64,
 }
 
@@ -84,19 +87,20 @@ pub struct Contents {
 pub struct Journal {
     path: PathBuf,
     file: Arc<Synced>,
-    /// What has to be on the disk before any of its changes counts there.
+    /// The preceding journal and its length. These bytes must be on the disk before a change of this journal is
+    /// durable.
     before: Option<(Arc<Synced>, u64)>,
-    /// Bytes that count.
+    /// Number of committed bytes.
     end: u64,
-    /// Where the line that is staged ends.
+    /// End of the staged line.
     staged: Option<u64>,
 }
 
 impl Journal {
-    /// A new journal; one that lies there is overwritten.
+    /// Creates a new journal; an existing file is overwritten.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn create(path: &Path, head: Head) -> io::Result<Self> {
         let mut file = super::private_file(path)?;
         let head = head.line();
@@ -104,20 +108,21 @@ impl Journal {
         Ok(Self::of(path, file, head.len() as u64))
     }
 
-    /// One for the changes that come after these; whose end is on the disk before any of those.
+    /// Creates the journal for the changes that follow those of this journal. A change there is durable only when all
+    /// changes here are on the disk.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn followed(&self, path: &Path, state: u64) -> io::Result<Self> {
         let mut next = Self::create(path, Head::After { state, both: 0 })?;
         next.before = Some((Arc::clone(&self.file), self.end));
         Ok(next)
     }
 
-    /// What a journal says; nothing if there is none. A change whose line was left open does not count.
+    /// Returns the contents of a journal; `None` if the file does not exist. A change without a line end is ignored.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn read(path: &Path) -> io::Result<Option<Contents>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -137,10 +142,10 @@ impl Journal {
         Ok(Some(Contents { head, lines, end }))
     }
 
-    /// The journal that says this, for more changes.
+    /// Opens the journal with these contents for more changes.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn resume(path: &Path, contents: &Contents) -> io::Result<Self> {
         let mut file = OpenOptions::new().write(true).open(path)?;
         super::make_private(&file)?;
@@ -159,31 +164,32 @@ impl Journal {
         }
     }
 
-    /// The changes before its own are part of a state that is on the disk: nobody waits for them any more, and their file is
-    /// closed.
+    /// Notes that the state on the disk contains the changes of the preceding journal. No thread waits for them any
+    /// more, and their file is closed.
     pub fn forget_former(&mut self) {
         self.before = None;
     }
 
-    /// Where it lies.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What names, in the head of one that follows another, the state that the other was made a part of.
+    /// Returns the handle that writes, into the head of this journal, the identifier of the state that the preceding
+    /// journal was merged into.
     pub fn naming(&self) -> Naming {
         Naming(Arc::clone(&self.file))
     }
 
-    /// Its length in bytes.
+    /// Returns the length of the committed part in bytes.
     pub fn bytes(&self) -> u64 {
         self.end
     }
 
-    /// Writes a change down that does not count yet.
+    /// Writes a change without committing it.
     ///
     /// # Errors
-    /// It cannot be written; nothing of it is left.
+    /// The change cannot be written; no part of it is left.
     pub fn stage(&mut self, line: &[u8]) -> io::Result<()> {
         let mut open = line.to_vec();
         open.push(b' ');
@@ -195,10 +201,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the staged change count.
+    /// Commits the staged change.
     ///
     /// # Errors
-    /// It does not.
+    /// The change is not committed.
     pub fn commit(&mut self) -> io::Result<Durable> {
         if let Some(end) = self.staged.take() {
             self.file.file.write_all_at(b"\n", end - 1)?;
@@ -209,16 +215,16 @@ impl Journal {
         Ok(Durable(self.before.iter().cloned().chain([own]).collect()))
     }
 
-    /// Forgets the staged change.
+    /// Discards the staged change.
     pub fn discard(&mut self) {
         self.staged = None;
-        // An open line is overwritten by the next one, and does not count.
+        // The next line overwrites the open line, which is ignored until then.
         let _ = self.file.file.set_len(self.end);
     }
 
-    /// Removes it: its changes are part of another state.
+    /// Removes the file: its changes are part of another state.
     pub fn remove(self) {
-        // One that stays names a state that is not there any more.
+        // A file that remains refers to a state that no longer exists.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -228,10 +234,10 @@ impl Journal {
 pub struct Naming(Arc<Synced>);
 
 impl Naming {
-    /// Names it; on the disk when it returns.
+    /// Writes the identifiers; they are on the disk when `name` returns.
     ///
     /// # Errors
-    /// It is not.
+    /// The identifiers are not on the disk.
     pub fn name(&self, state: u64, both: u64) -> io::Result<()> {
         let head = Head::After { state, both }.line();
         self.0.file.write_all_at(head.as_bytes(), 0)?;
@@ -239,15 +245,15 @@ impl Naming {
     }
 }
 
-/// What names a state: its text by FNV-1a (Fowler, Noll, Vo; 64 bits). It tells accidents apart, not forgeries: whoever can
-/// write one of the files can write the other.
+/// Returns the identifier of a state: the FNV-1a hash of its text (Fowler, Noll, Vo; 64 bits). The identifier detects
+/// accidents, not forgeries: a user who can write one of the files can write the other as well.
 pub fn name_of(text: Option<&[u8]>) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325u64;
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
     text.map_or(0, |text| text.iter().fold(start, step))
 }
 
-/// A file that several threads want on the disk: one of them sees to it for all whose bytes were written by then.
+/// A file that several threads sync. One thread syncs on behalf of all threads whose bytes were written by then.
 #[derive(Debug)]
 struct Synced {
     file: File,
@@ -295,13 +301,13 @@ impl Synced {
     }
 }
 
-/// A change that counts, and may have to be waited for until it would survive a power cut. Nobody else waits meanwhile.
+/// A committed change. Its client can wait until the change would survive a power failure; other clients do not wait.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Durable(Vec<(Arc<Synced>, u64)>);
 
 impl Durable {
-    /// Waits until it is on the disk.
+    /// Waits until the change is on the disk.
     ///
     /// # Errors
     /// The disk fails.

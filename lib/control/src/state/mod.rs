@@ -1,13 +1,13 @@
 //! The desired state on disk.
 //!
-//! The file is the deployment as JSON, in the syntax of the user's document, `version` included.
-//! It is replaced in two steps: [`Store::stage`] writes the new text beside the old one and forces
-//! it to disk, where a full disk is noticed while nothing has changed; [`Store::commit`] renames it
-//! into place. Between the two the plan is carried out. So the file never says what could not be
-//! done, and a crash in between leaves the old file: the next start compares it with what exists.
+//! The file contains the deployment as JSON, in the syntax of the user's document, with its `version`. The file is
+//! replaced in two steps. [`Store::stage`] writes the new text beside the old one and syncs it to the disk: a full disk
+//! is noticed then, while nothing has changed. [`Store::commit`] renames it into place. The plan is executed between
+//! the two steps. So the file never contains a change that could not be made, and a crash between the steps leaves the
+//! old file: the next start compares it with the existing objects.
 //!
-//! Changes of single instances do not rewrite the file: they are appended to a [`journal`] beside it, in the same two steps.
-//! One that has become long is made a part of the file by somebody who has time ([`tidying`]).
+//! Changes of single instances do not rewrite the file: they are appended to a [`journal`] beside it, in the same two
+//! steps. A background thread merges a journal that has become long into the file ([`tidying`]).
 
 pub mod journal;
 pub mod tidying;
@@ -26,24 +26,24 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tidying::{Progress, Stage, Tidying};
 
-/// Largest file that is read, in bytes: a document and its attachments, escaped.
+/// Maximum number of bytes of the file that are read: a document and its attachments, escaped.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Mode of the files.
 const OWNER_ONLY: u32 = 0o600;
-/// A journal longer than this, and than the state itself, is made a part of it.
+/// A journal longer than this, and longer than the state itself, is merged into the state.
 const JOURNAL_BYTES_MAX: u64 = 1 << 20;
 
-/// Why the state cannot be kept or read.
+/// The reason why the state cannot be saved or read.
 #[derive(Debug, Error)]
 pub enum StateError {
     /// Reading, writing or renaming failed.
     #[error("cannot {action} {path}: {cause}")]
     Io {
-        /// What was tried, in words.
+        /// The action that failed, in words.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// The file is not a saved state.
@@ -51,7 +51,7 @@ pub enum StateError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         reason: String,
     },
     /// The state cannot be written as JSON.
@@ -60,7 +60,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether there is no room for the new state.
+    /// Returns true if the disk has no room for the new state.
     pub fn is_disk_full(&self) -> bool {
         matches!(
             self,
@@ -74,43 +74,43 @@ impl StateError {
 
 /// Keeps the desired state.
 pub trait Store {
-    /// The state that was committed last; `None` if there never was one.
+    /// Returns the state that was committed last; `None` if there was none.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
+    /// The state cannot be read, or is damaged.
     fn load(&mut self) -> Result<Option<Deployment>, StateError>;
 
-    /// Puts a new state where a crash cannot lose it, without making it the one that counts.
+    /// Writes a new state to a place where a crash cannot lose it, without committing it.
     ///
     /// # Errors
-    /// It cannot be written; the old state is intact.
+    /// The state cannot be written; the old state is intact.
     fn stage(&mut self, deployment: &Deployment) -> Result<(), StateError>;
 
-    /// Makes the staged state the one that counts.
+    /// Commits the staged state.
     ///
     /// # Errors
-    /// It may or may not count; stage and commit the one that shall.
+    /// The staged state may or may not be committed; stage and commit the intended state again.
     fn commit(&mut self) -> Result<(), StateError>;
 
-    /// Forgets the staged state.
+    /// Discards the staged state.
     fn discard(&mut self);
 
-    /// Puts a small change where a crash cannot make half of it count.
+    /// Writes a small change so that a crash cannot commit only a part of it.
     ///
     /// # Errors
-    /// It cannot be written; the old state is intact.
+    /// The change cannot be written; the old state is intact.
     fn stage_step(&mut self, step: &Step<'_>) -> Result<(), StateError>;
 
-    /// Makes the staged change count.
+    /// Commits the staged change.
     ///
     /// # Errors
-    /// It does not count.
+    /// The change is not committed.
     fn commit_step(&mut self) -> Result<Durable, StateError>;
 
-    /// Forgets the staged change.
+    /// Discards the staged change.
     fn discard_step(&mut self);
 
-    /// What had better be done by somebody who has time, as so many small changes are kept. Between a commit and the next
+    /// Returns work for a background thread, if there are many small changes. Called between a commit and the next
     /// stage.
     fn tidy(&mut self) -> Option<Tidying> {
         None
@@ -122,30 +122,30 @@ pub trait Store {
 pub struct FileStore {
     path: PathBuf,
     staged: PathBuf,
-    /// Where a journal may lie, and the one that follows it.
+    /// Paths of a journal, and of the journal that continues it.
     journal_paths: [PathBuf; 2],
     journal: Option<Journal>,
-    /// The one before it.
+    /// The preceding journal.
     long: Option<Long>,
-    /// A journal is long from so many bytes on, if the state is not longer.
+    /// A journal longer than this, and longer than the state, is long.
     journal_bytes_max: u64,
-    /// When the journal is this long, something is to be done.
+    /// Length of the journal at which [`Store::tidy`] returns work again.
     due_at: u64,
-    /// Name and length of the state that was committed last, and of the staged one.
+    /// Identifier and length of the state that was committed last, and of the staged state.
     base: (u64, u64),
     staged_base: (u64, u64),
 }
 
-/// A journal that is followed by another one.
+/// A long journal, which another journal continues.
 #[derive(Debug)]
 struct Long {
     path: PathBuf,
-    /// Of the work to make it a part of the state; none is under way without.
+    /// Progress of merging the journal into the state; `None` if no merge is in progress.
     progress: Option<Progress>,
 }
 
 impl FileStore {
-    /// A store in the file `path`, whose directory exists.
+    /// Creates a store for the file `path`, whose directory exists.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let beside = |ending: &str| {
@@ -166,7 +166,7 @@ impl FileStore {
         }
     }
 
-    /// The same, where a journal is long from so many bytes on.
+    /// Returns the same store with another limit for a long journal.
     #[must_use]
     pub fn with_journal_max(mut self, bytes: u64) -> Self {
         self.journal_bytes_max = bytes;
@@ -174,7 +174,7 @@ impl FileStore {
         self
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -204,12 +204,12 @@ impl FileStore {
         Ok(Some(text))
     }
 
-    /// Takes note of what has become of the work on a long journal.
-    fn settle(&mut self) {
+    /// Updates the store after the merge of a long journal has made progress.
+    fn note_merge(&mut self) {
         let Some(progress) = self.long.as_ref().and_then(|long| long.progress.clone()) else {
             return;
         };
-        // Whoever makes a change does not wait for the disk.
+        // A request with a change does not wait for the disk.
         let Some(stage) = progress.try_lock() else {
             return;
         };
@@ -225,7 +225,7 @@ impl FileStore {
         }
     }
 
-    /// Makes the changes that journals say were made to `state`, and goes on in the last of them.
+    /// Applies the journals of `state` to it. Further changes go to the last of these journals.
     fn replay(&mut self, state: &mut Option<Deployment>) -> Result<(), StateError> {
         let name = self.base.0;
         let mut found = Vec::new();
@@ -233,7 +233,7 @@ impl FileStore {
             let contents = Journal::read(path).map_err(io_error("read", path))?;
             found.extend(contents.map(|contents| (path.clone(), contents)));
         }
-        // One may be both: the state has not changed by all the changes in between.
+        // One journal can be both: if the changes before it have not altered the state.
         let last = found.iter().position(|(_, it)| it.head.is_after(name));
         let last = last.map(|at| found.remove(at));
         let first = found.into_iter().find(|(_, it)| it.head.is_of(name));
@@ -262,7 +262,7 @@ impl FileStore {
     }
 }
 
-/// An empty file that nobody else reads: a deployment has passwords in it.
+/// Creates an empty file that other users cannot read: a deployment contains passwords.
 fn private_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -271,12 +271,12 @@ fn private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// One that lay there keeps its mode when it is opened.
+/// Sets the mode of a file: an existing file keeps its mode when it is opened.
 fn make_private(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(OWNER_ONLY))
 }
 
-/// Names the action and the file in an I/O error.
+/// Adds the action and the file to an I/O error.
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateError {
     let path = path.to_owned();
     move |cause| StateError::Io {
@@ -303,7 +303,7 @@ impl Store for FileStore {
         let text = serde_json::to_vec(deployment)?;
         self.staged_base = base_of(Some(&text));
         Self::write_to(&self.staged, &text).map_err(|cause| {
-            // Half a file is of no use, and may be what fills the disk.
+            // An incomplete file is useless, and its size may be the reason for the full disk.
             self.discard();
             io_error("write", &self.staged)(cause)
         })
@@ -321,10 +321,11 @@ impl Store for FileStore {
         self.base = self.staged_base;
         let synced = Self::sync_directory_of(&self.path)
             .map_err(io_error("sync the directory of", &self.path));
-        // Only now: until then a power cut may bring back the old state, whose changes they have.
+        // Removed only now: until the rename is on the disk, a power failure can bring back the old state, whose
+        // changes are in the journals.
         if synced.is_ok() {
             if let Some(long) = self.long.take() {
-                // One that stays names a state that is not there any more.
+                // A file that remains refers to a state that no longer exists.
                 let _ = fs::remove_file(&long.path);
             }
             if let Some(journal) = self.journal.take() {
@@ -336,7 +337,7 @@ impl Store for FileStore {
     }
 
     fn discard(&mut self) {
-        // A leftover is overwritten by the next stage; nobody reads it.
+        // The next stage overwrites a file that remains; no reader uses it.
         let _ = fs::remove_file(&self.staged);
     }
 
@@ -371,7 +372,7 @@ impl Store for FileStore {
     }
 
     fn tidy(&mut self) -> Option<Tidying> {
-        self.settle();
+        self.note_merge();
         let bytes = self.journal.as_ref()?.bytes();
         if bytes <= self.due_at.max(self.base.1) {
             return None;
@@ -385,7 +386,7 @@ impl Store for FileStore {
             } else {
                 first
             };
-            // If there is no room for another, this one goes on.
+            // If the disk has no room for another journal, changes continue in this one.
             let next = journal.followed(other, self.base.0).ok()?;
             let path = std::mem::replace(journal, next).path().to_owned();
             self.due_at = self.journal_bytes_max;
@@ -401,12 +402,12 @@ impl Store for FileStore {
     }
 }
 
-/// Name and length of a state.
+/// Returns the identifier and the length of a state.
 fn base_of(text: Option<&[u8]>) -> (u64, u64) {
     (name_of(text), text.map_or(0, <[u8]>::len) as u64)
 }
 
-/// Reads a saved state.
+/// Parses a saved state.
 fn deserialize(text: &str) -> Result<Deployment, String> {
     let value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let root = Node::from_json(&value);
@@ -426,10 +427,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_reads_what_is_kept() {
+    fn other_users_cannot_read_the_saved_state() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state.json");
-        // What an earlier version has left.
+        // A file that an earlier version has left.
         let others = Permissions::from_mode(0o644);
         for name in ["state.json", "state.json.new", "journal"] {
             let file = File::create(folder.path().join(name)).expect("room");

@@ -1,9 +1,9 @@
-//! Making a long journal a part of the saved state, beside the requests that go on.
+//! Merging a long journal into the saved state, in parallel to requests.
 //!
-//! Requests go on into a journal that follows the long one. Then, in this order: the state with the long journal's changes is
-//! written beside the old one; its name is written into the head of the journal that follows; it is renamed into the old
-//! one's place; the long journal is removed. Whenever the power fails, the state that is there has the changes that are not
-//! in it in journals that name it.
+//! Requests continue in a journal that follows the long one. The merge has these steps, in this order: the state with
+//! the long journal's changes is written beside the old one; its identifier is written into the head of the following
+//! journal; the new state is renamed into the old one's place; the long journal is removed. After a power failure at
+//! any time, the changes that the state lacks are in journals that identify it.
 
 use super::journal::{Journal, Naming};
 use super::{FileStore, StateError, base_of, deserialize, io_error};
@@ -12,32 +12,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-/// How far it is.
+/// Progress of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Not done.
+    /// The merge is not complete.
     Working,
-    /// Another state has been committed meanwhile, of which both journals are a part.
+    /// Another state has been committed meanwhile, which contains both journals.
     Obsolete,
-    /// This is name and length of the state now; the long journal has gone.
+    /// The merge is complete; contains identifier and length of the new state. The long journal is removed.
     Done((u64, u64)),
-    /// The same, but whether that would survive a power cut is not known: the long journal has to stay.
+    /// The new state is in place, but may not survive a power failure: the long journal has to stay. Contains
+    /// identifier and length of the state.
     Doubtful((u64, u64)),
-    /// All is as before.
+    /// The merge failed; nothing has changed.
     Failed,
 }
 
-/// Where the store sees how far it is. While it is locked, nobody replaces the state.
+/// Progress of a merge, shared with the store. While it is locked, the state is not replaced.
 #[derive(Clone, Debug)]
 pub struct Progress(Arc<Mutex<Stage>>);
 
 impl Progress {
-    /// Locks it.
+    /// Locks the progress.
     pub fn lock(&self) -> MutexGuard<'_, Stage> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it, unless it is locked.
+    /// Locks the progress, or returns `None` if it is locked.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, Stage>> {
         match self.0.try_lock() {
             Ok(stage) => Some(stage),
@@ -47,21 +48,23 @@ impl Progress {
     }
 }
 
-/// The work, for a thread that has time. Dropped, it is not done, and due again.
+/// The merge of a long journal, as work for a background thread. If it is dropped, the merge is not done, and is due
+/// again.
 #[derive(Debug)]
 #[must_use]
 pub struct Tidying {
     state: PathBuf,
     fresh: PathBuf,
     journal: PathBuf,
-    /// Name of the state as it is.
+    /// Identifier of the present state.
     base: u64,
     naming: Naming,
     progress: Progress,
 }
 
 impl Tidying {
-    /// To make the journal at `journal` a part of the state at `state`, whose name is `base`; `next` follows it.
+    /// Prepares the merge of the journal at `journal` into the state at `state`, whose identifier is `base`; the
+    /// journal `next` follows it.
     pub(super) fn new(state: &Path, journal: &Path, base: u64, next: &Journal) -> Self {
         let mut fresh = state.as_os_str().to_owned();
         fresh.push(".tidy");
@@ -75,20 +78,21 @@ impl Tidying {
         }
     }
 
-    /// How far it is.
+    /// Returns the shared progress.
     pub(super) fn progress(&self) -> Progress {
         self.progress.clone()
     }
 
-    /// Does it.
+    /// Does the merge.
     ///
     /// # Errors
-    /// Says what failed; all is as before, or the state is the new one and its journals are longer than they need be.
+    /// The step that failed. Either nothing has changed, or the new state is in place and the journals are longer than
+    /// necessary.
     pub fn run(self) -> Result<(), StateError> {
         let written = self.write();
         let mut stage = self.progress.lock();
         if *stage != Stage::Working {
-            // What it was to be made of may have gone.
+            // The files that the merge needs may no longer exist.
             return Ok(());
         }
         let base = written?;
@@ -96,13 +100,14 @@ impl Tidying {
         *stage = Stage::Doubtful(base);
         FileStore::sync_directory_of(&self.state)
             .map_err(io_error("sync the directory of", &self.state))?;
-        // Only now: until then a power cut may bring back the old state, whose changes it has.
+        // Removed only now: until the rename is on the disk, a power failure can bring back the old state, whose
+        // changes are in the journal.
         fs::remove_file(&self.journal).map_err(io_error("remove", &self.journal))?;
         *stage = Stage::Done(base);
         Ok(())
     }
 
-    /// Writes the new state beside the old one; its name and length.
+    /// Writes the new state beside the old one. Returns its identifier and length.
     fn write(&self) -> Result<(u64, u64), StateError> {
         let damaged = |path: &Path| {
             let path = path.to_owned();
@@ -132,7 +137,7 @@ impl Drop for Tidying {
         if *stage == Stage::Working {
             *stage = Stage::Failed;
         }
-        // What was not renamed is of no use.
+        // A file that was not renamed is useless.
         let _ = fs::remove_file(&self.fresh);
     }
 }

@@ -1,4 +1,4 @@
-//! Guests: clients of a template, and what is made for each of them.
+//! Guests: clients of a template, and the objects that are created for each of them.
 
 use super::{AT, Stage, Template};
 use crate::decode::join;
@@ -8,17 +8,17 @@ use crate::spec::InstanceSpec;
 use crate::wiring::Destination;
 use serde_json::Value;
 
-/// Somebody for whom an instance is to be made.
+/// A client for which an instance is to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guest {
     /// The template.
     pub template: String,
-    /// The client, in the form for configurations: an address, or the number of a VLAN.
+    /// The client, in the form for configurations: an address, or a VLAN id.
     pub client: String,
 }
 
 impl Guest {
-    /// The name of its instance; of several, the first.
+    /// Returns the name of the client's instance, the first of several.
     pub fn name(&self) -> String {
         let is_plain = |c: char| c.is_ascii_alphanumeric();
         let client = self.client.chars();
@@ -26,7 +26,7 @@ impl Guest {
         format!("{}{AT}{client}", self.template)
     }
 
-    /// The name of the instance at this place of its chain.
+    /// Returns the name of the instance at this position of the client's chain.
     pub fn name_at(&self, place: usize) -> String {
         match place {
             0 => self.name(),
@@ -35,19 +35,19 @@ impl Guest {
     }
 }
 
-/// The objects that are created for a guest.
+/// The objects that are created for a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
-    /// Its instances, with nothing left to default.
+    /// The instances, with all defaults filled in.
     pub instances: Vec<(String, InstanceSpec)>,
-    /// Where the frames of their ports go.
+    /// The destinations of their ports' frames.
     pub wires: Vec<(PortRef, Destination)>,
 }
 
 /// A variable that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {
-    /// What stands in the braces, or behind one that is not closed.
+    /// The text between the braces, or after an opening brace that is not closed.
     pub name: String,
     /// The key of the text within the configuration, for example `rules`.
     pub path: String,
@@ -56,10 +56,10 @@ pub struct UnknownVariable {
 }
 
 impl Template {
-    /// The instances of a guest, in their order.
+    /// Returns the instances of a client, in their order.
     ///
     /// # Errors
-    /// The place of the first one whose configuration has a variable that there is not, and that.
+    /// The position of the first instance whose configuration has an unknown variable, and the variable.
     pub fn instances_of(&self, guest: &Guest) -> Result<Vec<Instance>, (usize, UnknownVariable)> {
         let filled = |(place, stage): (usize, &Stage)| {
             let name = guest.name_at(place);
@@ -78,7 +78,7 @@ impl Template {
         self.stages.0.iter().enumerate().map(filled).collect()
     }
 
-    /// The ports of a guest's instances that get what comes from it, and what is for it.
+    /// Returns the port that receives frames from the client, and the port that receives frames for it.
     pub fn ends_of(&self, guest: &Guest) -> Option<(PortRef, PortRef)> {
         let stages = &self.stages.0;
         let last = guest.name_at(stages.len().checked_sub(1)?);
@@ -86,7 +86,7 @@ impl Template {
         Some((entry, PortRef::instance(&last, &stages.last()?.output)))
     }
 
-    /// All that is made for a guest.
+    /// Returns all objects of a client.
     ///
     /// # Errors
     /// As [`Template::instances_of`].
@@ -126,7 +126,7 @@ impl Template {
     }
 }
 
-/// Bytes that the instances of one client need for their rings and programs.
+/// Returns the number of bytes that the instances of one client need for their rings and programs.
 pub fn bytes_of_client(deployment: &Deployment, template: &Template) -> u64 {
     let needed = template.stages.0.iter().filter_map(|stage| {
         let flavor = deployment.flavor(&stage.instance.flavor)?;
@@ -135,7 +135,7 @@ pub fn bytes_of_client(deployment: &Deployment, template: &Template) -> u64 {
     needed.fold(0, u64::saturating_add)
 }
 
-/// Puts the values of variables into every text.
+/// Replaces the variables in every text.
 fn fill_in<'a>(
     value: &mut Value,
     path: &str,
@@ -162,7 +162,7 @@ fn fill_in<'a>(
     Ok(())
 }
 
-/// The text with the values of its variables; nothing: it has none. What a value says is not looked at again.
+/// Returns the text with its variables replaced; `None` if it has none. Replaced values are not expanded again.
 fn filled<'a>(
     text: &str,
     path: &str,

@@ -1,6 +1,6 @@
-//! Instances that are there while somebody needs them: a template is what every client of an uplink gets one of - an instance, or
-//! a chain of several - made when its first frame comes and ended when it has been silent for a while
-//! ([ADR 14](../../../../docs/adr/0014-on-demand.md)).
+//! Instances on demand. A template describes the instance, or the chain of several, that each client of an uplink gets.
+//! The instances are created when the client's first frame arrives, and ended when the client has been silent for a
+//! while ([ADR 14](../../../../docs/adr/0014-on-demand.md)).
 
 mod guest;
 
@@ -12,86 +12,86 @@ use crate::quantity::Millis;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-/// How long a client may be silent before its instance is ended, if the template does not say.
+/// Default time of silence after which the instances of a client are ended.
 pub const IDLE_DEFAULT: Millis = Millis::secs(2);
-/// Shortest and longest that a template may say.
+/// Minimum and maximum time of silence.
 pub const IDLE_BOUNDS: (Millis, Millis) = (Millis(100), Millis::secs(86_400));
-/// Most clients at once of a template that does not say.
+/// Default maximum number of simultaneous clients of a template.
 pub const MOST_DEFAULT: u32 = 1000;
-/// Instances made per second for a template that does not say.
+/// Default number of instances created per second for a template.
 pub const PER_SECOND_DEFAULT: u32 = 100;
-/// Bounds of both.
+/// Bounds of the number of clients, and of the instances per second.
 pub const COUNT_BOUNDS: (i64, i64) = (1, 16_000);
-/// Most instances of a client.
+/// Maximum number of instances of a client.
 pub const STAGES_MAX: usize = 8;
-/// Between a template's and a client's name in the name of an instance, and before the number of a further one: no other
-/// instance has it in its name.
+/// Separates the template's and the client's name in the name of an instance, and precedes the number of a further
+/// instance. Names of other instances do not contain it.
 pub const AT: char = '@';
-/// What a configuration may have in `${...}`.
+/// Variables that a configuration can contain in `${...}`.
 pub const VARIABLES: [&str; 3] = ["client", "name", "template"];
 
-/// When the instances of a template are made.
+/// The event that creates the instances of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activate {
-    /// When a client's first frame comes.
+    /// The first frame of a client.
     OnDemand,
 }
 
-/// What tells clients apart.
+/// The property that distinguishes clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientBy {
-    /// Their IP address: the source of frames that come in at `from`, the destination of those that come in at `to`.
+    /// IP address: the source of frames that enter at `from`, the destination of frames that enter at `to`.
     #[default]
     Address,
-    /// The VLAN that they are in, on both sides.
+    /// VLAN, on both sides.
     Vlan,
-    /// Their MAC address, as [`ClientBy::Address`].
+    /// MAC address, source or destination as with [`ClientBy::Address`].
     Mac,
 }
 
-/// A template, as a user writes it.
+/// A template as it is written in a document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Template {
-    /// When its instances are made.
+    /// The event that creates the instances.
     pub activate: Activate,
-    /// Where clients come from: an uplink.
+    /// The uplink of the clients.
     pub from: PortRef,
-    /// Where their frames go, and where frames for them come from: an uplink.
+    /// The uplink that frames from clients leave by, and that frames for clients enter by.
     pub to: PortRef,
-    /// Whose frames are clients': those that match one of these; empty: all.
+    /// Frames that belong to clients: those that match one of these rules; empty: all.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<MatchRule>,
-    /// What tells clients apart.
+    /// The property that distinguishes clients.
     pub client: ClientBy,
-    /// Most clients at once.
+    /// Maximum number of simultaneous clients.
     pub most: u32,
-    /// Most instances made per second; as many may be made at once.
+    /// Maximum number of instances created per second, which is also the maximum burst.
     pub per_second: u32,
-    /// How long a client may be silent.
+    /// Time of silence after which the instances of a client are ended.
     #[serde(serialize_with = "as_text")]
     pub idle: Millis,
-    /// What each gets.
+    /// The instances of each client.
     #[serde(flatten)]
     pub stages: Stages,
 }
 
-/// What each client of a template gets, in the order in which its frames cross it: one instance (`instance`, `in` and `out` of
-/// the template), or several (`via`).
+/// The instances of each client, in the order in which the client's frames cross them: one instance (`instance`, `in`
+/// and `out` of the template), or several (`via`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stages(pub Vec<Stage>);
 
-/// An instance that each client gets.
+/// An instance of each client.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stage {
-    /// The port that gets what comes from the client.
+    /// The port that receives frames from the client.
     #[serde(rename = "in")]
     pub input: String,
-    /// The port that gets what is for it.
+    /// The port that receives frames for the client.
     #[serde(rename = "out")]
     pub output: String,
-    /// What it is. Texts of its configuration may say `${client}`, `${name}` and `${template}`.
+    /// The instance. Texts of its configuration can contain `${client}`, `${name}` and `${template}`.
     pub instance: Instance,
 }
 
@@ -111,7 +111,7 @@ fn as_text<S: Serializer>(time: &Millis, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Template {
-    /// Which frames that come in at `from` are clients'.
+    /// Returns the rules for frames that enter at `from` and belong to clients.
     pub fn forward_rules(&self) -> Vec<MatchRule> {
         match self.client {
             ClientBy::Address => with_addresses(&self.rules),
@@ -119,14 +119,15 @@ impl Template {
         }
     }
 
-    /// Which frames that come in at `to` are for clients.
+    /// Returns the rules for frames that enter at `to` and are for clients.
     pub fn return_rules(&self) -> Vec<MatchRule> {
         let rules = self.forward_rules();
         rules.iter().map(MatchRule::mirrored).collect()
     }
 }
 
-/// Only frames with an address have a sender by address: others are left to the rules behind.
+/// Restricts rules to frames with an IP address: only these have a client by address. Other frames are left to the
+/// rules behind.
 fn with_addresses(rules: &[MatchRule]) -> Vec<MatchRule> {
     let all = [MatchRule::default()];
     let rules = if rules.is_empty() { &all } else { rules };

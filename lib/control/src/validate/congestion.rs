@@ -1,4 +1,4 @@
-//! Congestion signals: whether the host has the cores.
+//! Congestion signals: the host must have the cores that are named.
 
 use crate::host::Host;
 use crate::model::Deployment;

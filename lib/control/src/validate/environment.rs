@@ -1,10 +1,10 @@
-//! What a deployment is checked against, and what is known beside it.
+//! Inputs of validation: the host and the NF catalogue, and the origin of the deployment.
 
 use crate::host::{Catalogue, Host};
 use crate::model::Deployment;
 use crate::yaml::Node;
 
-/// What a deployment is checked against.
+/// The facts that a deployment is checked against.
 #[derive(Clone, Copy)]
 pub struct Environment<'a> {
     /// The host.
@@ -13,11 +13,11 @@ pub struct Environment<'a> {
     pub catalogue: &'a dyn Catalogue,
 }
 
-/// What is known about a deployment beside itself.
+/// The origin of a deployment.
 #[derive(Clone, Copy, Default)]
 pub struct Background<'a> {
-    /// The document that it was read from, if it was.
+    /// The document that the deployment was read from, if any.
     pub root: Option<&'a Node>,
-    /// The deployment in force: configurations that it has already need no second look.
+    /// The deployment in force: its configurations are valid already, and are not checked again.
     pub present: Option<&'a Deployment>,
 }

@@ -1,4 +1,4 @@
-//! Instances of tier `xdp`: what runs, and the interfaces that it is on.
+//! Instances of tier `xdp`: their network functions and interfaces.
 
 use super::instances::report_config;
 use super::slow;
@@ -10,7 +10,7 @@ use crate::model::{Deployment, Instance, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
 
-/// Who has an interface, by its name and namespace.
+/// The users of each interface, by its name and namespace.
 type Users<'a> = HashMap<(&'a str, Option<&'a str>), User<'a>>;
 
 enum User<'a> {
@@ -47,10 +47,10 @@ pub fn check(
         check_neighbours(attach, &path, report);
         check_interfaces(attach, &path, &mut users, name, report);
         slow::check(deployment, name, instance, &mut taps, environment, report);
-        // One in use may vanish and return at any time: that the daemon sees to.
+        // An interface in use may disappear and return at any time; the daemon handles that.
         let was_at = before.and_then(|before| before.attach.as_ref());
         if !was_at.is_some_and(|was_at| was_at.is_at(attach)) {
-            look(instance, attach, &path, environment, report);
+            check_presence(instance, attach, &path, environment, report);
         }
     }
 }
@@ -81,7 +81,7 @@ fn check_function(
     }
 }
 
-/// XDP sees nothing of what goes out, and not every NF has a form for each place.
+/// Checks the direction: XDP does not see egress packets, and not every NF supports every direction and mode.
 fn check_direction(
     instance: &Instance,
     attach: &Attach,
@@ -106,14 +106,14 @@ fn check_direction(
     }
 }
 
-/// libxdp's dispatcher is at XDP.
+/// Checks that the libxdp dispatcher is used only at XDP.
 fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
     if attach.beside.is_none() {
         if attach.priority.is_some() {
             report.error(
                 &format!("{path}.priority"),
-                "there is nobody among whom it has this priority",
-                "add 'beside: libxdp', or say its place among the instances on the interface with 'order'",
+                "'priority' needs 'beside': without a dispatcher a program has no priority",
+                "add 'beside: libxdp', or set the position among the instances on the interface with 'order'",
             );
         }
         return;
@@ -121,13 +121,13 @@ fn check_neighbours(attach: &Attach, path: &str, report: &mut Report<'_>) {
     if attach.mode == XdpMode::Tc || attach.direction == Direction::Egress {
         report.error(
             &format!("{path}.beside"),
-            "libxdp's dispatcher is at XDP, and this is to be at tc",
-            "remove 'beside': at tc an instance is beside whatever is at XDP; or remove 'mode: tc' and 'direction'",
+            "libxdp's dispatcher is at XDP, and this instance is at tc",
+            "remove 'beside': at tc, programs at XDP do not matter; or remove 'mode: tc' and 'direction'",
         );
     }
 }
 
-/// Each interface has room for an uplink, or for fast paths of which each says its place among them.
+/// Checks that each interface has either an uplink, or fast paths with different positions.
 fn check_interfaces<'a>(
     attach: &'a Attach,
     path: &str,
@@ -160,14 +160,14 @@ fn check_interfaces<'a>(
     }
 }
 
-/// Why a fast path cannot be beside others on an interface: the key, what is wrong, what to do.
+/// Returns the reason why a fast path cannot share an interface with others: the key, the fault, the remedy.
 fn dispute(
     name: &str,
     attach: &Attach,
     interface: &str,
     all: &[(&str, &Attach)],
 ) -> Option<(&'static str, String, String)> {
-    // Each way has a row of its own.
+    // Each direction has a list of fast paths of its own.
     let others: Vec<_> = all
         .iter()
         .filter(|(_, other)| other.direction == attach.direction)
@@ -183,22 +183,22 @@ fn dispute(
         return Some((
             "interface",
             format!("instance '{other}' has the interface '{interface}' already"),
-            "say in which order packets meet them: 'order: 10' in the first, 'order: 20' in the next one; or use another interface"
+            "set the order in which packets pass them: 'order: 10' in the first, 'order: 20' in the next one; or use another interface"
                 .to_owned(),
         ));
     }
     if let Some((other, _)) = others.iter().find(|(_, other)| other.order == attach.order) {
         return Some((
             "order",
-            format!("instance '{other}' is in this place of the interface '{interface}' already"),
-            "give each another number: the lowest is the first".to_owned(),
+            format!("instance '{other}' has this position on the interface '{interface}' already"),
+            "give each a number of its own: the lowest is the first".to_owned(),
         ));
     }
     if let Some((other, _)) = others.iter().find(|(_, other)| other.mode != attach.mode) {
         return Some((
             "mode",
             format!("instance '{other}' wants another mode of the interface '{interface}'"),
-            "fast paths on one interface are there in one mode: write the same in both".to_owned(),
+            "all fast paths on one interface have the same mode: write the same in both".to_owned(),
         ));
     }
     if let Some((other, _)) = others
@@ -212,21 +212,23 @@ fn dispute(
         };
         return Some((
             key,
-            format!("instance '{other}' is otherwise beside others' programs on the interface '{interface}'"),
-            "fast paths on one interface are in one place of libxdp's dispatcher: write the same 'beside' and 'priority' in all"
+            format!("instance '{other}' has another 'beside' or 'priority' on the interface '{interface}'"),
+            "all fast paths on one interface share one position in libxdp's dispatcher: write the same 'beside' and 'priority' in all"
                 .to_owned(),
         ));
     }
     if others.len() >= MEMBERS_MAX {
         let message = format!("the interface '{interface}' has {MEMBERS_MAX} fast paths already");
-        let remedy = "the kernel follows no longer row: use another interface".to_owned();
+        let remedy =
+            "the kernel follows no longer sequence of tail calls: use another interface".to_owned();
         return Some(("interface", message, remedy));
     }
     None
 }
 
-/// An interface has to be there. At XDP it has room for one program; at tc it does not matter who is at XDP.
-fn look(
+/// Checks that an interface exists. At XDP, the interface has room for one program; at tc, programs at XDP do not
+/// matter.
+fn check_presence(
     instance: &Instance,
     attach: &Attach,
     path: &str,

@@ -1,4 +1,4 @@
-//! Groups of tenants: whether they are there, and one in another without end.
+//! Groups of tenants: references must exist, and nesting must be finite.
 
 use crate::group::DEPTH_MAX;
 use crate::model::Deployment;
@@ -39,13 +39,13 @@ fn check_depth(deployment: &Deployment, name: &str, report: &mut Report<'_>) {
             return;
         }
         if chain.contains(&parent) {
-            // A cycle that this group only leads into: told at those that make it.
+            // This group only leads into a cycle. The cycle is reported at its own members.
             return;
         }
         chain.push(parent);
     }
     if chain.len() > DEPTH_MAX {
-        let message = format!("{} groups are one in another", chain.len());
+        let message = format!("{} groups are nested", chain.len());
         report.error(&path, message, format!("at most {DEPTH_MAX} can be"));
     }
 }

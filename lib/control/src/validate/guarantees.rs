@@ -1,4 +1,4 @@
-//! Guarantees: whether weights and groups give what was guaranteed.
+//! Guarantees: weights and groups must provide the guaranteed shares.
 
 use super::shares::Limits;
 use crate::group::weight;
@@ -8,20 +8,20 @@ use crate::quantity::Share;
 use crate::report::Report;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What competes with others in one place: an instance or a group.
+/// An instance or a group that competes with its neighbours for CPU time.
 struct Contender<'a> {
-    /// Its name, if it is a group.
+    /// Name of the group; `None` for an instance.
     group: Option<&'a str>,
     path: String,
     limits: Limits<'a>,
-    /// CPUs that it can be on at a time.
+    /// Number of CPUs that it can use at the same time.
     cpus: usize,
 }
 
-/// Those who compete with each other, by the group that they are in; under nothing: at the top.
+/// The contenders in each group; under `None`: at the top level.
 type Places<'a> = BTreeMap<Option<&'a str>, Vec<Contender<'a>>>;
 
-/// Checks what is left for each when all want the CPU at once: a place is divided by weights.
+/// Checks the remainder for each contender when all want the CPU at once: a group is divided by weights.
 pub fn check(deployment: &Deployment, cpus: usize, report: &mut Report<'_>) {
     let places = places(deployment, cpus);
     let all = cpus as f64 * f64::from(Share::FULL.hundredths());
@@ -39,7 +39,7 @@ pub fn check(deployment: &Deployment, cpus: usize, report: &mut Report<'_>) {
             let own = it.cpus as f64 * f64::from(Share::FULL.hundredths());
             let left = (available * weigh(it) / sum).min(capped).min(own);
             check_one(it, left, cpus, deployment.overcommit, report);
-            // A cycle, which is refused elsewhere, must not keep this going.
+            // A group in a cycle, which another check refuses, is visited only once.
             if let Some(group) = it.group
                 && visited.insert(group)
             {
@@ -49,7 +49,7 @@ pub fn check(deployment: &Deployment, cpus: usize, report: &mut Report<'_>) {
     }
 }
 
-/// A millionth is lost in divisions.
+/// Tolerance for rounding in divisions: a millionth.
 const ROUNDING: f64 = 1.000_001;
 
 fn check_one(
@@ -79,7 +79,8 @@ fn check_one(
     }
 }
 
-/// CPUs that an instance can be on at a time: one for each of its threads, where it is put on cores.
+/// Returns the number of CPUs that an instance can use at the same time: if it is placed on cores, one for each of its
+/// threads.
 fn cpus_of(deployment: &Deployment, instance: &Instance, cpus: usize) -> usize {
     let usable = instance.usable_cpus(cpus);
     let placement = instance.placement.or(deployment.placement);

@@ -1,4 +1,4 @@
-//! Whether what an instance is looked after by goes together with the rest of it.
+//! Health checks: they must be consistent with the rest of the instance.
 
 use crate::health::{Check, Remedy};
 use crate::model::{Instance, Program, RestartPolicy};
@@ -21,7 +21,7 @@ pub fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     if health.action == Remedy::Restart && instance.restart.policy == RestartPolicy::Never {
         report.error(
             &path,
-            "it would be killed when it is unhealthy, and not started again: its restart policy is 'never'",
+            "the instance would be killed when unhealthy, and not started again: its restart policy is 'never'",
             "write 'action: report', or another 'restart'",
         );
     }
@@ -31,7 +31,7 @@ pub fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
         report.error(
             &format!("{path}.timeout"),
             format!(
-                "frames may wait {} until it is woken for them: it would be taken for one that hangs after {}",
+                "frames can wait {} until the instance is woken, and the check reports a hang after {}",
                 wake.after, health.timeout
             ),
             format!("write at least {}, twice 'wake.after'", asleep.plus(asleep)),

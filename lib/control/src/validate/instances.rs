@@ -1,4 +1,4 @@
-//! Instances: what runs in them, its configuration, flavor and memory.
+//! Instances: program, configuration, flavor and memory.
 
 use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
@@ -39,7 +39,7 @@ pub fn check(
                 total >> 20,
                 host_bytes >> 20
             ),
-            "lower 'memory' or use smaller flavors, if the instances will use what they may",
+            "lower 'memory' or use smaller flavors, if the instances will use their limits",
         );
     }
 }
@@ -74,7 +74,7 @@ pub(super) fn check_program(
         }
         Program::Path { .. } if instance.stack.is_some() => report.error(
             &format!("{path}.listen"),
-            "programs of your own are not handed sockets of the kernel's stack",
+            "programs of your own cannot get sockets of the kernel's stack",
             "remove 'listen'; 'nf: tls' takes it",
         ),
         Program::Path { program, .. } => {
@@ -83,7 +83,7 @@ pub(super) fn check_program(
                 report.error(
                     &path,
                     format!("'{program}' is not an absolute path"),
-                    "begin it with '/': the daemon's folder is not yours",
+                    "begin it with '/': the daemon's working directory is not yours",
                 );
             } else if let Err(reason) = environment.host.program(program) {
                 report.error(
@@ -96,7 +96,8 @@ pub(super) fn check_program(
     }
 }
 
-/// A receiver that waits for more than half of its ring would find frames dropped before it is awake.
+/// Checks the wake-up condition: if a receiver waits for more than half of its ring, frames are dropped before it is
+/// awake.
 fn check_wake(deployment: &Deployment, instance: &Instance, path: &str, report: &mut Report<'_>) {
     let (Some(wake), Some(flavor)) = (instance.wake, deployment.flavor(&instance.flavor)) else {
         return;
@@ -114,7 +115,7 @@ fn check_wake(deployment: &Deployment, instance: &Instance, path: &str, report: 
     }
 }
 
-/// Ports of an instance, every queue counted.
+/// Returns the number of ports of an instance, with every queue counted.
 pub(super) fn queues(instance: &Instance) -> usize {
     let ports = instance.ports.iter();
     ports
@@ -122,7 +123,8 @@ pub(super) fn queues(instance: &Instance) -> usize {
         .sum()
 }
 
-/// A switch knows a port by its number: a queue of its own would be another port to it.
+/// Checks that ports on switches have one queue: a switch identifies a port by its number, and further queues would be
+/// other ports.
 fn check_switches(instance: &Instance, path: &str, report: &mut Report<'_>) {
     for (name, port) in instance.ports.iter() {
         if port.queues.unwrap_or(1) > 1 && port.attachment.is_some() {
@@ -135,7 +137,7 @@ fn check_switches(instance: &Instance, path: &str, report: &mut Report<'_>) {
     }
 }
 
-/// Every queue has an NF of its own, which has that queue of each port.
+/// Checks that the NF can work on several queues: each queue has an NF of its own, which uses that queue of each port.
 fn check_queues(
     nf: &str,
     instance: &Instance,
@@ -206,7 +208,7 @@ fn check_built_in(
         }
         _ => {}
     }
-    // Ports of one that has none are told of elsewhere.
+    // An instance without ports is reported elsewhere.
     if most > 0 && !(fewest..=most).contains(&count) {
         let wanted = if fewest == most {
             format!("{fewest}")
@@ -232,8 +234,7 @@ fn check_built_in(
     replicas::check_flows(nf, instance, path, environment, &ports, report);
 }
 
-/// Points at the line that the NF complains about: in the document, or in the file from which a
-/// text came.
+/// Reports an error at the line that the NF names: in the document, or in the file that the text was read from.
 pub(super) fn report_config(
     error: &NfConfigError,
     path: &str,
@@ -274,7 +275,7 @@ pub(super) fn report_config(
     }
 }
 
-/// The instance's memory limit, after checking it.
+/// Returns the instance's memory limit, after checking it.
 pub(super) fn check_memory(
     deployment: &Deployment,
     instance: &Instance,

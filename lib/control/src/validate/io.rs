@@ -1,4 +1,4 @@
-//! I/O models: whether the host can run them, and whether their settings mean anything.
+//! I/O models: the host must be able to run them, and their settings must have an effect.
 
 use super::Background;
 use super::shares::check_cpus;
@@ -21,7 +21,7 @@ pub fn check(
     let io = deployment.io();
     check_cpus(&io.settings.cores, &cpus, "io.cores", report);
     let was_so = |present: &Deployment| present.io == deployment.io;
-    // What the last instance that used it has left behind is no error of the next document.
+    // Settings that were valid before, and are now unused, are no error of the next document.
     if !background.present.is_some_and(was_so) {
         check_use(deployment, &io, report);
     }
@@ -46,7 +46,7 @@ fn no_core_for_split(path: &str, report: &mut Report<'_>) {
     );
 }
 
-/// Settings that nothing would ever follow are not what their writer meant.
+/// Reports settings without any effect: their author expected one.
 fn check_use(deployment: &Deployment, io: &Io, report: &mut Report<'_>) {
     if !io.settings.cores.is_empty() && !uses_split(deployment, io) {
         report.error(
@@ -68,14 +68,14 @@ fn check_use(deployment: &Deployment, io: &Io, report: &mut Report<'_>) {
         if is_there {
             report.error(
                 &format!("io.{key}"),
-                format!("'{key}' means nothing in the model 'inline', which has no I/O threads"),
+                format!("'{key}' has no effect with the model 'inline', which has no I/O threads"),
                 "choose another model, or remove it",
             );
         }
     }
 }
 
-/// Whether an instance has such a model, or would have if it named none.
+/// Returns true if an instance has such a model, or would have it if the instance named none.
 fn uses(deployment: &Deployment, io: &Io, which: impl Fn(IoModel) -> bool) -> bool {
     let mut named = deployment.instances.iter().filter_map(|(_, i)| i.io);
     which(io.model) || named.any(which)
@@ -96,15 +96,15 @@ fn check_instance(
     match instance.io.unwrap_or(default) {
         IoModel::Merge if instance.ports.iter().any(|(_, port)| has_queues(port)) => report.error(
             &format!("{path}.io"),
-            "an instance whose ports have queues has a thread for each: there is no one core that 'merge' could follow",
+            "an instance whose ports have queues has a thread for each queue: 'merge' cannot follow several cores",
             "give the instance 'io: mix', 'io: split' or 'io: inline', or remove 'queues'",
         ),
         model if model.has_threads() && instance.members() > 1 => report.error(
             &format!("{path}.replicas"),
-            format!("its flows cannot be given from one member to another while I/O threads ('{model}') handle its frames"),
+            format!("its flows cannot be moved from one member to another while I/O threads ('{model}') handle its frames"),
             "give the instance 'io: inline', or remove 'replicas'",
         ),
-        // Of the deployment's own model that is said once.
+        // The deployment's own model is reported only once.
         IoModel::Split if cpus.len() < 2 && instance.io.is_some() => {
             no_core_for_split(&format!("{path}.io"), report);
         }
@@ -117,7 +117,7 @@ fn check_workers_alone(path: &str, instance: &Instance, workers: &[u32], report:
     if let Some((i, cpu)) = listed.find(|(_, cpu)| workers.contains(cpu)) {
         report.warning(
             &format!("{path}.cpus[{i}]"),
-            format!("CPU {cpu} is a split worker's: it and the instance hold each other up"),
+            format!("CPU {cpu} belongs to a split worker: the worker and the instance would delay each other"),
             "take it out of 'cpus', or name another in 'io.cores'",
         );
     }

@@ -1,5 +1,5 @@
-//! Loops without an end point: instances whose every port is connected to another of them. A frame
-//! in such a loop never leaves it.
+//! Loops without an end point: sets of instances whose ports are all connected to each other. A frame in such a loop
+//! never leaves it.
 
 use crate::model::{Deployment, PortRef};
 use crate::report::Report;
@@ -44,12 +44,12 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
     }
 }
 
-/// Instances that are connected to each other (union-find).
+/// Sets of connected instances (union-find).
 struct Groups<'a> {
     index: HashMap<&'a str, usize>,
     names: Vec<&'a str>,
     parent: Vec<usize>,
-    /// By instance: ports that are not connected to an instance.
+    /// By instance: number of ports that are not connected to an instance.
     open_ports: Vec<usize>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Groups<'a> {
         Some(self.find(i))
     }
 
-    /// Connects two ports. Returns an instance of the loop if that closes one.
+    /// Connects two ports. Returns an instance of the loop if the connection closes one.
     fn connect(&mut self, a: &PortRef, b: &PortRef) -> Option<&'a str> {
         let a = *self.index.get(a.owner()?)?;
         let b = *self.index.get(b.owner()?)?;
@@ -109,7 +109,7 @@ impl<'a> Groups<'a> {
         None
     }
 
-    /// Whether no instance of the group has a port that leads out of it.
+    /// Returns true if no instance of the group has a port that leads out of the group.
     fn is_closed(&mut self, group: usize) -> bool {
         (0..self.names.len())
             .all(|i| self.find(i) != group || self.open_ports.get(i).is_none_or(|open| *open == 0))

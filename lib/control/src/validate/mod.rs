@@ -1,7 +1,6 @@
-//! Whether the parts of a deployment go together, and fit the host.
+//! Validation: the parts of a deployment must be consistent with each other, and fit the host.
 //!
-//! Every check reports what it finds and goes on; one that would only repeat what is known to be
-//! wrong already is left out.
+//! Every check reports its findings and continues. A check is skipped if it would only repeat a known fault.
 
 mod congestion;
 mod environment;

@@ -1,14 +1,14 @@
-//! Pools: whether the host has room for all their shells beside the instances.
+//! Pools: the host must have room for all shells beside the instances.
 
 use crate::host::{Host, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment};
 use crate::pool::{pools, ports_of};
 use crate::report::{Report, did_you_mean};
 
-/// Most ports of a platform.
+/// Maximum number of ports of a platform.
 pub const PLATFORM_PORTS_MAX: u64 = 32_767;
 
-/// Reports pools of flavors that are not there, and pools that are too large.
+/// Reports pools whose flavor does not exist, and pools that are too large.
 pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {
     if deployment.pool.is_empty() {
         return;

@@ -1,11 +1,11 @@
-//! Instances of which there are to be several: whether their flows can be divided.
+//! Instances with several members: the flows of the instance must be divisible.
 
 use super::Environment;
 use crate::model::{Instance, Program};
 use crate::report::Report;
 use crate::spec::PortSpec;
 
-/// What can be said without its NF.
+/// The checks that do not depend on the NF.
 pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     if instance.members() <= 1 {
         return;
@@ -14,14 +14,14 @@ pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     if matches!(instance.program, Program::Path { .. }) {
         report.error(
             &path,
-            "a program of your own keeps what it knows of flows to itself: they cannot be given from one member to another",
+            "the flow state of your own program cannot be moved from one member to another",
             "remove 'replicas'; several instances and a chain for each divide traffic by rules",
         );
     }
     if instance.trust.is_some() {
         report.error(
             &path,
-            "a member of a trust group has slots of others in its hands, and cannot give up its flows",
+            "a member of a trust group holds slots of other members, and cannot give up its flows",
             "remove 'trust' or 'replicas'",
         );
     }
@@ -29,7 +29,9 @@ pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
         if spec.attachment.is_some() {
             report.error(
                 &path,
-                format!("a switch knows port '{port}' by its number: it leads to one instance"),
+                format!(
+                    "a switch knows port '{port}' by its number, which stands for one instance"
+                ),
                 "remove 'replicas', or reach the port by a link or a chain",
             );
         }
@@ -43,7 +45,7 @@ pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     }
 }
 
-/// Whether the NF can be several.
+/// Checks that the NF supports several members.
 pub(super) fn check_flows(
     nf: &str,
     instance: &Instance,

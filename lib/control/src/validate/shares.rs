@@ -1,4 +1,4 @@
-//! CPU: shares, caps and pinning against the host's cores, and against each other.
+//! CPU: shares, caps and pinning, compared with the host's cores and with each other.
 
 use super::guarantees;
 use crate::group::{Group, Groups};
@@ -37,10 +37,10 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
     guarantees::check(deployment, cpus, report);
 }
 
-/// What an instance or a group may use.
+/// The CPU limits of an instance or a group.
 #[derive(Clone, Copy)]
 pub struct Limits<'a> {
-    /// The group that it is in.
+    /// The group that it is a member of.
     pub group: Option<&'a str>,
     pub share: Option<Portion>,
     pub cap: Option<Portion>,
@@ -66,7 +66,8 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// What it is promised if it is at the top, in hundredths of a percent of a core.
+    /// Returns the share that is promised at the top level, in hundredths of a percent of a core; 0 for a member of a
+    /// group.
     pub fn promised_at_top(&self, cpus: usize) -> u64 {
         match self.group {
             Some(_) => 0,
@@ -74,7 +75,7 @@ impl<'a> Limits<'a> {
         }
     }
 
-    /// What it is promised among those at the top.
+    /// Returns the share or the guarantee, whichever is larger.
     fn promised(&self, cpus: usize) -> u64 {
         let most = self.share.max_by_cores(self.guarantee, cpus);
         most.map_or(0, |portion| portion.hundredths(cpus))
@@ -84,7 +85,7 @@ impl<'a> Limits<'a> {
         let Some(cap) = self.cap else { return };
         let is_below = |other: Portion| cap.hundredths(cpus) < other.hundredths(cpus);
         let cap_path = format!("{path}.cap");
-        // Within a group a share is a proportion, and a cap says nothing about it.
+        // Within a group a share is a proportion, which cannot be compared with a cap.
         if let (Some(share), None) = (self.share, self.group)
             && is_below(share)
         {
@@ -117,7 +118,7 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// The larger of two that may be absent.
+/// Returns the larger of two portions that may be absent.
 trait MaxByCores {
     fn max_by_cores(self, other: Self, cpus: usize) -> Self;
 }
@@ -129,7 +130,7 @@ impl MaxByCores for Option<Portion> {
     }
 }
 
-/// The CPUs that an instance may run on; `None` if it names one that does not exist.
+/// Returns the CPUs that an instance can use; `None` if the instance names a CPU that does not exist.
 fn usable_cpus(
     pinned: &[u32],
     host_cpus: &BTreeSet<u32>,
@@ -143,7 +144,7 @@ fn usable_cpus(
         .then(|| pinned.iter().copied().collect())
 }
 
-/// Reports CPUs of the list at `path` that the host has not; whether it has all.
+/// Reports CPUs of the list at `path` that the host does not have. Returns true if the host has all of them.
 pub fn check_cpus(
     named: &[u32],
     host_cpus: &BTreeSet<u32>,
@@ -165,11 +166,11 @@ pub fn check_cpus(
     all_exist
 }
 
-/// What was promised at the top: to instances in no group, and to groups in no group.
+/// The promises at the top level: to instances and groups that are in no group.
 #[derive(Default)]
 struct Promises {
     by_cpus: BTreeMap<BTreeSet<u32>, Promise>,
-    /// The CPUs of a group at the top: those of all who are in it.
+    /// The CPUs of a group at the top level: the union of its members' CPUs.
     groups: BTreeMap<String, BTreeSet<u32>>,
 }
 
@@ -225,14 +226,14 @@ impl Promises {
     }
 }
 
-/// What was promised to all who have one set of CPUs.
+/// The sum of the promises to all objects with the same set of CPUs.
 #[derive(Default)]
 struct Promise {
     hundredths: u64,
     last_path: String,
 }
 
-/// For each set of CPUs: what is promised within it must not exceed it.
+/// Checks for each set of CPUs that the sum of the promises within the set is at most the set's capacity.
 fn check_sums(promised: &BTreeMap<BTreeSet<u32>, Promise>, report: &mut Report<'_>) {
     for (cpus, own) in promised {
         let within = promised.iter().filter(|(other, _)| other.is_subset(cpus));

@@ -1,4 +1,4 @@
-//! Slow paths of fast paths: who can have one of its own, and its taps.
+//! Slow paths of fast paths: the functions that can have one of their own, and its taps.
 
 use super::Environment;
 use super::uplinks::{is_interface_name, not_an_interface};
@@ -6,7 +6,7 @@ use crate::model::{Deployment, Instance, UplinkKind, XdpMode};
 use crate::report::Report;
 use std::collections::HashMap;
 
-/// The fast path that has a tap, by its name and namespace.
+/// The fast path of each tap, by the tap's name and namespace.
 pub type Taps<'a> = HashMap<(&'a str, Option<&'a str>), &'a str>;
 
 pub fn check<'a>(
@@ -24,7 +24,8 @@ pub fn check<'a>(
         return;
     };
     let path = format!("instances.{name}.slow");
-    // Functions that hand up what another one can decide. The others' slow path is a part of themselves, or the kernel.
+    // Functions that hand up packets that another function can decide. The slow path of all others is a part of
+    // themselves, or the kernel.
     let functions = environment.catalogue.slow_path_names();
     if !functions.iter().any(|nf| nf == instance.program.name()) {
         report.error(
@@ -40,18 +41,18 @@ pub fn check<'a>(
             ),
         );
     }
-    // What comes back would meet the program again there, and be handed up again.
+    // In these modes, packets from the slow path would meet the program again, and be handed up again.
     if matches!(attach.mode, XdpMode::Generic | XdpMode::Tc) {
         report.error(
             &format!("instances.{name}.mode"),
-            "what a slow path gives back would come to this fast path again",
-            "with a slow path of its own it has to be in the driver: write 'mode: native', or remove 'mode'",
+            "packets from the slow path would enter this fast path again",
+            "a fast path with a slow path of its own must be in the driver: write 'mode: native', or remove 'mode'",
         );
     }
     if attach.interfaces.len() > 1 {
         report.error(
             &format!("instances.{name}.interface"),
-            "a slow path gives packets back to one interface, and these are several",
+            "a slow path returns packets to one interface, and this fast path has several",
             "make an instance for each interface, each with a slow path",
         );
     }
@@ -67,7 +68,7 @@ pub fn check<'a>(
             report.error(
                 &path,
                 format!("'{tap}' is in the slow path of instance '{other}' already"),
-                "give each slow path taps of its own, and 'tap' and 'back' another one each",
+                "give each slow path taps of its own, and different ones to 'tap' and 'back'",
             );
         } else {
             check_uplink(deployment, (tap, netns), &path, report);
@@ -76,7 +77,7 @@ pub fn check<'a>(
     }
 }
 
-/// Whose tap it is: an uplink's, if one of this deployment's has that interface; it must be a tap then.
+/// Checks the use of a tap by an uplink: if an uplink of this deployment has the interface, the uplink must be a tap.
 fn check_uplink(
     deployment: &Deployment,
     (tap, netns): (&str, Option<&str>),
@@ -91,8 +92,8 @@ fn check_uplink(
     {
         report.error(
             path,
-            format!("the uplink '{uplink}' has the interface '{tap}' at XDP: nobody reads what is sent into it"),
-            "write 'kind: tap' at the uplink, with an interface name of its own",
+            format!("the uplink '{uplink}' has the interface '{tap}' at XDP: packets sent into the tap are never read"),
+            "write 'kind: tap' in the uplink, with an interface name of its own",
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Instances on the kernel's stack: no two at one address, and nothing that only rings have.
+//! Instances on the kernel's stack: addresses must be unique, and keys for rings are refused.
 
 use crate::model::{Deployment, Instance};
 use crate::report::Report;
@@ -26,7 +26,7 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
     }
 }
 
-/// What is said of rings where there are none.
+/// Reports keys for rings: these instances have no rings.
 fn check_rings(instance: &Instance, path: &str, report: &mut Report<'_>) {
     let said = [
         ("ports", !instance.ports.is_empty()),

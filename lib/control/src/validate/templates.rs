@@ -1,4 +1,4 @@
-//! Templates: what each client gets, whether there is room for as many as there may be, and that no two want the same frames.
+//! Templates: the instances of each client, the room for the maximum number of clients, and overlaps between templates.
 
 use super::instances::{check_memory, check_program};
 use super::pools::PLATFORM_PORTS_MAX;
@@ -13,7 +13,7 @@ use crate::template::{
 use crate::yaml::Mark;
 use std::collections::BTreeSet;
 
-/// Longest name of a client in the name of its instance: an IPv6 address.
+/// Maximum length of a client's name in the name of its instance: an IPv6 address.
 const CLIENT_CHARS_MAX: usize = 39;
 
 pub fn check(
@@ -25,19 +25,19 @@ pub fn check(
     for (name, template) in deployment.templates.iter() {
         let path = place(name, report);
         if template.stages.0.is_empty() {
-            // It could not be read.
+            // The instance could not be read.
             continue;
         }
         let number = match template.stages.0.len() {
             1 => 0,
-            // Behind the name of a further instance.
+            // The suffix in the name of a further instance.
             _ => AT.len_utf8() + 1,
         };
         let most = NAME_MAX - AT.len_utf8() - CLIENT_CHARS_MAX - number;
         if name.len() > most {
             report.error(
                 &path,
-                "the template's name is too long: that of a client comes behind it",
+                "the template's name is too long: the name of a client is appended to it",
                 format!("use at most {most} characters"),
             );
         }
@@ -59,7 +59,7 @@ pub fn check(
     check_room(deployment, environment, report);
 }
 
-/// Where a template stands in the document: a chain with `activate` is one.
+/// Returns the key path of a template in the document. A chain with `activate` is a template as well.
 pub(super) fn place(name: &str, report: &Report<'_>) -> String {
     let chain = format!("chains.{name}");
     if report.has(&format!("{chain}.activate")) {
@@ -69,7 +69,7 @@ pub(super) fn place(name: &str, report: &Report<'_>) -> String {
     }
 }
 
-/// Where one of the instances that its clients get stands.
+/// Returns the key path of one of the template's instances.
 fn stage_place(template: &str, at: usize, report: &Report<'_>) -> String {
     if report.has(&format!("{template}.via")) {
         format!("{template}.via[{at}]")
@@ -101,7 +101,7 @@ fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
         if port.attachment.is_some() {
             report.error(
                 &path,
-                "an instance of a template is on no switch",
+                "an instance of a template cannot be on a switch",
                 "remove 'switch': its frames go to 'from' and 'to'",
             );
         }
@@ -115,13 +115,13 @@ fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
     }
 }
 
-/// What cannot be had by instances that come and go.
+/// Reports keys that instances on demand do not support.
 fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
     let instance = &stage.instance;
     if !instance.tier.capabilities().on_demand {
         report.error(
             &format!("{path}.instance.tier"),
-            "an instance of a template is a process",
+            "an instance of a template must be of tier 'process'",
             "remove 'tier'; fast paths are instances of their own",
         );
     }
@@ -135,13 +135,13 @@ fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
     for (key, _) in asked.into_iter().filter(|(_, is_there)| *is_there) {
         report.error(
             &format!("{path}.instance.{key}"),
-            format!("'{key}' is not for instances that come and go"),
-            "remove it; 'cap' and 'memory' bound what each may use",
+            format!("'{key}' is not supported for instances on demand"),
+            "remove it; 'cap' and 'memory' limit each instance",
         );
     }
 }
 
-/// The name of somebody who might come.
+/// Returns an example of a client.
 fn example(name: &str, template: &Template) -> Guest {
     let client = match template.client {
         ClientBy::Vlan => "1".to_owned(),
@@ -207,7 +207,7 @@ fn check_instances(
         if lacking.insert(remedy.clone()) {
             report.warning(
                 &path,
-                "there is no pool of such instances: each client's first frame waits for a new process",
+                "no pool has shells for these instances: each client's first frame waits for a new process",
                 remedy,
             );
         }
@@ -222,7 +222,7 @@ fn report_variable(
 ) {
     let path = format!("{path}.config.{}", unknown.path);
     let message = format!(
-        "there is no variable '{}', or no brace behind it",
+        "there is no variable '{}', or its closing brace is missing",
         unknown.name.escape_debug()
     );
     let remedy = did_you_mean(&unknown.name, VARIABLES, "there are");
@@ -237,7 +237,7 @@ fn report_variable(
     }
 }
 
-/// Of two templates at one uplink that match the same frame, the second would get some of its clients and not others.
+/// Reports two templates at one uplink that match the same frame: the second one would get only some of its clients.
 fn check_overlaps(deployment: &Deployment, report: &mut Report<'_>) {
     let ends = |template: &Template| {
         [
@@ -257,7 +257,7 @@ fn check_overlaps(deployment: &Deployment, report: &mut Report<'_>) {
                 let at_port = others.iter().filter(|(other, _)| other == port);
                 let mut theirs = at_port.flat_map(|(_, rules)| rules.iter());
                 let meets = theirs.any(|theirs| rules.iter().any(|own| own.meets(theirs)));
-                // No rule at all is a rule for every frame.
+                // An empty list of rules matches every frame.
                 let takes_all =
                     rules.is_empty() || others.iter().any(|(at, r)| at == port && r.is_empty());
                 let shares = others.iter().any(|(other, _)| other == port);
@@ -281,7 +281,7 @@ fn report_overlap(path: &str, before: &str, port: &PortRef, report: &mut Report<
     );
 }
 
-/// Whether the host can have as many instances as there may be clients.
+/// Checks that the host has room for the instances of the maximum number of clients.
 fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mut Report<'_>) {
     let host_bytes = environment.host.memory_bytes();
     let instances = deployment.instances.iter();

@@ -1,4 +1,4 @@
-//! What is connected to what: references, and who may use a port.
+//! Connections: references must exist, and each port can have one use.
 
 use crate::matching::MatchRule;
 use crate::model::{Attachment, Chain, Deployment, PortRef};
@@ -33,11 +33,11 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
     warn_of_unused_ports(deployment, &uses, report);
 }
 
-/// What a port is used for.
+/// The use of a port.
 enum Use {
-    /// It is on a switch, or an end of a link, or in the middle of a chain: nothing else can be.
+    /// The port is on a switch, or an end of a link, or in the middle of a chain. No other use is possible.
     Whole(String),
-    /// It is the end of a chain; other chains may start or end here too.
+    /// The port is the end of a chain; other chains can start or end here as well.
     ChainEnd(String),
 }
 
@@ -138,7 +138,7 @@ fn attach(
     );
 }
 
-/// Whether a port exists; reports it if not.
+/// Returns true if a port exists; reports it if not.
 fn port_exists(
     deployment: &Deployment,
     port: &PortRef,
@@ -278,7 +278,7 @@ fn check_chain(
     }
 }
 
-/// A template's ends are those of chains that begin and end at uplinks.
+/// Checks the ends of a template, which have the rules of chains between uplinks.
 fn check_template(
     deployment: &Deployment,
     name: &str,
@@ -295,7 +295,7 @@ fn check_template(
         if let PortRef::Instance { .. } = port {
             report.error(
                 &path,
-                format!("'{port}' is no uplink: clients come by uplinks only"),
+                format!("'{port}' is no uplink: clients are only at uplinks"),
                 "name an uplink",
             );
         } else if port_exists(deployment, port, &path, report) {
@@ -308,7 +308,7 @@ fn check_template(
         report.error(
             &path,
             format!(
-                "a loop: the template leads back to '{}', where its clients come from",
+                "a loop: the template leads back to '{}', the uplink of its clients",
                 template.from
             ),
             "end it at another uplink",
@@ -316,7 +316,7 @@ fn check_template(
     }
 }
 
-/// Warns of chains that never get a frame, since one before them takes everything.
+/// Warns of chains that never get a frame, since an earlier chain matches all frames.
 fn check_shadows(deployment: &Deployment, report: &mut Report<'_>) {
     let mut takes_all: HashMap<&PortRef, &str> = HashMap::new();
     for (name, chain) in deployment.chains.iter() {
@@ -363,7 +363,7 @@ fn warn_of_unused_ports(deployment: &Deployment, uses: &Uses, report: &mut Repor
             if !uses.0.contains_key(&PortRef::instance(name, port)) {
                 report.warning(
                     &format!("instances.{name}.ports.{port}"),
-                    format!("port '{name}.{port}' leads nowhere"),
+                    format!("port '{name}.{port}' is not connected"),
                     "put it on a switch, or use it in a link or a chain",
                 );
             }

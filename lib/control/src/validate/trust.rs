@@ -1,4 +1,4 @@
-//! Trust groups: whether what their members share can be as large as they need it.
+//! Trust groups: the memory that the members share must be large enough for all of them.
 
 use super::instances::queues;
 use crate::host::{SHARED_SLOTS_MAX, slots};
@@ -6,7 +6,7 @@ use crate::model::{Deployment, Instance};
 use crate::report::Report;
 use std::collections::BTreeMap;
 
-/// What takes slots of a group: where it is in the document, and how many.
+/// The users of a group's slots: key path in the document, and number of slots.
 #[derive(Default)]
 struct Members {
     instances: Vec<(String, u64)>,
@@ -59,8 +59,8 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
         } else if instances.len() == 1 && pools.is_empty() {
             report.warning(
                 path,
-                format!("nobody else is in trust group '{trust}'"),
-                "give those that it trusts the same 'trust', or leave it out",
+                format!("trust group '{trust}' has no other member"),
+                "give the trusted instances the same 'trust', or remove it",
             );
         }
     }

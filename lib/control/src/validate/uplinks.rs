@@ -5,7 +5,7 @@ use crate::model::{Deployment, Steering, Uplink, UplinkKind, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
 
-/// Longest name of an interface in bytes (the kernel's IFNAMSIZ without its final zero).
+/// Maximum length of an interface's name in bytes (the kernel's IFNAMSIZ without its final zero).
 const INTERFACE_NAME_MAX: usize = 15;
 
 pub fn check(
@@ -34,8 +34,8 @@ pub fn check(
             );
             continue;
         }
-        // An interface in use may vanish and return at any time: that the daemon sees to, and it
-        // must not keep the rest of a deployment from being changed meanwhile.
+        // An interface in use may disappear and return at any time. The daemon handles that, and a missing interface
+        // must not prevent changes of the rest of the deployment.
         if present.and_then(|present| present.uplinks.get(name)) == Some(uplink) {
             continue;
         }
@@ -65,7 +65,7 @@ pub(super) fn not_an_interface(name: &str, path: &str, report: &mut Report<'_>) 
     );
 }
 
-/// Whether an interface is there and free. `path`: of the object that is to have it.
+/// Checks that an interface exists and is free. `path` is that of the object that uses the interface.
 pub(super) fn check_place(
     interface: &str,
     netns: Option<&str>,
@@ -78,7 +78,7 @@ pub(super) fn check_place(
     report_place((interface, netns), fact, &remedy, path, report);
 }
 
-/// Reports what is wrong with an interface. `remedy`: what can be done if somebody has it.
+/// Reports the fault of an interface. `remedy` is the remedy if another party uses the interface.
 pub(super) fn report_place(
     (interface, netns): (&str, Option<&str>),
     fact: InterfaceFact,
@@ -112,7 +112,8 @@ pub(super) fn report_place(
     }
 }
 
-/// A NIC that is to classify must be one, and there must be something to classify.
+/// Checks an uplink whose NIC classifies: the interface must be a NIC that can classify, and must not be on a switch,
+/// where frames are not classified.
 fn check_steering(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Report<'_>) {
     if uplink.steering == Steering::Xdp {
         return;

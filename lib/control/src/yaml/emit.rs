@@ -1,4 +1,4 @@
-//! From JSON values to YAML text, for people to read and to apply again.
+//! Conversion of JSON values to YAML text, for people to read and to apply again.
 
 use super::node::Node;
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ fn sequence(out: &mut String, items: &[Value], indent: usize) {
     }
 }
 
-/// The value of a key or of a list's dash: behind it, or in the lines below.
+/// Writes the value of a key or of a list item: on the same line, or in the lines below.
 fn below(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -80,7 +80,7 @@ fn pad(out: &mut String, indent: usize) {
     out.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// Whether a list is shown in one line.
+/// Returns true if a list is shown in one line.
 fn is_short(items: &[Value]) -> bool {
     const CHARS_MAX: usize = 60;
     let chars = items.iter().map(|item| match item {
@@ -92,8 +92,8 @@ fn is_short(items: &[Value]) -> bool {
     total.is_some_and(|total| total <= CHARS_MAX)
 }
 
-/// Whether a text can be a block scalar without loss: whole lines of printable characters, the
-/// first one not indented, no blank lines at the end.
+/// Returns true if a text can be a block scalar without loss: whole lines of printable characters, the first one not
+/// indented, no blank lines at the end.
 fn is_block(text: &str) -> bool {
     text.ends_with('\n')
         && !text.ends_with("\n\n")
@@ -130,7 +130,7 @@ fn inline(out: &mut String, value: &Value) {
     }
 }
 
-/// A text without quotes where it stays a text, else as JSON writes it.
+/// Writes a text: without quotes if YAML reads it back as a text, else in JSON's form.
 fn text(out: &mut String, text: &str) {
     if is_plain(text) {
         out.push_str(text);

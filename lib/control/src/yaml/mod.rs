@@ -1,7 +1,7 @@
 //! A YAML document as a tree in which every node knows its line and column.
 //!
-//! Reading is bounded before anything is built: bytes, depth, number of nodes, and what aliases
-//! expand to. JSON is a subset of YAML and is read by the same code.
+//! Bounds are checked before anything is allocated: bytes, depth, number of nodes, and the expansion of aliases. JSON
+//! is a subset of YAML and is read by the same code.
 
 mod emit;
 mod node;

@@ -1,4 +1,4 @@
-//! The tree.
+//! The nodes of a document's tree.
 
 use serde_json::{Map, Number, Value};
 
@@ -14,13 +14,13 @@ pub struct Mark {
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it starts.
+    /// Start of the value.
     pub mark: Mark,
-    /// What it is.
+    /// The value.
     pub kind: Kind,
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// A text, number, boolean or null.
@@ -34,9 +34,9 @@ pub enum Kind {
 /// A scalar as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scalar {
-    /// Its text.
+    /// The text.
     pub text: String,
-    /// Written without quotes: may be a number, boolean or null.
+    /// The scalar is written without quotes, and can be a number, boolean or null.
     pub plain: bool,
     /// Line of the text's first line, which in a block scalar comes after the `|`.
     pub first_line: u32,
@@ -47,19 +47,19 @@ pub struct Scalar {
 pub struct Entry {
     /// The key.
     pub key: String,
-    /// Where the key starts.
+    /// Start of the key.
     pub key_mark: Mark,
     /// The value.
     pub value: Node,
 }
 
 impl Scalar {
-    /// Whether it is null: absent, `~` or `null`.
+    /// Returns true for null: absent, `~` or `null`.
     pub fn is_null(&self) -> bool {
         self.plain && matches!(self.text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// The boolean that it is (YAML 1.2 core schema: no `yes` or `on`).
+    /// Returns the boolean, if the scalar is one (YAML 1.2 core schema: no `yes` or `on`).
     pub fn as_bool(&self) -> Option<bool> {
         match self.text.as_str() {
             "true" | "True" | "TRUE" if self.plain => Some(true),
@@ -68,7 +68,7 @@ impl Scalar {
         }
     }
 
-    /// The whole number that it is: decimal, `0x` or `0o`.
+    /// Returns the whole number, if the scalar is one: decimal, `0x` or `0o`.
     pub fn as_integer(&self) -> Option<i64> {
         if !self.plain {
             return None;
@@ -82,7 +82,7 @@ impl Scalar {
         self.text.parse().ok()
     }
 
-    /// The number that it is, finite.
+    /// Returns the number, if the scalar is a finite one.
     pub fn as_float(&self) -> Option<f64> {
         let looks_like_one = self
             .text
@@ -124,7 +124,7 @@ fn digits(text: &str, radix: u32) -> Option<i64> {
 }
 
 impl Node {
-    /// What it is, in words, for "is a ..., not a ...".
+    /// Returns the type in words, for "is a ..., not a ...".
     pub fn type_name(&self) -> &'static str {
         match &self.kind {
             Kind::Sequence(_) => "a list",
@@ -137,7 +137,7 @@ impl Node {
         }
     }
 
-    /// The scalar that it is.
+    /// Returns the scalar, if the node is one.
     pub fn as_scalar(&self) -> Option<&Scalar> {
         match &self.kind {
             Kind::Scalar(scalar) => Some(scalar),
@@ -145,12 +145,12 @@ impl Node {
         }
     }
 
-    /// Whether it is null.
+    /// Returns true if the node is null.
     pub fn is_null(&self) -> bool {
         self.as_scalar().is_some_and(Scalar::is_null)
     }
 
-    /// The value of a key of this mapping; of duplicates the first.
+    /// Returns the value of a key of this mapping, the first of duplicates.
     pub fn get(&self, key: &str) -> Option<&Node> {
         match &self.kind {
             Kind::Mapping(entries) => entries
@@ -161,7 +161,7 @@ impl Node {
         }
     }
 
-    /// The same value as JSON. Of duplicate keys the last counts.
+    /// Returns the same value as JSON. Of duplicate keys the last counts.
     pub fn to_json(&self) -> Value {
         match &self.kind {
             Kind::Scalar(scalar) => scalar.to_json(),
@@ -175,13 +175,13 @@ impl Node {
         }
     }
 
-    /// The place of the value at `path` (`instances.fw1.rules[3].from`), or, if it is not there, of
-    /// the innermost value on the way to it. A mapping's or list's place is its key.
+    /// Returns the place of the value at `path` (`instances.fw1.rules[3].from`) or, if it does not exist, of the
+    /// innermost value on the way to it. The place of a mapping or list is its key.
     pub fn locate(&self, path: &str) -> Mark {
         self.follow(path).0.mark
     }
 
-    /// As far along `path` as there are values, and how many steps that are.
+    /// Follows `path` as far as values exist. Returns the last step, and the number of steps.
     pub(crate) fn follow<'a>(&self, path: &'a str) -> (Step<'_, 'a>, usize) {
         let mut end = Step {
             node: self,
@@ -196,13 +196,13 @@ impl Node {
         (end, count)
     }
 
-    /// The value at `path`.
+    /// Returns the value at `path`.
     pub fn at(&self, path: &str) -> Option<&Node> {
         let (end, _) = self.follow(path);
         end.rest.is_empty().then_some(end.node)
     }
 
-    /// The first step of `path`. Keys may have dots and brackets in them: the longest that fits is meant.
+    /// Returns the first step of `path`. Keys can contain dots and brackets: the longest key that fits is used.
     fn step<'a>(&self, path: &'a str) -> Option<Step<'_, 'a>> {
         if path.is_empty() {
             return None;
@@ -239,7 +239,7 @@ impl Node {
     }
 }
 
-/// Where one step of a path leads, and the path from there.
+/// The result of one step of a path: the node, and the rest of the path.
 pub(crate) struct Step<'n, 'a> {
     node: &'n Node,
     pub(crate) mark: Mark,
@@ -247,7 +247,7 @@ pub(crate) struct Step<'n, 'a> {
 }
 
 impl Node {
-    /// A scalar without quotes, at no place.
+    /// Returns a scalar without quotes and without a place.
     pub(super) fn plain_text(text: &str) -> Node {
         Node {
             mark: Mark::default(),
@@ -259,7 +259,7 @@ impl Node {
         }
     }
 
-    /// A JSON value as a tree; every place is unknown (line 0).
+    /// Converts a JSON value to a tree. Every place is unknown (line 0).
     pub fn from_json(value: &Value) -> Node {
         let scalar = |text: String, plain: bool| {
             Kind::Scalar(Scalar {

@@ -1,29 +1,29 @@
-//! From text to tree, within bounds.
+//! Parsing of text into a tree, within bounds.
 
 use super::node::{Entry, Kind, Mark, Node, Scalar};
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use std::collections::HashMap;
 
-/// Longest document in bytes.
+/// Maximum length of a document in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Most nodes of a document, what aliases stand for included.
+/// Maximum number of nodes of a document, expanded aliases included.
 pub const NODES_MAX: usize = 2_000_000;
 
-/// Most bytes of all scalars, what aliases stand for included.
+/// Maximum number of bytes of all scalars, expanded aliases included.
 const TEXT_BYTES_MAX: usize = 4 * DOCUMENT_BYTES_MAX;
 
-/// Deepest nesting.
+/// Maximum nesting depth.
 pub const DEPTH_MAX: usize = 32;
 
-/// A text that is no document.
+/// The error of a text that is not a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
-    /// Where.
+    /// The place.
     pub mark: Mark,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -40,7 +40,7 @@ impl SyntaxError {
 /// Reads one document, at most [`DOCUMENT_BYTES_MAX`] long.
 ///
 /// # Errors
-/// The first thing that is not YAML, or that exceeds a bound.
+/// The first fault: a part that is not YAML, or that exceeds a bound.
 pub fn parse(text: &str) -> Result<Node, SyntaxError> {
     if text.len() > DOCUMENT_BYTES_MAX {
         return Err(SyntaxError::new(
@@ -86,12 +86,12 @@ fn mark(marker: saphyr_parser::Marker) -> Mark {
 /// A container that is being filled.
 struct Open {
     node: Node,
-    /// Key that waits for its value.
+    /// The key whose value is expected next.
     key: Option<(String, Mark)>,
     anchor: usize,
 }
 
-/// What an anchor stands for, and what a copy of it costs.
+/// The node of an anchor, and the cost of a copy.
 struct Anchored {
     node: Node,
     size: Size,
@@ -101,7 +101,7 @@ struct Anchored {
 struct Size {
     nodes: usize,
     bytes: usize,
-    /// Levels, 1 for a scalar.
+    /// Number of levels, 1 for a scalar.
     depth: usize,
 }
 
@@ -212,7 +212,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts what is about to be built, so that a bomb of aliases stops before it unfolds.
+    /// Counts nodes before they are created, so that excessive aliases are refused before they are expanded.
     fn spend(&mut self, size: Size, place: Mark) -> Result<(), SyntaxError> {
         if self.open.len() + size.depth > DEPTH_MAX {
             return Err(SyntaxError::new(
@@ -250,14 +250,14 @@ impl Builder {
         copy.map_or(Ok(()), |node| self.put(node, 0))
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to its container.
     fn put(&mut self, node: Node, anchor: usize) -> Result<(), SyntaxError> {
         if anchor != 0 {
             let anchored = Anchored {
                 size: Size::of(&node),
                 node: node.clone(),
             };
-            // The copy that is kept counts like any other.
+            // The copy that is kept for the anchor counts like any other.
             self.spend(anchored.size, node.mark)?;
             self.anchors.insert(anchor, anchored);
         }
@@ -296,7 +296,7 @@ fn refuse_tag(tagged: bool, place: Mark) -> Result<(), SyntaxError> {
     if tagged {
         return Err(SyntaxError::new(
             place,
-            "tags (!name) mean nothing in a deployment",
+            "tags (!name) are not supported in a deployment",
             "remove the tag",
         ));
     }

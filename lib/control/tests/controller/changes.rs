@@ -1,4 +1,4 @@
-//! What a document changes, and what stays as it is.
+//! The changes that a document causes, and the objects that stay.
 
 use super::support::{ENVIRONMENT, request};
 use super::{BASE, apply, assert_consistent, changes, controller, delete, empty};
@@ -229,7 +229,7 @@ templates:
 }
 
 #[test]
-fn who_adds_something_is_not_told_of_what_others_have_brought() {
+fn an_addition_gets_no_warnings_about_existing_objects() {
     let mut controller = controller("version: 1\ninstances: { a: { nf: bridge } }\n");
     let mut more =
         request("version: 1\nflavors: { f: { ring: 64 } }\ninstances: { b: { nf: bridge } }\n");

@@ -5,7 +5,7 @@ use nfluid_api::types::{DeleteRequest, Kind};
 use nfluid_control::inventory::Inventory;
 
 #[test]
-fn who_is_no_object_of_the_deployment_is_told_so() {
+fn instances_outside_of_the_deployment_have_an_error_of_their_own() {
     let mut controller = controller(BASE);
     for (name, wanted) in [
         ("t@10-0-0-7", "template 't'"),

@@ -1,4 +1,4 @@
-//! Changes that fail, and leave everything as it was.
+//! Changes that fail and change nothing.
 
 use super::support::{MemoryStore, ModelPlatform, deployment};
 use super::{BASE, TestController, apply, assert_consistent, controller, empty};
@@ -38,7 +38,7 @@ fn a_failing_action_is_undone_and_named() {
     assert_consistent(&mut controller);
 }
 
-/// A controller whose store is told to fail after the first apply.
+/// Returns a controller with a committed deployment and a store that `fail` changes.
 fn with_store(fail: impl FnOnce(&mut MemoryStore)) -> TestController {
     let deployment = deployment(BASE);
     let mut store = MemoryStore {

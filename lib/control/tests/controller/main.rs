@@ -63,7 +63,7 @@ fn delete(
     })
 }
 
-/// What the platform has is what is desired, what the controller thinks, and what is on disk.
+/// Checks that the platform, the controller's inventory and the file agree with the desired state.
 #[track_caller]
 fn assert_consistent(controller: &mut TestController) {
     let desired = Inventory::of(&controller.deployment());

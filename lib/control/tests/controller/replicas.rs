@@ -1,11 +1,11 @@
-//! Instances whose flows are divided among several.
+//! Instances whose flows are divided among several members.
 
 use super::support::{MemoryStore, ModelPlatform};
 use super::{BASE, apply, assert_consistent, controller};
 use nfluid_control::controller::Controller;
 use nfluid_control::plan::plan;
 
-/// [`BASE`] with so many firewalls.
+/// Returns [`BASE`] with this number of firewalls.
 fn with_members(replicas: u16) -> String {
     let several = format!("fw: {{ replicas: {replicas}, nf: firewall");
     BASE.replace("fw: { nf: firewall", &several)
@@ -24,7 +24,7 @@ fn a_daemon_that_ends_at_any_step_of_a_division_leaves_no_member_with_flows_behi
         for done in 0..=steps.len() {
             let mut left = before.clone();
             steps[..done].iter().for_each(|step| left.record(step));
-            // What the next one takes over: it knows nothing of wires.
+            // The state that the next daemon takes over contains no wires.
             left.instances
                 .retain(|name, spec| before.spec_left(name) == Some(spec));
             left.wires.clear();
@@ -75,7 +75,7 @@ fn members_come_before_flows_and_go_after_them() {
             "remove instance fw@r2",
         ]
     );
-    // What takes ports away brings all flows together first.
+    // An action that removes ports first brings all flows together.
     let removed = apply(&mut controller, "version: 1\n").expect("right");
     assert!(!removed.changes.is_empty());
     let log = std::mem::take(&mut controller.platform_mut().log);

@@ -1,4 +1,4 @@
-//! Daemons that start again, and find a part of what is desired.
+//! Daemons that start again, and find a part of the desired objects.
 
 use super::support::{MemoryStore, ModelPlatform, deployment};
 use super::{BASE, apply, assert_consistent, changes};
@@ -10,7 +10,7 @@ use nfluid_control::inventory::Inventory;
 fn after_a_restart_running_instances_are_left_alone_and_missing_ones_made() {
     let saved = deployment(BASE);
     let mut adopted = Inventory::of(&saved);
-    // The daemon died; meanwhile an instance did, too.
+    // The daemon died, and then an instance as well.
     adopted.instances.remove("nat");
     adopted.wires.retain(|port, to| {
         port.owner() != Some("nat") && to.targets().all(|target| target.owner() != Some("nat"))
@@ -66,7 +66,7 @@ fn what_cannot_be_restored_keeps_nothing_else_from_working_nor_lets_traffic_arou
         [false, true],
         "frames for x are dropped, not sent to y"
     );
-    // The reason is gone: a second look makes the rest.
+    // The reason is gone: a second restore creates the rest.
     assert!(controller.restore().is_empty());
     assert_consistent(&mut controller);
 }

@@ -53,7 +53,7 @@ fn a_store_that_cannot_be_written_says_so_and_keeps_the_old_state() {
     let mut store = FileStore::new(&path);
     store.stage(&deployment(BASE)).expect("room");
     store.commit().expect("commits");
-    // Nobody, not even root, writes into a directory as if it were a file.
+    // No user, not even root, can write into a directory as if it were a file.
     std::fs::create_dir(directory.path().join("state.json.new")).expect("makes it");
     let error = store.stage(&Default::default()).expect_err("cannot write");
     assert!(error.to_string().contains("cannot write"), "{error}");

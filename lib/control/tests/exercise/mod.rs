@@ -1,4 +1,4 @@
-//! The body that the property test and the fuzz target share: documents from anybody.
+//! The body that the property test and the fuzz target share: documents of untrusted users.
 
 #[path = "../support/built_in.rs"]
 mod built_in;
@@ -14,7 +14,7 @@ use nfluid_control::model::Deployment;
 use nfluid_control::plan::plan;
 use nfluid_control::validate::Environment;
 
-/// A host that has whatever it is asked for.
+/// A host that has every object that it is asked for.
 struct AnyHost;
 
 impl Host for AnyHost {
@@ -40,8 +40,8 @@ const ENVIRONMENT: Environment<'static> = Environment {
     catalogue: &BuiltIn,
 };
 
-/// A text that a stranger may have made up: it is refused with reasons, or it is a deployment that is printed as the
-/// same, and that a plan leads to and away from, one possible step after the other. Whether it is a deployment.
+/// Checks a text of an untrusted user: the text is refused with reasons, or it is a deployment that is printed as the
+/// same deployment, and that a plan reaches and leaves by possible steps. Returns true if the text is a deployment.
 pub fn document(text: &str) -> bool {
     match read_unchecked(text, None) {
         Err(errors) => refused(&errors),

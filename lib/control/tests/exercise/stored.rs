@@ -1,13 +1,14 @@
-//! The body that the property test and the fuzz target share: what a store finds when the daemon starts.
+//! The body that the property test and the fuzz target share: the files of a store at the start of the daemon.
 
 use nfluid_control::state::journal::name_of;
 use nfluid_control::state::{FileStore, Store};
 use std::fs;
 use std::path::Path;
 
-/// Parts of an input: a saved state, the changes of its journal, those of the journal that follows; between them a zero byte.
-/// An empty part is no file. The heads of the journals are right: without them their changes are not looked at. What is
-/// loaded can be kept, and is loaded as the same. Returns true if something is loaded. `folder` is for the files.
+/// Loads a store from the parts of an input, which are separated by zero bytes: a saved state, the changes of its
+/// journal, and those of the following journal. An empty part is no file. The heads of the journals are valid: without
+/// them their changes would be ignored. A loaded state can be saved, and is loaded again as the same state. Returns
+/// true if a state is loaded. `folder` is for the files.
 pub fn stored(folder: &Path, bytes: &[u8]) -> bool {
     let path = folder.join("state.json");
     let mut parts = bytes.splitn(3, |byte| *byte == 0);

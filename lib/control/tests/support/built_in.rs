@@ -1,4 +1,4 @@
-//! The network functions that there really are.
+//! The built-in network functions.
 
 use nfluid_control::host::{Catalogue, NfConfigError};
 use nfluid_control::spec::PortSpec;
@@ -6,7 +6,7 @@ use nfluid_nf::{PortInfo, catalogue};
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
 
-/// Their catalogue.
+/// The catalogue of the built-in network functions.
 pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {

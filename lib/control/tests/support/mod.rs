@@ -1,4 +1,4 @@
-//! A host, a catalogue, a platform and a store that live in memory.
+//! A host, a catalogue, a platform and a store in memory.
 #![allow(dead_code)] // each test binary uses its own part
 
 use nfluid_api::types::{ApplyRequest, Diagnostic};
@@ -74,7 +74,7 @@ impl Catalogue for TestCatalogue {
         match nf {
             "bridge" | "firewall" => Some((2, 2)),
             "router" => Some((2, 8)),
-            // On the kernel's stack. Not among the names: nobody means it who misspells another.
+            // On the kernel's stack. The name is not listed: a misspelled name of another NF should not suggest it.
             "tls" => Some((0, 0)),
             _ => None,
         }
@@ -169,21 +169,21 @@ pub fn deployment(text: &str) -> Deployment {
     }
 }
 
-/// Diagnostics as a user sees them.
+/// Returns diagnostics in the form for users.
 pub fn lines(found: &[Diagnostic]) -> String {
     let lines: Vec<String> = found.iter().map(Diagnostic::to_string).collect();
     lines.join("\n")
 }
 
-/// A platform that holds an [`Inventory`] and refuses what a real one would. It can be told to
-/// fail at the n-th call.
+/// A platform that holds an [`Inventory`] and refuses the same actions as a real one. It can be set to fail at the n-th
+/// call.
 #[derive(Debug, Default)]
 pub struct ModelPlatform {
     pub inventory: Inventory,
     pub calls: usize,
     pub fail_at: Option<usize>,
     pub log: Vec<String>,
-    /// Somebody who reads what is desired during each step.
+    /// A reader of the desired state during each step.
     pub reader: Option<Desired>,
     pub read: Vec<Deployment>,
 }
@@ -280,7 +280,7 @@ impl Platform for ModelPlatform {
     }
 }
 
-/// A store in memory that can be told to be full, or to fail when it commits.
+/// A store in memory that can be set to be full, or to fail at a commit.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     pub committed: Option<Deployment>,

@@ -1,4 +1,4 @@
-//! Random deployments that are right by construction, from few names, so that two of them overlap.
+//! Random valid deployments with few names, so that two of them overlap.
 #![allow(dead_code)] // each test binary uses its own part
 
 use nfluid_control::congestion::{Congestion, Law};
@@ -50,7 +50,7 @@ impl Choices {
     }
 }
 
-/// A deployment whose structure is right.
+/// Returns a deployment with a valid structure.
 pub fn deployment(seed: u64) -> Deployment {
     let mut choices = Choices::new(seed);
     let mut made = Deployment {
@@ -111,7 +111,7 @@ fn uplinks(choices: &mut Choices, made: &mut Deployment) {
     }
 }
 
-/// Groups of three names in random order, each at the top or in an earlier one.
+/// Returns groups of three names in random order, each at the top level or in an earlier one.
 fn groups(choices: &mut Choices, made: &mut Deployment) {
     let mut names = ["g0", "g1", "g2"];
     choices.shuffle(&mut names);

@@ -9,11 +9,11 @@ use std::ops::Range;
 pub struct Axis {
     /// The quantity on the axis, with its unit.
     pub label: String,
-    /// How values lie on it.
+    /// The scale of the values.
     pub scale: Scale,
 }
 
-/// How values lie on an axis.
+/// The scale of an axis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scale {

@@ -51,7 +51,7 @@ pub struct Series {
 pub struct Point {
     /// On the x axis; the index of a category.
     pub x: f64,
-    /// Of the repetitions.
+    /// Median of the repetitions.
     pub median: f64,
     /// Their lower quartile.
     pub low: f64,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_axis_can_show_is_left_out() {
+    fn values_that_an_axis_cannot_show_are_left_out() {
         let mut series = Series::new("none");
         series.push(1.0, &Samples::default());
         series.push(1.0, &Samples::from(f64::NAN));

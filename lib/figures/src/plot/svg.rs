@@ -13,7 +13,7 @@ const HEIGHT: u32 = 420;
 const CHART_WIDTH: u32 = 570;
 const LEGEND_LINE: i32 = 20;
 const LEGEND_TOP: i32 = 45;
-/// Okabe and Ito's colours, which people who see few colours tell apart too (jfly.uni-koeln.de/color).
+/// Okabe and Ito's colours, which colour-blind readers can distinguish (jfly.uni-koeln.de/color).
 const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -226,7 +226,7 @@ mod tests {
 
     // promise: 16.1
     #[test]
-    fn what_is_no_program_is_refused_and_leaves_no_folder() {
+    fn a_file_that_is_no_program_is_refused_and_leaves_no_folder() {
         let place = std::env::temp_dir().join(format!("nfluid-function-{}", std::process::id()));
         let long = [b"#!/".as_slice(), &[b'x'; 300], b"\n"].concat();
         for bad in [

@@ -25,13 +25,13 @@ pub struct Hosting {
     pub numbers: Numbers,
 }
 
-/// The numbers of what a process of a shell has inherited.
+/// Numbers of the descriptors that the process of a shell has inherited.
 pub struct Numbers {
-    /// Of its maps and sockets.
+    /// Maps and sockets.
     pub maps: Vec<RawFd>,
-    /// Of its doorbell.
+    /// Doorbell.
     pub bell: RawFd,
-    /// Of the bell of its I/O thread.
+    /// Doorbell of the I/O thread.
     pub io_doorbell: RawFd,
 }
 
@@ -51,7 +51,7 @@ impl Maker {
     /// Starts the program that hosts built-in NFs on ports that exist, without saying which NF it is.
     ///
     /// # Errors
-    /// Nothing runs.
+    /// No process runs.
     pub fn launch_waiting(
         &self,
         name: &str,

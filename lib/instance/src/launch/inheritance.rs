@@ -1,5 +1,5 @@
-//! What the program of an instance inherits: its maps and sockets, bells, tables and sockets, under numbers that its
-//! environment names.
+//! Descriptors that the program of an instance inherits: its maps and sockets, doorbells, tables and sockets, under
+//! numbers that its environment contains.
 
 use super::{GivenDoorbells, control_socket};
 use crate::doorbell;
@@ -32,7 +32,7 @@ pub fn io_doorbell_number(handover: &Handover) -> RawFd {
     FIRST_FD + handover.fds().len() as RawFd + 1
 }
 
-/// What an instance inherits, besides its maps and sockets.
+/// Descriptors that an instance inherits, besides its maps and sockets.
 pub(super) struct Inheritance {
     /// The number of the first of them.
     first: RawFd,

@@ -43,11 +43,11 @@ pub struct Launched {
 pub struct Target<'a> {
     /// The name of the instance.
     pub name: &'a str,
-    /// What it is made from.
+    /// The specification of the instance.
     pub spec: &'a InstanceSpec,
     /// Its cgroup.
     pub cgroup: &'a Cgroup,
-    /// What is written down of it.
+    /// The instance's record on the disk.
     pub record: &'a Record,
     /// Its program, if that is open already.
     pub program: Option<OpenProgram>,
@@ -57,19 +57,19 @@ pub struct Target<'a> {
 pub struct GivenDoorbells<'a> {
     /// The instances at the other ends of its ports' links.
     pub peers: &'a [Option<String>],
-    /// What it wakes its I/O thread with.
+    /// The doorbell of the instance's I/O thread.
     pub io: &'a OwnedFd,
     /// The instance whose ports it is to take over.
     pub succession: Option<Predecessor<'a>>,
 }
 
-/// What a successor is told about its predecessor, and where it is until it has the ports.
+/// The predecessor as its successor sees it, and the CPUs of the successor until it has the ports.
 pub struct Predecessor<'a> {
-    /// The way to the predecessor.
+    /// The connection to the predecessor.
     pub way: &'a OwnedFd,
-    /// Where it listens.
+    /// The predecessor's control socket.
     pub control: &'a Path,
-    /// On which CPUs it starts; empty: on its own.
+    /// The CPUs on which the successor starts; empty: its own.
     pub cpus: &'a [u32],
 }
 
@@ -88,7 +88,7 @@ impl Maker {
     /// given, or in a sandbox that is made now.
     ///
     /// # Errors
-    /// Nothing runs.
+    /// No process runs.
     pub fn launch(
         &self,
         target: Target<'_>,
@@ -130,7 +130,7 @@ impl Maker {
             arguments: arguments(&spec.program)?,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
-        // It ends by itself if there is no terminator in the end.
+        // The connector ends by itself if the terminator does not start.
         if let Some(equipment) = &mut equipment
             && let Some(connecting) = equipment.connecting.take()
         {
@@ -199,7 +199,7 @@ impl Maker {
         };
         let spawned = shell.launch(&launch)?;
         tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
-        // Until then nobody else has the pipe should it end at once, and its last words are in there.
+        // The reader must have the pipe first: if the instance ends at once, its last messages are in the pipe.
         if let Err(why) = self.logs.await_reading(start.name) {
             end(&spawned.instance)?;
             return Err(why);
@@ -253,7 +253,7 @@ impl Maker {
     }
 }
 
-/// Who is started where, and by whom.
+/// The start of a program: instance, user, cgroup.
 struct Start<'a> {
     name: &'a str,
     user: u32,

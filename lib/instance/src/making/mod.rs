@@ -29,10 +29,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Instances that are made at the same time: while one waits for its process, others go on.
+/// Number of instances that are created in parallel: while one waits for its process, others continue.
 const HANDS: usize = 4;
 
-/// What an instance leaves that is taken down.
+/// The resources of an instance that is being removed.
 pub(crate) struct Left {
     /// Its ports.
     pub memory: InstanceMemory,

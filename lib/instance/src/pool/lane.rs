@@ -1,4 +1,4 @@
-//! One pool: its shells, the instances that they suit, and the number of shells to keep.
+//! A pool: its shells, the instances that can use them, and the number of shells to keep.
 
 use crate::making::Making;
 use nfluid_api::types::PoolStatus;

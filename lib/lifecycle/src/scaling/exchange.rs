@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_drain_keeps_nobody_standing() {
+    fn a_member_that_does_not_drain_keeps_no_other_member_stopped() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = Log::default();
         let first = member(folder.path(), 0, &log, |_| json!({ "error": "no room" }));

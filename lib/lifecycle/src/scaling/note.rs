@@ -65,7 +65,7 @@ impl Note {
     /// Reads the record.
     ///
     /// # Errors
-    /// There is no file, or its content is invalid.
+    /// The file does not exist, or its content is invalid.
     pub fn load(path: &Path) -> io::Result<Self> {
         let written: Written = nfluid_records::load(path)?;
         let shares = |members: Vec<u8>| {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_is_found_again_and_what_makes_no_sense_is_not() {
+    fn a_note_is_read_back_and_a_damaged_note_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("fw.json");
         let mut note = note(2, 3);

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What members were asked, in the order in which they answered.
+/// The requests to members, in the order of their answers.
 pub type Log = Arc<Mutex<Vec<Value>>>;
 
-/// Takes what members were asked.
+/// Takes the requests to members.
 pub fn log_of(log: &Log) -> Vec<Value> {
     std::mem::take(&mut *log.lock().expect("whole"))
 }

@@ -18,7 +18,7 @@ pub trait FlowTables: Send + Sync {
     /// Gives a port a table by which the port itself gets all flows, unless it has one.
     ///
     /// # Errors
-    /// There are too many tables.
+    /// No further table is free.
     fn begin(&self, port: u32) -> Result<(), PlatformError>;
 
     /// Changes the table of a port.

@@ -118,7 +118,7 @@ impl Bed {
         there.into_iter().collect()
     }
 
-    /// What members were asked: the operation, and the member.
+    /// Returns the requests to members: the operation, and the member.
     fn asked(&self) -> Vec<(String, u64)> {
         let text = |asked: &Value| asked["op"].as_str().unwrap_or_default().to_owned();
         let asked = log_of(&self.log);

@@ -42,7 +42,7 @@ impl Events for Log {
 
 /// A daemon without a host.
 pub struct Daemon {
-    /// What its instances live in.
+    /// The world of the instances.
     pub world: Shared,
     /// Instances that frames are led past.
     pub bypassed: BTreeSet<String>,

@@ -12,7 +12,7 @@ use nfluid_control::tier::{Capabilities, Isolation, PortKind, Row, Tier};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How instances of this tier are isolated: not at all.
+/// Instances of this tier are not isolated.
 pub const ISOLATION: Isolation = Isolation("null");
 
 /// The row of this tier.
@@ -27,20 +27,20 @@ pub const TIER: Tier = Tier(&Row {
     },
 });
 
-/// What is known of an instance from outside.
+/// The externally visible state of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Number of its process, while it runs.
     pub pid: Option<u32>,
-    /// How its process has ended, until that is noted.
+    /// The end of its process, until the daemon has noted it.
     pub exit: Option<Exit>,
-    /// It stands still.
+    /// True if the instance is stopped.
     pub is_frozen: bool,
-    /// Its ports are open.
+    /// True if its ports are open.
     pub is_up: bool,
-    /// What its record on the disk says of a pause.
+    /// The pause in its record on the disk.
     pub paused_on_disk: Option<PausedTraffic>,
-    /// A successor runs beside it.
+    /// True if a new process of an upgrade runs beside it.
     pub has_successor: bool,
     /// Processes that were started for it.
     pub starts: u32,
@@ -75,7 +75,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of an instance.
+    /// Returns the externally visible state of an instance.
     pub fn seen(&self, name: &str) -> Seen {
         self.lock().instances.get(name).cloned().unwrap_or_default()
     }

@@ -277,7 +277,7 @@ impl Succession for Turn {
     }
 }
 
-/// What is left of an instance that was taken out.
+/// The remains of an instance that was taken out.
 struct NullRemains {
     world: Shared,
     name: String,

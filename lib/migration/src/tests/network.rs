@@ -39,7 +39,7 @@ impl Stream for Plain {
     }
 }
 
-/// How a connection ends.
+/// The kinds of connection failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// At once after the last message that is delivered.
@@ -95,7 +95,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network whose first connection is cut after so many messages.
+    /// A network whose first connection fails after this number of messages.
     pub fn new(
         target: &MemorySite,
         migration: &Arc<Migration>,

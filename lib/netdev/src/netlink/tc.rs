@@ -68,7 +68,7 @@ impl FilterPlace {
         message
     }
 
-    /// A message that has the filter call a program, whose word on a packet is final.
+    /// Returns the message that makes the filter call a program, whose verdict on a packet is final.
     fn calling(&self, program: RawFd, name: &str) -> TcMessage {
         let options = [
             TcFilterBpfOption::ProgFd(program as u32),

@@ -1,4 +1,4 @@
-//! Who makes an instance's calls: the instance itself, or an I/O thread.
+//! The party that makes an instance's system calls: the instance itself, or an I/O thread.
 
 use super::{CORES_MAX, Entrusted, IoThreads, Order, duties};
 use anyhow::Context;
@@ -10,14 +10,15 @@ use nfluid_lifecycle::table::Instances;
 use nfluid_lifecycle::workload::Calls;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What the process is given of an instance.
+/// The resources of an instance that the process gets.
 struct Portfolio {
     entrusted: Entrusted,
     calls: Calls,
 }
 
 impl Portfolio {
-    /// The calls of the instance `name`. With `heard` false nobody will listen to the doorbell of the thread.
+    /// Returns the resources for the calls of the instance `name`. `heard` is false if no thread will read the thread's
+    /// doorbell.
     fn of(name: &str, running: &mut Running, model: IoModel, heard: bool) -> anyhow::Result<Self> {
         let calls = running.workload.calls(heard)?;
         let cores = running.spec.resources.cpus.iter();
@@ -51,7 +52,7 @@ impl IoThreads {
     /// Has a thread make the calls of an instance; starts the process if it does not run.
     ///
     /// # Errors
-    /// The instance makes them itself, or who made them before goes on.
+    /// The instance makes the calls itself, or the previous party continues.
     pub fn entrust(
         &mut self,
         instances: &mut Instances,
@@ -67,7 +68,7 @@ impl IoThreads {
     /// Has an instance make its calls itself.
     ///
     /// # Errors
-    /// What its thread has left in its rings waits until it sends again.
+    /// Frames that the thread has left in the instance's rings wait until the instance sends again.
     pub fn dismiss(&mut self, instances: &mut Instances, name: &str) -> anyhow::Result<()> {
         if self.release(instances, name) {
             return Ok(());
@@ -104,7 +105,7 @@ impl IoThreads {
         Ok(())
     }
 
-    /// Has an instance make its calls itself whose thread is gone, and does what that has left.
+    /// Returns the calls to an instance whose thread has ended, and handles the frames that the thread has left.
     fn give_calls_back(&self, instances: &mut Instances, name: &str) -> anyhow::Result<()> {
         let running = instances.find_mut(name)?;
         let portfolio = Portfolio::of(name, running, IoModel::Inline, false)?;
@@ -119,7 +120,7 @@ impl IoThreads {
         Ok(())
     }
 
-    /// Notes, after an adoption, whose calls threads make: from now on it is known.
+    /// Records, after an adoption, the ports whose calls threads make. Until then these ports are unknown.
     pub(super) fn note_served(&self, instances: &Instances) {
         let served = self.threads.keys();
         let served = served.filter_map(|name| instances.get(name));
@@ -163,10 +164,10 @@ impl IoThreads {
         }
     }
 
-    /// Changes who makes the calls of an instance.
+    /// Changes the party that makes the calls of an instance.
     ///
     /// # Errors
-    /// They are made as before.
+    /// The party is unchanged.
     pub fn change_model(
         &mut self,
         instances: &mut Instances,

@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// The cgroup of the I/O threads, beside those of the instances.
 const CGROUP: &str = "io";
 
-/// What events about the process are about.
+/// The subject of events about the process.
 const SUBJECT: Option<(Kind, &str)> = Some((Kind::Platform, "io"));
 
 impl IoThreads {
@@ -34,10 +34,10 @@ impl IoThreads {
         self.means.events.record(kind, SUBJECT, message.into());
     }
 
-    /// Changes how the threads are, those that run and those to come.
+    /// Changes the settings of the threads, both running and future ones.
     ///
     /// # Errors
-    /// They are as before.
+    /// The settings are unchanged.
     pub fn change_settings(&mut self, settings: &IoSettings) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.settings, settings.clone());
         let changed = self.put_in_force();
@@ -72,7 +72,7 @@ impl IoThreads {
             Err(why) => {
                 if let Some(process) = self.process.take() {
                     let how = format!("does not answer: {why:#}");
-                    // It has ended, or is killed.
+                    // The process has ended already, or is killed here.
                     let _asked = process.end(End::Leave);
                     self.note_end(&how);
                 }
@@ -220,7 +220,7 @@ impl IoThreads {
         Ok(())
     }
 
-    /// What becomes readable when the process ends, and when the next start is due.
+    /// Returns the descriptor that becomes readable when the process ends, and the time of the next start.
     pub fn watched(&self) -> (Option<OwnedFd>, Option<Millis>) {
         let process = self.process.as_ref();
         let pidfd = process.and_then(|process| process.as_fd().try_clone_to_owned().ok());
@@ -270,8 +270,8 @@ impl IoThreads {
         }
     }
 
-    /// A thread that was killed between a frame and its ring has let somebody sleep. A full pipe was filled by a peer, and would
-    /// wake nobody: the switch rings as well.
+    /// Rings all doorbells. A thread that was killed between delivering a frame and ringing leaves the receiver asleep.
+    /// If the pipe was filled by a peer, ringing it wakes no thread: the switch rings as well.
     fn ring_everybody(&self, instances: &Instances) {
         let ringer = self.means.switch.ringer();
         for running in instances.values() {

@@ -43,7 +43,7 @@ pub struct Entrusted {
     pub ports: Vec<(u32, bool)>,
 }
 
-/// Instances, and who makes their calls: all of them, or those that an order was about.
+/// The threads that make the calls of instances: of all instances, or of those in an order.
 pub type IoStatus = BTreeMap<String, ThreadRef>;
 
 /// Most cores that an order names: a longer list is as good as none.

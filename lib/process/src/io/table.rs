@@ -27,11 +27,11 @@ pub struct IoPaths {
     pub errors: PathBuf,
 }
 
-/// What I/O threads are made with.
+/// The resources of the I/O threads' process.
 pub struct IoMeans {
     /// Name of the platform.
     pub platform: String,
-    /// What the process logs.
+    /// Log filter of the process.
     pub log: String,
     /// The files of the process.
     pub paths: IoPaths,
@@ -48,14 +48,14 @@ pub struct IoMeans {
 /// The process that has the I/O threads, and the instances whose calls each thread makes.
 pub struct IoThreads {
     pub(super) means: IoMeans,
-    /// How threads are to be.
+    /// The settings of the threads.
     pub(super) settings: IoSettings,
     /// The process; absent: no instance needs it, or it has ended and is due to be started.
     pub(super) process: Option<IoProcess>,
     pub(super) cgroup: Option<Cgroup>,
-    /// When it is started again.
+    /// The time of the next start.
     pub(super) supervisor: Supervisor,
-    /// How it ended, or why it could not be started again.
+    /// The last end of the process, or the reason why it could not be started again.
     pub(super) last_exit: Option<String>,
     /// The threads, by instance.
     pub(super) threads: IoStatus,
@@ -75,7 +75,7 @@ impl IoThreads {
         }
     }
 
-    /// How threads are to be.
+    /// Returns the settings of the threads.
     pub fn settings(&self) -> &IoSettings {
         &self.settings
     }

@@ -92,8 +92,8 @@ impl Threads {
     /// Makes an instance's calls from now on.
     ///
     /// # Errors
-    /// The thread cannot be started or the rings not be mapped; who made the calls before goes on, or,
-    /// where another thread was left already, the instance.
+    /// The thread cannot be started, or the rings cannot be mapped. The previous party continues to make the calls or,
+    /// if another thread had already stopped making them, the instance does.
     pub fn serve(&mut self, entrusted: Entrusted, fds: Vec<OwnedFd>) -> anyhow::Result<IoStatus> {
         let name = entrusted.instance.clone();
         let duties = duties(&entrusted, fds)?;

@@ -241,7 +241,7 @@ impl Asked {
         self.is_over
     }
 
-    /// Returns whether something had come.
+    /// Returns true if bytes have arrived.
     fn hear(&mut self) -> bool {
         let mut piece = [0; 16 << 10];
         match self.stream.read(&mut piece) {
@@ -328,7 +328,7 @@ mod tests {
             reader.read_line(&mut question).expect("a line");
             before();
             for piece in answer.chunks(3) {
-                // Who has heard enough is gone.
+                // The client closes the connection when it has read enough.
                 let _gone = stream.write_all(piece);
             }
         });
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_an_answer_that_is_not_whole() {
+    fn an_incomplete_answer_is_not_waited_for() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         ours.set_nonblocking(true).expect("it can");
         let mut asked = Asked::on(ours);
@@ -428,14 +428,14 @@ mod tests {
 
     // promise: 7.41
     #[test]
-    fn who_hears_a_request_drop_by_drop_is_not_waited_for() {
+    fn a_slow_reader_of_a_request_times_out() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("drips");
         let listener = UnixListener::bind(&path).expect("a socket");
         let hostile = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a question");
             let mut drop = [0; PIECE];
-            // It would answer in the end.
+            // This server would answer in the end.
             while let Ok(1..) = stream.read(&mut drop) {
                 if drop.contains(&b'\n') {
                     let _gone = stream.write_all(b"{\"ok\":1}\n");
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_is_told_from_who_has_ended() {
+    fn silence_and_end_are_distinguished() {
         let said = |stream: &UnixStream, patience| {
             let line = line_by(ByDeadline::new(stream, patience));
             line.expect_err("no answer").to_string()

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_accepts_nobody_is_asked_once() {
+    fn an_instance_that_accepts_no_connection_is_asked_once() {
         let mut nf = nf();
         nf.beat.look();
         for _ in 0..10_000 {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_takes_no_question() {
+    fn a_missing_control_socket_gets_no_request() {
         let mut beat = Beat::new("/nonexistent/control".into());
         let refused = Answer::Wrong("it takes no question on its control socket");
         assert_eq!(beat.look(), refused);

@@ -39,7 +39,7 @@ pub enum Accepted {
 pub struct Partial {
     stream: UnixStream,
     bytes: Vec<u8>,
-    /// So many of the bytes were read from here.
+    /// Number of the bytes that were read from here.
     at: usize,
     /// The descriptor that came last.
     pub fd: Option<OwnedFd>,

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_in_short_has_no_thread_and_who_is_asked_at_length_has_one_for_that() {
+    fn only_long_requests_have_a_thread_of_their_own() {
         let place = std::env::temp_dir().join(format!("nfluid-test-{}", std::process::id()));
         let listener = UnixListener::bind(&place).expect("a socket");
         let mut controls = Control::start(Some(listener.into()), 1).expect("started");

@@ -252,7 +252,7 @@ pub unsafe extern "C" fn nfl_port_queue(port: *const NflPort) -> c_int {
     unsafe { about(port, |port| port.port().entry().queue.into()) }
 }
 
-/// How many queues the port has.
+/// Returns the number of queues of the port.
 ///
 /// # Safety
 /// `port` is null or a port of an attached instance, used by this thread alone.

@@ -16,8 +16,9 @@ impl Port {
         flushed
     }
 
-    /// As [`Port::flush`], but who sleeps on the caller's core, and could not run before it, is woken by
-    /// [`Port::ring_all`], or when the caller sleeps itself ([`crate::doorbell::Doorbell::wait`]).
+    /// Flushes as [`Port::flush`] does, but defers the wake-up of a receiver on the caller's core, which could not run
+    /// before the caller sleeps: [`Port::ring_all`] wakes it, or the caller's own sleep
+    /// ([`crate::doorbell::Doorbell::wait`]).
     ///
     /// # Errors
     /// As for [`Port::flush`].

@@ -196,7 +196,7 @@ impl Ground {
         let port = &mut self.ports[at];
         port.collect();
         let (room, queued) = (port.room(), port.queued());
-        // Of a shared pool the port has as many slots as it was dealt, which here is anything.
+        // In a shared pool, the port has as many slots as it was given, which is any number here.
         let has_slot = port.next_tx_slot().is_some();
         assert!(has_slot == (room > 0) || self.pool.is_shared() && !has_slot);
         let sent = port.send(|slot| {

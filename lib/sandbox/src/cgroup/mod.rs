@@ -1,4 +1,4 @@
-//! Control groups: who pays for CPU time and memory, and how much there is to spend.
+//! Control groups: accounting and limits of CPU time and memory.
 //!
 //! [`Hierarchy::detect`] finds the hierarchies that this host mounts; [`CgroupRoot`] is the platform's own directory
 //! in a hierarchy; [`Cgroup`] is the group of an instance. The same calls work on a host with the unified hierarchy

@@ -10,17 +10,17 @@ use std::path::Path;
 pub struct CgroupStats {
     /// CPU time in nanoseconds (microsecond steps where v2 counts it).
     pub cpu_usage_ns: Option<u64>,
-    /// How many periods ended with the cap used up.
+    /// Number of periods in which the cap was used up.
     pub throttled_periods: Option<u64>,
-    /// For how long, summed over CPUs, runnable tasks were held back by the cap, in nanoseconds.
+    /// Time for which runnable tasks were throttled by the cap, summed over CPUs, in nanoseconds.
     pub throttled_ns: Option<u64>,
     /// Memory charged now, in bytes.
     pub memory_bytes: Option<u64>,
     /// The most memory ever charged, in bytes (v2: since kernel 5.19).
     pub memory_bytes_peak: Option<u64>,
-    /// How many processes were killed because the memory limit was reached.
+    /// Number of processes that were killed because the memory limit was reached.
     pub oom_kills: Option<u64>,
-    /// How many processes and threads there are now.
+    /// Number of processes and threads now.
     pub pids: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct PlanBuilder<'a> {
     pub shared: Shared<BorrowedFd<'a>>,
     /// Empty if it enters a mount namespace.
     pub root: &'a RootPlan,
-    /// The CPUs that it may use; none: those of who forks it.
+    /// The CPUs that it can use; empty: those of the process that forks it.
     pub cpus: &'a [usize],
 }
 

@@ -55,7 +55,7 @@ fn fill(strings: &mut Cursor<'_>, mounts: &[RawFd]) -> Result<(), Failure> {
     let mut trees = mounts.iter();
     let attach = |strings: &mut Cursor<'_>| {
         let tree = trees.next().ok_or(Errno::BADMSG)?;
-        // SAFETY: who lists this descriptor keeps it open.
+        // SAFETY: the process that lists this descriptor keeps it open.
         let tree = unsafe { BorrowedFd::borrow_raw(*tree) };
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
         rustix::mount::move_mount(tree, c"", CWD, plan::next(strings)?, flags)

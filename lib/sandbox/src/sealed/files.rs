@@ -67,7 +67,7 @@ impl AsFd for SealedFiles {
 
 /// In a thread of its own.
 fn make(plan: &RootPlan) -> Result<(OwnedFd, Entered), OsError> {
-    // There is no /proc later.
+    // Opened now, since /proc is not mounted later.
     let path = "/proc/thread-self/ns";
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let namespaces = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())

@@ -8,8 +8,8 @@
 //! |---|---|---|
 //! | the host's files, queues, shared memory | not in it | not in it |
 //! | mounting, unmounting, writing | no capability; read-only | no capability in the host's user namespace, which it belongs to; read-only |
-//! | meeting another instance by a file | none is shared but the libraries | nobody can make one: directories and libraries of root, read-only |
-//! | meeting another instance by a queue or shared memory | not in it | nobody can make one: the limits are 0, and only the host's root can raise them |
+//! | meeting another instance by a file | none is shared but the libraries | no instance can make one: directories and libraries of root, read-only |
+//! | meeting another instance by a queue or shared memory | not in it | no instance can make one: the limits are 0, and only the host's root can raise them |
 
 mod files;
 mod ipc;

@@ -141,7 +141,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
 
 // promise: 15.29
 #[test]
-fn who_shares_maps_reads_and_writes_them_and_others_are_killed_for_it() {
+fn an_instance_with_handed_maps_can_access_them_and_others_are_killed_for_it() {
     let sharing = loader().with_handed_maps().compile().unwrap();
     let alone = loader().compile().unwrap();
     let of = |filter: &Filter, command| verdict(filter, libc::SYS_bpf, [command, 1, 1, 1, 1, 1]);
@@ -316,7 +316,7 @@ fn threads_yes_processes_and_namespaces_no() {
 
 // promise: 17.6
 #[test]
-fn who_makes_connections_makes_tcp_sockets_only() {
+fn a_connector_can_make_tcp_sockets_only() {
     let filter = strict().with_connections().compile().unwrap();
     let socket = |domain: i32, kind: i32, protocol: u64| {
         let arguments = [domain as u64, kind as u64, protocol, 0, 0, 0];

@@ -15,10 +15,10 @@ struct FakeNic {
     /// Queue by place.
     rules: RefCell<BTreeMap<u32, u32>>,
     spread: RefCell<Vec<u32>>,
-    /// After so many insertions one is refused with this number.
+    /// The insertion after this number of insertions fails with this error number.
     refuses: Option<(usize, i32)>,
     inserted: Cell<usize>,
-    /// So many changes more are made; none after them.
+    /// Number of changes that still succeed; all later ones fail.
     lives: Cell<usize>,
 }
 
@@ -210,7 +210,7 @@ fn a_rule_that_is_refused_is_left_and_the_others_are_obeyed() {
 }
 
 #[test]
-fn somebody_elses_rules_and_queues_are_left_alone() {
+fn rules_and_queues_of_other_parties_are_left_alone() {
     let nic = FakeNic::new(4, Some(64));
     nic.on.set(true);
     nic.rules.borrow_mut().extend([(0, 3), (5, 0)]);

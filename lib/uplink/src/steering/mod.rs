@@ -37,7 +37,7 @@ pub struct Taken {
 /// The work that a NIC does for an uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Steered {
-    /// Queues and the ports whose own they are.
+    /// Receive queues, each with the port that owns it.
     pub queues: Vec<(u32, u32)>,
     /// Rules that it obeys.
     pub rules: u32,
@@ -50,7 +50,7 @@ pub struct Steered {
 }
 
 impl Steered {
-    /// So many rules more are left to the classifier.
+    /// Leaves this number of further rules to the classifier.
     pub fn leave(&mut self, rules: u32, why: &str) {
         self.left += rules;
         if rules > 0 && self.why.is_empty() {

@@ -35,13 +35,13 @@ impl Storm {
             self.stop(number, Order::Leave).await;
         }
         self.m.audit.balance(&self.m);
-        self.look_at_addresses();
-        self.look_at_slots();
+        self.check_addresses();
+        self.check_slots();
         self.probe(daemon).await;
     }
 
     /// Each address that counts in the FDB was learned from the present instance, on its present switch.
-    pub(super) fn look_at_addresses(&self) {
+    pub(super) fn check_addresses(&self) {
         for ((switch, address), entry) in self.m.fdb.borrow().iter() {
             let owner = entry.owner.get();
             let number = owner as u32;
@@ -67,7 +67,7 @@ impl Storm {
     }
 
     /// Each member has as many slots as it was given.
-    pub(super) fn look_at_slots(&self) {
+    pub(super) fn check_slots(&self) {
         for number in FIRST_MEMBER..PLACES {
             let owned = self.place(number).instance.borrow().owned(&self.m).len();
             if owned != 2 * SLOTS as usize {

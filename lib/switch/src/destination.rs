@@ -12,11 +12,12 @@ const LINK: u64 = 1;
 const SWITCH: u64 = 2;
 const CLASSIFIER: u64 = 3;
 
-/// `PortState::way`: all of it changes by one store, so that no call sees half of a change.
+/// The word `PortState::way`: kind and number of the destination, and the generation. All of it changes by one store,
+/// so that no call sees half of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way(u64);
+pub(crate) struct DestinationWord(u64);
 
-impl Way {
+impl DestinationWord {
     pub(crate) fn destination(self) -> Destination {
         let to = self.0 as u32;
         match self.0 >> KIND_SHIFT & 0xff {
@@ -27,8 +28,8 @@ impl Way {
         }
     }
 
-    /// Leads elsewhere from now on: addresses that were learned about the port are valid no longer. The generation
-    /// wraps after 2^24 changes; addresses that were learned so long ago have aged.
+    /// Returns the word of the next destination. Its generation invalidates the addresses that were learned about the
+    /// port. The generation wraps after 2^24 changes; addresses that were learned so long ago have aged.
     fn next(self, to: Destination) -> Self {
         let (kind, to) = match to {
             Destination::None => (NONE, 0),
@@ -37,23 +38,23 @@ impl Way {
             Destination::Classifier => (CLASSIFIER, 0),
         };
         let generation = (self.0 >> GENERATION_SHIFT).wrapping_add(1);
-        Way(generation << GENERATION_SHIFT | kind << KIND_SHIFT | u64::from(to))
+        DestinationWord(generation << GENERATION_SHIFT | kind << KIND_SHIFT | u64::from(to))
     }
 
-    /// Returns the owner of an address that is learned on `port` as the port is connected now.
+    /// Returns the owner of an address that is learned on `port` with the present destination.
     pub(crate) fn owner(self, port: u32) -> u64 {
         self.0 >> GENERATION_SHIFT << OWNER_GENERATION_SHIFT | u64::from(port)
     }
 }
 
 impl Switch {
-    pub(crate) fn way(&self, port: u32) -> Way {
-        Way(self.state(port).way.load(Acquire))
+    pub(crate) fn destination_word(&self, port: u32) -> DestinationWord {
+        DestinationWord(self.state(port).way.load(Acquire))
     }
 
-    /// Leads the port's frames elsewhere. Only the daemon does, one change after the other.
-    pub(crate) fn lead(&self, port: u32, to: Destination) {
-        let Way(next) = self.way(port).next(to);
+    /// Sets the destination of the port's frames. Only the daemon changes destinations, one after the other.
+    pub(crate) fn set_destination(&self, port: u32, to: Destination) {
+        let DestinationWord(next) = self.destination_word(port).next(to);
         self.state(port).way.store(next, Release);
     }
 }
@@ -64,8 +65,8 @@ mod tests {
 
     // promise: 1.37
     #[test]
-    fn a_way_leads_where_it_was_led_and_each_change_has_an_owner_of_its_own() {
-        let mut way = Way(0);
+    fn a_word_has_the_destination_that_was_set_and_each_change_has_an_owner_of_its_own() {
+        let mut word = DestinationWord(0);
         let all = [
             Destination::Link(32_767),
             Destination::Switch(1023),
@@ -74,17 +75,17 @@ mod tests {
         ];
         let mut owners = std::collections::BTreeSet::new();
         for to in all.into_iter().cycle().take(1000) {
-            way = way.next(to);
-            assert_eq!(way.destination(), to);
-            assert_eq!(way.owner(7) as u32, 7);
-            assert!(owners.insert(way.owner(7)), "{way:?}");
+            word = word.next(to);
+            assert_eq!(word.destination(), to);
+            assert_eq!(word.owner(7) as u32, 7);
+            assert!(owners.insert(word.owner(7)), "{word:?}");
         }
     }
 
     #[test]
     fn the_last_generation_is_followed_by_the_first_and_is_not_taken_for_a_pinned_address() {
-        let last = Way(u64::MAX);
+        let last = DestinationWord(u64::MAX);
         assert_eq!(last.owner(7) >> 56, 0);
-        assert_eq!(last.next(Destination::None), Way(0));
+        assert_eq!(last.next(Destination::None), DestinationWord(0));
     }
 }
