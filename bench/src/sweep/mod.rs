@@ -240,9 +240,22 @@ pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
     lines
 }
 
+/// A line of a plot with a name of its own: a quantity of these rows over the axis.
+pub fn line<'a, const N: usize>(
+    name: &str,
+    rows: impl IntoIterator<Item = &'a Row<N>>,
+    quantity: usize,
+) -> Series {
+    let mut line = Series::new(name);
+    for row in rows {
+        line.push(row.x, &row.samples[quantity]);
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Quantity, Shown, Side, Sweep, lines};
+    use super::{Quantity, Shown, Side, Sweep, line, lines};
     use crate::options::Options;
     use crate::report::Report;
     use nfluid_figures::statistics::Samples;
@@ -306,6 +319,9 @@ mod tests {
             .map(|it| it.name)
             .collect();
         assert_eq!(names, ["a", "b"]);
+        let both = line("both", sweep.rows(), 0);
+        let points: Vec<_> = both.points.iter().map(|it| (it.x, it.median)).collect();
+        assert_eq!(points, [(1.0, 1.0), (2.0, 2.0)]);
         sweep.report(&mut report, 1..2);
         let figures = report.finish().figures;
         let ids: Vec<_> = figures.iter().map(|figure| figure.id.as_str()).collect();
