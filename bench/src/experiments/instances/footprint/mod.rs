@@ -50,8 +50,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut idle = Vec::new();
     let mut sweep = Sweep::plain(&["instances"], COST);
     for (count, id, conditions) in [
-        (1, "footprint.instance", "the only instance: nothing is shared"),
-        (MANY, "footprint.instance100", "each of 100, which share the program"),
+        (
+            1,
+            "footprint.instance",
+            "the only instance: nothing is shared",
+        ),
+        (
+            MANY,
+            "footprint.instance100",
+            "each of 100, which share the program",
+        ),
     ] {
         while idle.len() < count {
             idle.push(start(&mut scratch, &program)?);
