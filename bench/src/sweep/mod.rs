@@ -176,8 +176,9 @@ impl<const N: usize> Sweep<N> {
 
     /// Hands in the figures of these rows.
     pub fn report(&self, report: &mut Report, rows: Range<usize>) {
+        let all: [usize; N] = std::array::from_fn(|quantity| quantity);
         for row in &self.rows[rows] {
-            self.figures(report, row);
+            self.report_some(report, row, &all);
         }
     }
 
@@ -186,8 +187,10 @@ impl<const N: usize> Sweep<N> {
         self.report(report, 0..self.rows.len());
     }
 
-    fn figures(&self, report: &mut Report, row: &Row<N>) {
-        let measured = self.quantities.iter().zip(&row.samples);
+    /// Hands in the figures of a row for these quantities.
+    pub fn report_some(&self, report: &mut Report, row: &Row<N>, quantities: &[usize]) {
+        let of = |at: &usize| (&self.quantities[*at], &row.samples[*at]);
+        let measured = quantities.iter().map(of);
         for (quantity, samples) in measured.filter(|(_, it)| !it.values().is_empty()) {
             let Some((ending, unit)) = quantity.figure else {
                 continue;
@@ -282,6 +285,7 @@ mod tests {
         );
         assert_eq!(sweep.cells(&sweep.rows()[0]), ["a", "9.000"]);
         sweep.report_all(&mut report);
+        sweep.report_some(&mut report, &sweep.rows()[0], &[]);
         let figures = report.finish().figures;
         let found: Vec<_> = figures
             .iter()
