@@ -230,7 +230,10 @@ impl<const N: usize> Sweep<N> {
 }
 
 /// The lines of a plot: a quantity of these rows over the axis, lines in the order in which they first appear.
-pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
+pub fn lines<'a, const N: usize>(
+    rows: impl IntoIterator<Item = &'a Row<N>>,
+    quantity: usize,
+) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
     for row in rows {
         let known = lines.iter().position(|line| line.name == row.line);
