@@ -176,8 +176,9 @@ impl<const N: usize> Sweep<N> {
 
     /// Hands in the figures of these rows.
     pub fn report(&self, report: &mut Report, rows: Range<usize>) {
+        let all: [usize; N] = std::array::from_fn(|quantity| quantity);
         for row in &self.rows[rows] {
-            self.figures(report, row);
+            self.report_some(report, row, &all);
         }
     }
 
@@ -186,8 +187,10 @@ impl<const N: usize> Sweep<N> {
         self.report(report, 0..self.rows.len());
     }
 
-    fn figures(&self, report: &mut Report, row: &Row<N>) {
-        let measured = self.quantities.iter().zip(&row.samples);
+    /// Hands in the figures of a row for these quantities.
+    pub fn report_some(&self, report: &mut Report, row: &Row<N>, quantities: &[usize]) {
+        let of = |at: &usize| (&self.quantities[*at], &row.samples[*at]);
+        let measured = quantities.iter().map(of);
         for (quantity, samples) in measured.filter(|(_, it)| !it.values().is_empty()) {
             let Some((ending, unit)) = quantity.figure else {
                 continue;
@@ -227,7 +230,10 @@ impl<const N: usize> Sweep<N> {
 }
 
 /// The lines of a plot: a quantity of these rows over the axis, lines in the order in which they first appear.
-pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
+pub fn lines<'a, const N: usize>(
+    rows: impl IntoIterator<Item = &'a Row<N>>,
+    quantity: usize,
+) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
     for row in rows {
         let known = lines.iter().position(|line| line.name == row.line);
@@ -240,9 +246,22 @@ pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
     lines
 }
 
+/// A line of a plot with a name of its own: a quantity of these rows over the axis.
+pub fn line<'a, const N: usize>(
+    name: &str,
+    rows: impl IntoIterator<Item = &'a Row<N>>,
+    quantity: usize,
+) -> Series {
+    let mut line = Series::new(name);
+    for row in rows {
+        line.push(row.x, &row.samples[quantity]);
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Quantity, Shown, Side, Sweep, lines};
+    use super::{Quantity, Shown, Side, Sweep, line, lines};
     use crate::options::Options;
     use crate::report::Report;
     use nfluid_figures::statistics::Samples;
@@ -269,6 +288,7 @@ mod tests {
         );
         assert_eq!(sweep.cells(&sweep.rows()[0]), ["a", "9.000"]);
         sweep.report_all(&mut report);
+        sweep.report_some(&mut report, &sweep.rows()[0], &[]);
         let figures = report.finish().figures;
         let found: Vec<_> = figures
             .iter()
@@ -306,6 +326,9 @@ mod tests {
             .map(|it| it.name)
             .collect();
         assert_eq!(names, ["a", "b"]);
+        let both = line("both", sweep.rows(), 0);
+        let points: Vec<_> = both.points.iter().map(|it| (it.x, it.median)).collect();
+        assert_eq!(points, [(1.0, 1.0), (2.0, 2.0)]);
         sweep.report(&mut report, 1..2);
         let figures = report.finish().figures;
         let ids: Vec<_> = figures.iter().map(|figure| figure.id.as_str()).collect();

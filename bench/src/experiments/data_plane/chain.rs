@@ -3,23 +3,35 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::peer::run_together;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::setups::chain::{BATCH, Chain, Links, Placement, RING};
 use crate::setups::pipe_chain::PipeChain;
-use nfluid_figures::statistics::{Samples, highest};
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
+use nfluid_figures::statistics::highest;
 use nfluid_testbed::scratch::Scratch;
 use std::time::Duration;
 
-/// A length and a placement, measured with two chains.
-struct Variant {
-    count: usize,
-    placement: Placement,
-    ping: Chain,
-    load: Chain,
-    rtt: Samples,
-    rtt_p99: Samples,
-    mpps: Samples,
-    lost: u64,
+/// The quantities of a placement; the last one is that of the floor.
+const QUANTITIES: [Quantity; 5] = [
+    Quantity::new(".rtt_us", "us", &[("rtt us", Shown::Median)]).meaning(ONE),
+    Quantity::new(".rtt_p99_us", "us", &[("p99 us", Shown::Median)]).meaning(ONE),
+    Quantity::MPPS.meaning("64 B, as many frames under way as a ring has slots"),
+    Quantity::shown(&[("late or lost", Shown::Sum)]),
+    Quantity::new(".floor_us", "us", &[("floor us", Shown::Median)]),
+];
+const RTT: usize = 0;
+const RTT_P99: usize = 1;
+const MPPS: usize = 2;
+const FLOOR_US: usize = 4;
+const ONE: &str = "one frame of 64 B at a time";
+const SHARED: &str = "every process sleeps while nothing waits";
+const FLOOR: &str =
+    "processes that hand a byte on through pipes, all on one core: no frame, no switch, no NF";
+
+/// A placement, measured with two chains; or the floor.
+enum Subject {
+    Firewalls { ping: Chain, load: Chain },
+    Floor(PipeChain),
 }
 
 /// Runs the experiment.
@@ -36,124 +48,64 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         ],
         vec![Placement::OneCore, Placement::Halves],
     );
-    let mut all = Vec::new();
+    let mut sweep = Sweep::new(&["firewalls", "placement"], QUANTITIES);
+    sweep.settles = false;
     for count in counts {
         let mut scratch = Scratch::new("chain")?;
-        let mut variants = Vec::new();
+        let id = format!("chain.{count}");
+        let mut sides = Vec::new();
         for &placement in &placements {
             // With one firewall there is nothing to halve.
             if count > 1 || !matches!(placement, Placement::Halves) {
-                variants.push(Variant::new(&mut scratch, count, placement)?);
+                let links = Links::firewalls();
+                let firewalls = Subject::Firewalls {
+                    ping: Chain::pinged(&mut scratch, count, placement, &links)?,
+                    load: Chain::loaded(&mut scratch, count, placement, &links, 64)?,
+                };
+                let key = [count.to_string(), placement.name().to_owned()];
+                let conditions = format!(
+                    "{}; {SHARED}; batches of {BATCH}; {RING} slots",
+                    placement.name()
+                );
+                sides.push(Side::new(key, id.as_str(), firewalls).under(&conditions));
             }
         }
-        let mut tokens = PipeChain::start(count, 1)?;
-        let mut floor = Samples::default();
-        for round in 0..=rounds {
-            for variant in &mut variants {
-                // The first round warms up.
-                variant.measure(seconds, round > 0)?;
+        let floor = Subject::Floor(PipeChain::start(count, 1)?);
+        let key = [count.to_string(), "none: pipes".to_owned()];
+        sides.push(Side::new(key, id, floor).under(FLOOR));
+        let rows = sweep.run(report, rounds, &mut sides, |subject, _| {
+            subject.measure(count, seconds)
+        })?;
+        if let [firewalls @ .., floor] = &sweep.rows()[rows] {
+            // The better placement of each kind is the figure.
+            let rtt = |row: &&Row<5>| row.samples[RTT].median();
+            if let Some(fastest) = firewalls.iter().min_by(|a, b| rtt(a).total_cmp(&rtt(b))) {
+                sweep.report_some(report, fastest, &[RTT, RTT_P99]);
             }
-            let token = tokens.measure(Duration::from_secs_f64(seconds))?;
-            if round > 0 {
-                floor.push(token);
+            if let Some(row) = highest(firewalls, |row| &row.samples[MPPS]) {
+                sweep.report_some(report, row, &[MPPS]);
             }
+            sweep.report_some(report, floor, &[FLOOR_US]);
         }
-        figures(report, count, &variants);
-        report.figure(
-            format!("chain.{count}.floor_us"),
-            &floor,
-            "us",
-            "processes that hand a byte on through pipes, all on one core: no frame, no switch, no NF",
-        );
-        all.extend(variants.iter().map(Variant::row));
     }
-    let header = [
-        "firewalls",
-        "placement",
-        "rtt us",
-        "p99 us",
-        "Mpps",
-        "spread",
-        "late or lost",
-    ];
-    table("Firewalls of 10 rules in a row", &header, &all);
+    sweep.print("Firewalls of 10 rules in a row");
     Ok(())
 }
 
-/// The better placement of each kind is the figure.
-fn figures(report: &mut Report, count: usize, variants: &[Variant]) {
-    let fastest = variants
-        .iter()
-        .min_by(|a, b| a.rtt.median().total_cmp(&b.rtt.median()));
-    if let Some(variant) = fastest {
-        let conditions = variant.conditions("one frame of 64 B at a time");
-        report.figure(
-            format!("chain.{count}.rtt_us"),
-            &variant.rtt,
-            "us",
-            &conditions,
-        );
-        report.figure(
-            format!("chain.{count}.rtt_p99_us"),
-            &variant.rtt_p99,
-            "us",
-            &conditions,
-        );
-    }
-    if let Some(variant) = highest(variants, |variant| &variant.mpps) {
-        let traffic = format!("64 B, batch {BATCH}, at most {RING} frames under way");
-        let conditions = variant.conditions(&traffic);
-        report.figure(
-            format!("chain.{count}.mpps"),
-            &variant.mpps,
-            "Mpps",
-            &conditions,
-        );
-    }
-}
-
-impl Variant {
-    fn new(scratch: &mut Scratch, count: usize, placement: Placement) -> anyhow::Result<Self> {
-        Ok(Variant {
-            count,
-            placement,
-            ping: Chain::pinged(scratch, count, placement, &Links::firewalls())?,
-            load: Chain::loaded(scratch, count, placement, &Links::firewalls(), 64)?,
-            rtt: Samples::default(),
-            rtt_p99: Samples::default(),
-            mpps: Samples::default(),
-            lost: 0,
-        })
-    }
-
-    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        let ping = run_together(&mut self.ping.peers, seconds)?[self.count];
-        let load = run_together(&mut self.load.peers, seconds)?[self.count];
-        if counts {
-            self.rtt.push(ping.median_us);
-            self.rtt_p99.push(ping.p99_us);
-            self.mpps.push(load.frames as f64 / load.seconds / 1e6);
-            self.lost += ping.lost + load.lost;
+impl Subject {
+    fn measure(&mut self, count: usize, seconds: f64) -> anyhow::Result<[f64; 5]> {
+        match self {
+            Subject::Firewalls { ping, load } => {
+                let ping = run_together(&mut ping.peers, seconds)?[count];
+                let load = run_together(&mut load.peers, seconds)?[count];
+                let mpps = load.frames as f64 / load.seconds / 1e6;
+                let lost = (ping.lost + load.lost) as f64;
+                Ok([ping.median_us, ping.p99_us, mpps, lost, f64::NAN])
+            }
+            Subject::Floor(pipes) => {
+                let us = pipes.measure(Duration::from_secs_f64(seconds))?;
+                Ok([f64::NAN, f64::NAN, f64::NAN, f64::NAN, us])
+            }
         }
-        Ok(())
-    }
-
-    fn conditions(&self, traffic: &str) -> String {
-        format!(
-            "{}; every process sleeps while nothing waits; {traffic}; {RING} slots",
-            self.placement.name()
-        )
-    }
-
-    fn row(&self) -> Vec<String> {
-        vec![
-            self.count.to_string(),
-            self.placement.name().to_owned(),
-            significant(self.rtt.median()),
-            significant(self.rtt_p99.median()),
-            significant(self.mpps.median()),
-            format!("{:.0} %", self.mpps.spread_percent()),
-            self.lost.to_string(),
-        ]
     }
 }

@@ -7,279 +7,182 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::roles::{Role, Task};
 use crate::setups::hyperio_call::ns_per_call;
 use crate::setups::loopback::{self, Loopback};
 use crate::setups::pipe_chain::PipeChain;
-use nfluid_figures::plot::{Axis, Plot, Series};
-use nfluid_figures::statistics::Samples;
-use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use crate::sweep::{Quantity, Shown, Side, Sweep, line};
+use nfluid_figures::plot::{Axis, Plot};
+use nfluid_testbed::scratch::Scratch;
 use std::time::Duration;
 
 /// Between two frames where the I/O thread is to be asleep on another core.
 const PAUSE_US: u64 = 500;
 
-/// A way to get a frame through the switch.
-struct Variant {
-    figure: &'static str,
-    name: &'static str,
-    conditions: &'static str,
-    process: Loopback,
-    median_us: Samples,
-    p99_us: Samples,
-    /// CPU time of both sides per round trip; nothing where the NF pauses.
-    cpu_us: Samples,
-    pauses: bool,
-}
+/// Ways to get a frame through the switch: name in figures, who runs the switch, microseconds between two frames, name in
+/// the table, conditions.
+const WAYS: [(&str, Model, u64, &str, &str); 4] = [
+    (
+        "hyperio",
+        Model::Inline,
+        0,
+        "hyperio call",
+        "one frame of 64 B, the NF's process runs the switch itself",
+    ),
+    (
+        "iothread",
+        Model::Merge,
+        0,
+        "I/O thread, same core",
+        "the same frame, an I/O thread of another process on the same core; both sleep in turn",
+    ),
+    (
+        "othercore",
+        Model::Split { polls: false },
+        PAUSE_US,
+        "I/O thread, other core, asleep",
+        "the same frame, an I/O thread of another process on another core, asleep when the frame comes",
+    ),
+    (
+        "polling",
+        Model::Split { polls: true },
+        0,
+        "I/O thread, other core, polling",
+        "the same frame, an I/O thread of another process that polls on another core, all of it",
+    ),
+];
+
+/// The quantities of a way, and of a floor.
+const QUANTITIES: [Quantity; 3] = [
+    Quantity::new(
+        "_us",
+        "us",
+        &[("us", Shown::Median), ("spread", Shown::Spread)],
+    ),
+    Quantity::shown(&[("p99 us", Shown::Median)]),
+    Quantity::shown(&[("CPU us of both sides", Shown::Median)]),
+];
+
+/// Returns the quantities of a run.
+type Measure<'a> = Box<dyn FnMut() -> anyhow::Result<[f64; 3]> + 'a>;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let mut scratch = Scratch::new("h3")?;
-    let mut variants = variants(&mut scratch)?;
-    let mut token = PipeChain::start(1, Model::nf_core())?;
-    let mut calls = Calls::new(&mut scratch)?;
-    let mut floor = Samples::default();
     let (rounds, seconds) = report.effort((15, 0.5), (5, 0.2));
-    for round in 0..=rounds {
-        // The first round warms up.
-        for variant in &mut variants {
-            variant.measure(seconds, round > 0)?;
-        }
-        let trip = token.measure(Duration::from_secs_f64(seconds / 4.0))?;
-        if round > 0 {
-            floor.push(trip);
-            calls.measure(report.effort(100_000, 20_000));
-        }
+    let calls = report.effort(100_000, 20_000);
+    let instance = scratch.instance(1, loopback::RING, 64)?;
+    let attached = instance.attach()?;
+    let port = &attached.ports[0];
+    let mut sides = Vec::new();
+    for (at, (id, model, pause_us, name, conditions)) in WAYS.into_iter().enumerate() {
+        let way = through_switch(&mut scratch, model, pause_us, seconds)?;
+        sides.push(side(name, id, way).under(conditions).on("", at as f64));
     }
-    figures(report, &variants, &calls, &floor);
+    let nop = move || ns_per_call(calls, || drop(port.nop()));
+    let empty = move || ns_per_call(calls, || drop(port.call_empty()));
+    let getppid = move || {
+        ns_per_call(calls, || {
+            std::hint::black_box(rustix::process::getppid());
+        })
+    };
+    let mut token = PipeChain::start(1, Model::nf_core())?;
+    let time = Duration::from_secs_f64(seconds / 4.0);
+    let pipes = move || Ok([token.measure(time)?, f64::NAN, f64::NAN]);
+    sides.extend([
+        side("hyperio call, no ring looked at", "hyperio_nop", call(nop))
+            .under("no ring looked at"),
+        side("hyperio call, empty ring", "hyperio_empty", call(empty)).under("an empty ring"),
+        side(
+            "a byte to another process and back",
+            "pipes",
+            Box::new(pipes),
+        )
+        .under("a byte to another process and back by pipes, same core: no frame, no switch"),
+        side("getppid", "syscall", call(getppid)),
+    ]);
+    let mut sweep = Sweep::new(&["round trip"], QUANTITIES);
+    sweep.settles = false;
+    let rows = sweep.run(report, rounds, &mut sides, |measure, _| measure())?;
+    sweep.print("One frame through the switch, and floors");
+    // The last one's unit is another.
+    sweep.report(report, rows.start..rows.end - 1);
+    figures(report, &sweep);
     Ok(())
 }
 
-fn variants(scratch: &mut Scratch) -> anyhow::Result<Vec<Variant>> {
-    let mut variant = |figure, model: Model, pause_us, name, conditions| {
-        let role = Role {
-            core: Model::nf_core(),
-            task: Task::HandOver { pause_us },
-        };
-        anyhow::Ok(Variant {
-            figure,
-            name,
-            conditions,
-            process: Loopback::start(scratch, model, &[role])?,
-            median_us: Samples::default(),
-            p99_us: Samples::default(),
-            cpu_us: Samples::default(),
-            pauses: pause_us > 0,
-        })
-    };
-    Ok(vec![
-        variant(
-            "hyperio_us",
-            Model::Inline,
-            0,
-            "hyperio call",
-            "one frame of 64 B, the NF's process runs the switch itself",
-        )?,
-        variant(
-            "iothread_us",
-            Model::Merge,
-            0,
-            "I/O thread, same core",
-            "the same frame, an I/O thread of another process on the same core; both sleep in turn",
-        )?,
-        variant(
-            "othercore_us",
-            Model::Split { polls: false },
-            PAUSE_US,
-            "I/O thread, other core, asleep",
-            "the same frame, an I/O thread of another process on another core, asleep when the frame comes",
-        )?,
-        variant(
-            "polling_us",
-            Model::Split { polls: true },
-            0,
-            "I/O thread, other core, polling",
-            "the same frame, an I/O thread of another process that polls on another core, all of it",
-        )?,
-    ])
+fn side<'a>(name: &str, id: &str, measure: Measure<'a>) -> Side<Measure<'a>> {
+    Side::new([name.to_owned()], format!("h3.{id}"), measure)
 }
 
-impl Variant {
-    fn measure(&mut self, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        let run = self.process.run(seconds)?;
-        if counts {
-            let process = run.processes[0];
-            self.median_us.push(process.median_us);
-            self.p99_us.push(process.p99_us);
-            if !self.pauses {
-                let cpu_us = run.cpu_seconds() * 1e6;
-                self.cpu_us.push(cpu_us / process.frames.max(1) as f64);
-            }
-        }
-        Ok(())
-    }
-
-    fn row(&self) -> Vec<String> {
-        let cpu = if self.pauses {
-            "-".to_owned()
-        } else {
-            significant(self.cpu_us.median())
+/// An NF that hands frames over. Where it pauses, its CPU time says nothing.
+fn through_switch(
+    scratch: &mut Scratch,
+    model: Model,
+    pause_us: u64,
+    seconds: f64,
+) -> anyhow::Result<Measure<'static>> {
+    let role = Role {
+        core: Model::nf_core(),
+        task: Task::HandOver { pause_us },
+    };
+    let mut process = Loopback::start(scratch, model, &[role])?;
+    Ok(Box::new(move || {
+        let run = process.run(seconds)?;
+        let nf = run.processes[0];
+        let cpu_us = match pause_us {
+            0 => run.cpu_seconds() * 1e6 / nf.frames.max(1) as f64,
+            _ => f64::NAN,
         };
-        vec![
-            self.name.to_owned(),
-            significant(self.median_us.median()),
-            format!("{:.0} %", self.median_us.spread_percent()),
-            significant(self.p99_us.median()),
-            cpu,
-        ]
-    }
+        Ok([nf.median_us, nf.p99_us, cpu_us])
+    }))
 }
 
 /// Calls without a frame, in CPU time.
-struct Calls {
-    attached: nfluid_ring::attach::Attached,
-    getppid_ns: Samples,
-    nop_us: Samples,
-    empty_us: Samples,
-    _instance: ScratchInstance,
+fn call<'a>(ns: impl Fn() -> f64 + 'a) -> Measure<'a> {
+    Box::new(move || {
+        let us = ns() / 1e3;
+        Ok([us, f64::NAN, us])
+    })
 }
 
-impl Calls {
-    fn new(scratch: &mut Scratch) -> anyhow::Result<Self> {
-        let instance = scratch.instance(1, loopback::RING, 64)?;
-        Ok(Calls {
-            attached: instance.attach()?,
-            getppid_ns: Samples::default(),
-            nop_us: Samples::default(),
-            empty_us: Samples::default(),
-            _instance: instance,
-        })
-    }
-
-    fn measure(&mut self, calls: usize) {
-        let port = &self.attached.ports[0];
-        self.getppid_ns.push(ns_per_call(calls, || {
-            std::hint::black_box(rustix::process::getppid());
-        }));
-        self.nop_us
-            .push(ns_per_call(calls, || drop(port.nop())) / 1000.0);
-        self.empty_us
-            .push(ns_per_call(calls, || drop(port.call_empty())) / 1000.0);
-    }
-}
-
-fn figures(report: &mut Report, variants: &[Variant], calls: &Calls, floor: &Samples) {
-    let mut rows: Vec<_> = variants.iter().map(Variant::row).collect();
-    let one = |name: &str, samples: &Samples| {
-        let median = significant(samples.median());
-        let spread = format!("{:.0} %", samples.spread_percent());
-        vec![
-            name.to_owned(),
-            median.clone(),
-            spread,
-            "-".to_owned(),
-            median,
-        ]
-    };
-    let getppid_us: Samples = calls
-        .getppid_ns
-        .values()
-        .iter()
-        .map(|ns| ns / 1e3)
-        .collect();
-    rows.push(one("getppid", &getppid_us));
-    rows.push(one("hyperio call, no ring looked at", &calls.nop_us));
-    rows.push(one("hyperio call, empty ring", &calls.empty_us));
-    rows.push(vec![
-        "a byte to another process and back".to_owned(),
-        significant(floor.median()),
-        format!("{:.0} %", floor.spread_percent()),
-        "-".to_owned(),
-        "-".to_owned(),
-    ]);
-    let header = [
-        "round trip",
-        "us",
-        "spread",
-        "p99 us",
-        "CPU us of both sides",
-    ];
-    table("One frame through the switch, and floors", &header, &rows);
-    for variant in variants {
-        report.figure(
-            format!("h3.{}", variant.figure),
-            &variant.median_us,
-            "us",
-            variant.conditions,
-        );
-    }
-    report.figure(
-        "h3.hyperio_nop_us",
-        &calls.nop_us,
-        "us",
-        "no ring looked at",
-    );
-    report.figure(
-        "h3.hyperio_empty_us",
-        &calls.empty_us,
-        "us",
-        "an empty ring",
-    );
-    report.figure("h3.syscall_ns", &calls.getppid_ns, "ns", "getppid");
-    let pipes = "a byte to another process and back by pipes, same core: no frame, no switch";
-    report.figure("h3.pipes_us", floor, "us", pipes);
-    ratios(report, variants, calls);
-    report.plot(plot(variants));
-}
-
-fn ratios(report: &mut Report, variants: &[Variant], calls: &Calls) {
-    let [inline, same, other, ..] = variants else {
+fn figures(report: &mut Report, sweep: &Sweep<3>) {
+    let [inline, same, other, polling, _, empty, _, getppid] = sweep.rows() else {
         return;
     };
-    let mut add = |id: &str, slow: &Samples, fast: &Samples, conditions: &str| {
-        report.figure(id, &slow.ratios(fast), "ratio", conditions);
-    };
-    let conditions = "I/O thread on the same core against a hyperio call with the same frame";
-    add(
-        "h3.roundtrip_ratio",
-        &same.median_us,
-        &inline.median_us,
-        conditions,
-    );
-    let conditions = "I/O thread on the same core against a hyperio call with an empty ring";
-    add(
-        "h3.roundtrip_empty_ratio",
-        &same.median_us,
-        &calls.empty_us,
-        conditions,
-    );
-    let conditions =
-        "sleeping I/O thread on another core against a hyperio call with the same frame";
-    add(
-        "h3.othercore_ratio",
-        &other.median_us,
-        &inline.median_us,
-        conditions,
-    );
-}
-
-fn plot(variants: &[Variant]) -> Plot {
-    let mut series = Series::new("median");
-    let mut p99 = Series::new("p99");
-    for (index, variant) in variants.iter().enumerate() {
-        series.push(index as f64, &variant.median_us);
-        p99.push(index as f64, &variant.p99_us);
+    let ns = getppid.samples[0].values().iter().map(|us| us * 1e3);
+    report.figure("h3.syscall_ns", &ns.collect(), "ns", "getppid");
+    for (id, slow, fast, conditions) in [
+        (
+            "h3.roundtrip_ratio",
+            same,
+            inline,
+            "I/O thread on the same core against a hyperio call with the same frame",
+        ),
+        (
+            "h3.roundtrip_empty_ratio",
+            same,
+            empty,
+            "I/O thread on the same core against a hyperio call with an empty ring",
+        ),
+        (
+            "h3.othercore_ratio",
+            other,
+            inline,
+            "sleeping I/O thread on another core against a hyperio call with the same frame",
+        ),
+    ] {
+        let ratios = slow.samples[0].ratios(&fast.samples[0]);
+        report.figure(id, &ratios, "ratio", conditions);
     }
-    let names = variants
-        .iter()
-        .map(|variant| variant.figure.replace("_us", ""));
-    Plot {
+    let of = |name, quantity| line(name, [inline, same, other, polling], quantity);
+    report.plot(Plot {
         id: "h3.roundtrip".to_owned(),
         title: "One frame: NF, whoever runs the switch, NF".to_owned(),
-        x: Axis::categories("who runs the switch", names),
+        x: Axis::categories("who runs the switch", WAYS.map(|(id, ..)| id)),
         y: Axis::log("us"),
-        series: vec![series, p99],
-    }
+        series: vec![of("median", 0), of("p99", 1)],
+    });
 }

@@ -7,9 +7,10 @@ use super::massive::host;
 use super::massive::{Buffers, Cores, Offer, Plan, Population, Repetitions, WINDOW, Waiting};
 use crate::host::cpu::process_seconds;
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep, line};
 use anyhow::Context;
-use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_io::{Idle, Worker};
 use nfluid_ring::memory::MpscMemory;
@@ -28,15 +29,35 @@ const BY_RING: u8 = 0;
 const BY_LOOKING: u8 = 1;
 const ENDS: u8 = 2;
 
-/// A number of NFs and a length.
-struct Row {
-    nfs: u32,
-    len: usize,
-    ring: Repetitions,
-    looking: Repetitions,
-    /// CPU time of the thread, percent of its core.
-    thread_percent: Samples,
-}
+/// The quantities with a number of NFs and a length.
+const QUANTITIES: [Quantity; 11] = [
+    Quantity::new(".gbps", "Gbit/s", &[("Gbit/s", Shown::Median)]),
+    Quantity::MPPS,
+    Quantity::new(".latency_ms", "ms", &[("mean ms", Shown::Median)]),
+    Quantity::new(".p99_ms", "ms", &[("p99 ms", Shown::Median)]),
+    Quantity::new(".cpu_percent", "%", &[("NFs' CPU", Shown::Percent)]),
+    Quantity::new(
+        ".thread_cpu_percent",
+        "%",
+        &[("thread's CPU", Shown::Percent)],
+    ),
+    Quantity::shown(&[("lost", Shown::Sum)]),
+    Quantity::new(
+        ".looking_mpps",
+        "Mpps",
+        &[
+            ("Mpps by looking", Shown::Median),
+            ("spread", Shown::Spread),
+        ],
+    )
+    .meaning("the thread looks at all rings instead"),
+    Quantity::shown(&[]),
+    Quantity::shown(&[]),
+    Quantity::new(".ring_vs_looking", "", &[]),
+];
+/// Their indices: of reading in the ring, and of looking.
+const GBPS: [usize; 2] = [0, 8];
+const MEAN_MS: [usize; 2] = [2, 9];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -46,32 +67,31 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((5, 1.0), (2, 0.2));
     let most = counts.iter().copied().max().unwrap_or(0);
     let mut scratch = Scratch::new("d3")?;
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::plain(&["NFs", "bytes"], QUANTITIES);
     for nfs in counts {
         match host::prepare(nfs) {
-            Err(limit) if !rows.is_empty() => {
+            Err(limit) if !sweep.rows().is_empty() => {
                 println!("\nd3: {nfs} NFs left out: {limit:#}");
                 break;
             }
             prepared => prepared?,
         }
         let lens = if nfs == most { &lens[..] } else { &lens[..1] };
-        for row in measure(&mut scratch, nfs, lens, (rounds, seconds))? {
-            figures(report, &row);
-            rows.push(row);
-        }
+        measure(&mut sweep, &mut scratch, nfs, lens, (rounds, seconds))?;
     }
-    print(&rows);
-    plots(report, &rows);
+    sweep.report_all(report);
+    sweep.print("One ring of all NFs towards an I/O thread");
+    plots(report, &sweep);
     Ok(())
 }
 
 fn measure(
+    sweep: &mut Sweep<11>,
     scratch: &mut Scratch,
     nfs: u32,
     lens: &[usize],
     times: (usize, f64),
-) -> anyhow::Result<Vec<Row>> {
+) -> anyhow::Result<()> {
     let memory = MpscMemory::create()?;
     // The NFs inherit it.
     fcntl_setfd(memory.fd(), FdFlags::empty()).context("handing the ring on")?;
@@ -91,31 +111,30 @@ fn measure(
         worker.add(duty).context("serving a port")?;
     }
     let mode = AtomicU8::new(BY_RING);
-    let rows = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let thread = scope.spawn(|| serve(&mut worker, &memory, &mode));
-        let rows = lens
+        let measured = lens
             .iter()
-            .map(|&len| rounds_of(&population, &mode, (nfs, len), times))
-            .collect();
+            .try_for_each(|&len| rounds_of(sweep, &population, &mode, (nfs, len), times));
         mode.store(ENDS, Ordering::Relaxed);
         let served = thread.join();
         anyhow::ensure!(
             served.is_ok_and(|served| served.is_ok()),
             "the I/O thread has failed"
         );
-        rows
+        measured
     })?;
     drop(worker);
-    population.end(scratch)?;
-    Ok(rows)
+    population.end(scratch)
 }
 
 fn rounds_of(
+    sweep: &mut Sweep<11>,
     population: &Population,
     mode: &AtomicU8,
     (nfs, len): (u32, usize),
     (rounds, seconds): (usize, f64),
-) -> anyhow::Result<Row> {
+) -> anyhow::Result<()> {
     let offer = Offer {
         len,
         window: WINDOW,
@@ -132,13 +151,36 @@ fn rounds_of(
         let used = process_seconds(std::process::id())? - before;
         thread_percent.push(used / start.elapsed().as_secs_f64() * 100.0);
     }
-    Ok(Row {
-        nfs,
-        len,
-        ring: Repetitions::of(&ring, len),
-        looking: Repetitions::of(&looking, len),
-        thread_percent,
-    })
+    let [ring, looking] = [ring, looking].map(|measured| Repetitions::of(&measured, len));
+    let conditions = format!(
+        "{nfs} NFs on core 0, {len} B, two NFs per frame, at most {WINDOW} frames under way per pair; the switch is run by \
+         one polling I/O thread on core 1, which reads in one ring who has frames, and shares it with generator and \
+         sink; {} lost, {} by looking",
+        ring.lost, looking.lost
+    );
+    let id = match len {
+        LEN => format!("d3.{nfs}"),
+        len => format!("d3.{nfs}.{len}"),
+    };
+    let ratio = ring.mpps.median() / looking.mpps.median();
+    let side = Side::new([nfs, len as u32].map(|it| it.to_string()), id, ());
+    sweep.add(
+        &side.under(&conditions).on(&len.to_string(), nfs),
+        [
+            ring.gbps,
+            ring.mpps,
+            ring.mean_ms,
+            ring.p99_ms,
+            ring.nf_percent,
+            thread_percent,
+            Samples::from(ring.lost as f64),
+            looking.mpps,
+            looking.gbps,
+            looking.mean_ms,
+            Samples::from(ratio),
+        ],
+    );
+    Ok(())
 }
 
 /// The I/O thread.
@@ -164,90 +206,25 @@ fn serve(worker: &mut Worker, memory: &MpscMemory, mode: &AtomicU8) -> anyhow::R
     }
 }
 
-fn figures(report: &mut Report, row: &Row) {
-    let conditions = |who: &str, lost| {
-        format!(
-            "{} NFs on core 0, {} B, two NFs per frame, at most {WINDOW} frames under way per pair; the \
-             switch is run by one polling I/O thread on core 1, which {who}, and shares it with generator \
-             and sink; {lost} lost",
-            row.nfs, row.len
-        )
+fn plots(report: &mut Report, sweep: &Sweep<11>) {
+    let len = LEN.to_string();
+    let of = |name: &str, quantity| {
+        let rows = sweep.rows().iter().filter(|row| row.line == len);
+        line(name, rows, quantity)
     };
-    let ring = conditions("reads in one ring who has frames", row.ring.lost);
-    let looking = conditions("looks at all rings", row.looking.lost);
-    let prefix = match row.len {
-        LEN => format!("d3.{}", row.nfs),
-        len => format!("d3.{}.{len}", row.nfs),
-    };
-    let id = |what: &str| format!("{prefix}.{what}");
-    report.figure(id("gbps"), &row.ring.gbps, "Gbit/s", &ring);
-    report.figure(id("mpps"), &row.ring.mpps, "Mpps", &ring);
-    report.figure(id("latency_ms"), &row.ring.mean_ms, "ms", &ring);
-    report.figure(id("p99_ms"), &row.ring.p99_ms, "ms", &ring);
-    report.figure(id("cpu_percent"), &row.ring.nf_percent, "%", &ring);
-    report.figure(id("thread_cpu_percent"), &row.thread_percent, "%", &ring);
-    report.figure(id("looking_mpps"), &row.looking.mpps, "Mpps", &looking);
-    let ratio = row.ring.mpps.median() / row.looking.mpps.median();
-    report.derived(id("ring_vs_looking"), ratio, "", &ring);
-}
-
-fn print(rows: &[Row]) {
-    let header = [
-        "NFs",
-        "bytes",
-        "Gbit/s",
-        "Mpps",
-        "spread",
-        "mean ms",
-        "p99 ms",
-        "NFs' CPU",
-        "thread's CPU",
-        "lost",
-        "Mpps by looking",
-        "spread",
-    ];
-    let cells = |row: &Row| {
-        vec![
-            row.nfs.to_string(),
-            row.len.to_string(),
-            significant(row.ring.gbps.median()),
-            significant(row.ring.mpps.median()),
-            format!("{:.0} %", row.ring.mpps.spread_percent()),
-            significant(row.ring.mean_ms.median()),
-            significant(row.ring.p99_ms.median()),
-            format!("{:.0} %", row.ring.nf_percent.median()),
-            format!("{:.0} %", row.thread_percent.median()),
-            row.ring.lost.to_string(),
-            significant(row.looking.mpps.median()),
-            format!("{:.0} %", row.looking.mpps.spread_percent()),
-        ]
-    };
-    let rows: Vec<_> = rows.iter().map(cells).collect();
-    table("One ring of all NFs towards an I/O thread", &header, &rows);
-}
-
-fn plots(report: &mut Report, rows: &[Row]) {
-    let rows: Vec<_> = rows.iter().filter(|row| row.len == LEN).collect();
-    let line = |name: &str, of: fn(&Row) -> &Samples| {
-        let mut series = Series::new(name);
-        for row in &rows {
-            series.push(f64::from(row.nfs), of(row));
-        }
-        series
-    };
-    let mut plot = |what: &str, unit: &str, series| {
+    for (what, unit, [ring, looking]) in [
+        ("gbps", "Gbit/s", GBPS),
+        ("latency", "mean latency, ms", MEAN_MS),
+    ] {
         report.plot(Plot {
             id: format!("d3.{what}"),
             title: format!("One ring of all NFs towards an I/O thread, {LEN} B"),
             x: Axis::log("NFs"),
             y: Axis::linear(unit),
-            series,
+            series: vec![
+                of("reading who has frames", ring),
+                of("looking at all rings", looking),
+            ],
         });
-    };
-    let ring = line("reading who has frames", |row| &row.ring.gbps);
-    let looking = line("looking at all rings", |row| &row.looking.gbps);
-    plot("gbps", "Gbit/s", vec![ring, looking]);
-    let ring = line("reading who has frames", |row| &row.ring.mean_ms);
-    let looking = line("looking at all rings", |row| &row.looking.mean_ms);
-    plot("latency", "mean latency, ms", vec![ring, looking]);
+    }
 }

@@ -9,7 +9,7 @@
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
 use crate::peer::Peer;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::roles::function::Manner;
 use crate::roles::hostile::{Conduct, Order};
 use crate::roles::work::Outcome;
@@ -17,6 +17,7 @@ use crate::roles::{Role, Task};
 use crate::setups::fleet::{Fleet, Plan};
 use crate::setups::forwarders::{LEN, RING, forwarders, traffic};
 use crate::setups::loopback::{self, Loopback};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
@@ -57,19 +58,20 @@ struct Phase {
     p99_us: f64,
 }
 
-/// Effect of a kind of hostility.
-#[derive(Default)]
-struct Effect {
-    before_mpps: Samples,
-    during_mpps: Samples,
-    kept: Samples,
-    /// What is kept of the CPU time, and of the frames per second of it: their product is about `kept`.
-    time_kept: Samples,
-    pace_kept: Samples,
-    before_p99: Samples,
-    during_p99: Samples,
-    p99_ratio: Samples,
-}
+/// Effect of a kind of hostility. What is kept is about the product of what is kept of the CPU time, and of the frames
+/// per second of it.
+const EFFECT: [Quantity; 8] = [
+    Quantity::shown(&[("Mpps before", Shown::Median)]),
+    Quantity::shown(&[("Mpps meanwhile", Shown::Median)]),
+    Quantity::new(".kept_percent", "%", &[("kept %", Shown::Tenths)]),
+    Quantity::new(".time_kept_percent", "%", &[("of CPU time", Shown::Tenths)]),
+    Quantity::new(".pace_kept_percent", "%", &[("of pace", Shown::Tenths)]),
+    Quantity::shown(&[("p99 us before", Shown::Median)]),
+    Quantity::new(".p99_us", "us", &[("p99 us meanwhile", Shown::Median)]),
+    Quantity::new(".p99_ratio", "ratio", &[("ratio", Shown::Median)]),
+];
+const KEPT: usize = 2;
+const P99_RATIO: usize = 7;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -77,55 +79,53 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((11, 1.0), (3, 0.25));
     let mut scratch = Scratch::new("noisy")?;
     let mut neighbours = Neighbours::start(&mut scratch)?;
-    let mut effects = HOSTILE.map(|_| Effect::default());
+    let mut effects = HOSTILE.map(|_| <[Samples; 8]>::default());
     for round in 0..=rounds {
         // The first round warms up.
         let seconds = if round == 0 { seconds / 4.0 } else { seconds };
         let mut phase = |conduct| neighbours.measure(&scratch, conduct, seconds);
         report.settle();
         let mut before = phase(Conduct::Honest)?;
-        for (effect, (_, conduct)) in effects.iter_mut().zip(HOSTILE) {
+        for (samples, (_, conduct)) in effects.iter_mut().zip(HOSTILE) {
             let during = phase(conduct)?;
             let after = phase(Conduct::Honest)?;
             if round > 0 {
-                effect.push(&before, &during, &after);
+                let values = effect(&before, &during, &after);
+                samples
+                    .iter_mut()
+                    .zip(values)
+                    .for_each(|(samples, value)| samples.push(value));
             }
             // The phase after one kind of hostility is the phase before the next kind.
             before = after;
         }
     }
-    let mut rows = Vec::new();
-    for (effect, (name, _)) in effects.iter().zip(HOSTILE) {
-        effect.figures(report, name);
-        rows.push(effect.row(name));
+    let mut sweep = Sweep::plain(&["the hostile one"], EFFECT);
+    for (samples, (name, _)) in effects.into_iter().zip(HOSTILE) {
+        let side = Side::new([name.to_owned()], format!("noisy.{name}"), ()).under(CONDITIONS);
+        sweep.add(&side, samples);
     }
-    let kept = effects.iter().map(|effect| effect.kept.median());
-    let ratio = effects.iter().map(|effect| effect.p99_ratio.median());
+    sweep.print("Beside a hostile NF");
+    sweep.report_all(report);
+    let medians = |quantity: usize| {
+        sweep
+            .rows()
+            .iter()
+            .map(move |row| row.samples[quantity].median())
+    };
     let of = "of all kinds of hostility";
     report.derived(
         "noisy.kept_percent",
-        kept.fold(f64::INFINITY, f64::min),
+        medians(KEPT).fold(f64::INFINITY, f64::min),
         "%",
         &format!("smallest {of}; {CONDITIONS}"),
     );
     report.derived(
         "noisy.p99_ratio",
-        ratio.fold(0.0, f64::max),
+        medians(P99_RATIO).fold(0.0, f64::max),
         "ratio",
         &format!("largest {of}; {CONDITIONS}"),
     );
-    let header = [
-        "the hostile one",
-        "Mpps before",
-        "Mpps meanwhile",
-        "kept %",
-        "of CPU time",
-        "of pace",
-        "p99 us before",
-        "p99 us meanwhile",
-        "ratio",
-    ];
-    table("Beside a hostile NF", &header, &rows);
     Ok(())
 }
 
@@ -206,43 +206,19 @@ impl Neighbours {
     }
 }
 
-impl Effect {
-    fn push(&mut self, before: &Phase, during: &Phase, after: &Phase) {
-        let mpps = f64::midpoint(before.mpps, after.mpps);
-        let p99 = f64::midpoint(before.p99_us, after.p99_us);
-        self.before_mpps.push(mpps);
-        self.during_mpps.push(during.mpps);
-        self.kept.push(during.mpps / mpps * 100.0);
-        let cores = f64::midpoint(before.cores, after.cores);
-        self.time_kept.push(during.cores / cores * 100.0);
-        let pace = mpps / cores;
-        self.pace_kept
-            .push(during.mpps / during.cores / pace * 100.0);
-        self.before_p99.push(p99);
-        self.during_p99.push(during.p99_us);
-        self.p99_ratio.push(during.p99_us / p99);
-    }
-
-    fn figures(&self, report: &mut Report, name: &str) {
-        let id = |what| format!("noisy.{name}.{what}");
-        report.figure(id("kept_percent"), &self.kept, "%", CONDITIONS);
-        report.figure(id("time_kept_percent"), &self.time_kept, "%", CONDITIONS);
-        report.figure(id("pace_kept_percent"), &self.pace_kept, "%", CONDITIONS);
-        report.figure(id("p99_ratio"), &self.p99_ratio, "ratio", CONDITIONS);
-        report.figure(id("p99_us"), &self.during_p99, "us", CONDITIONS);
-    }
-
-    fn row(&self, name: &str) -> Vec<String> {
-        vec![
-            name.to_owned(),
-            significant(self.before_mpps.median()),
-            significant(self.during_mpps.median()),
-            format!("{:.1}", self.kept.median()),
-            format!("{:.1}", self.time_kept.median()),
-            format!("{:.1}", self.pace_kept.median()),
-            significant(self.before_p99.median()),
-            significant(self.during_p99.median()),
-            format!("{:.2}", self.p99_ratio.median()),
-        ]
-    }
+/// The quantities of [`EFFECT`] in a round.
+fn effect(before: &Phase, during: &Phase, after: &Phase) -> [f64; 8] {
+    let mpps = f64::midpoint(before.mpps, after.mpps);
+    let p99 = f64::midpoint(before.p99_us, after.p99_us);
+    let cores = f64::midpoint(before.cores, after.cores);
+    [
+        mpps,
+        during.mpps,
+        during.mpps / mpps * 100.0,
+        during.cores / cores * 100.0,
+        during.mpps / during.cores / (mpps / cores) * 100.0,
+        p99,
+        during.p99_us,
+        during.p99_us / p99,
+    ]
 }

@@ -5,11 +5,12 @@
 use crate::host::cpu;
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_testbed::interrupt;
+use nfluid_testbed::platform::Platform;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -32,6 +33,28 @@ const KEEP: Duration = Duration::from_millis(600);
 /// Longest elapsed time of a division, on a core that others use.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The quantities of a change.
+const CHANGE: [Quantity; 3] = [
+    Quantity::new(
+        ".change_ms",
+        "ms",
+        &[("until followed, ms", Shown::Median), ("longest", Shown::Largest)],
+    )
+    .meaning("from the start of nfluid apply to the first window in which the part is near the new share"),
+    Quantity::new(
+        ".apply_ms",
+        "ms",
+        &[("until applied, ms", Shown::Median), ("longest", Shown::Largest)],
+    )
+    .meaning("nfluid apply, its start included"),
+    Quantity::new(
+        ".kept_percent",
+        "%",
+        &[("afterwards away, % of the core", Shown::Median), ("largest", Shown::Largest)],
+    )
+    .meaning("distance from the share in the second half of what follows a change"),
+];
+
 /// CPU time of both in nanoseconds, and when.
 struct Sample {
     at: Instant,
@@ -49,74 +72,48 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     ];
     keep(&groups)?;
     let changes = report.effort(40, 4);
-    let (mut change_ms, mut apply_ms, mut kept) =
-        (Samples::default(), Samples::default(), Samples::default());
-    for n in 1..=changes {
-        let share = SHARES[n % 2];
-        let stop = AtomicBool::new(false);
-        let (asked, samples) = thread::scope(|scope| {
-            let sampler = scope.spawn(|| cpu::on(ELSEWHERE, || sample(&groups, &stop)));
-            let asked = Instant::now();
-            let applied = platform.apply(&deployment(share));
-            apply_ms.push(asked.elapsed().as_secs_f64() * 1e3);
-            let kept = keep(&groups);
-            stop.store(true, Ordering::Relaxed);
-            let samples = sampler
-                .join()
-                .map_err(|_| anyhow::anyhow!("the sampler panicked"));
-            applied.and(kept).and(
-                samples?
-                    .and_then(|samples| samples)
-                    .map(|samples| (asked, samples)),
-            )
-        })?;
-        interrupt::check()?;
-        let follows = follows(&samples, asked, f64::from(share));
-        let follows = follows.with_context(|| {
-            format!(
-                "nobody followed a change to {share} % within {} ms of CPU time",
-                KEEP.as_millis()
-            )
-        })?;
-        change_ms.push(follows.as_secs_f64() * 1e3);
-        let last = part(samples.iter().rev().nth(half(&samples)), samples.last());
-        kept.push(last.map_or(f64::NAN, |part| (part - f64::from(share)).abs()));
-    }
-    let row = |what: &str, samples: &Samples, unit: &str| {
-        vec![
-            what.to_owned(),
-            significant(samples.median()),
-            significant(samples.quantile(1.0)),
-            unit.to_owned(),
-        ]
-    };
-    table(
-        "Two instances on a core, 20 and 80 % of it, turned round by nfluid apply",
-        &["", "median", "longest", ""],
-        &[
-            row("until the CPU time follows", &change_ms, "ms"),
-            row("until nfluid apply has ended", &apply_ms, "ms"),
-            row("distance from the share afterwards", &kept, "% of the core"),
-        ],
-    );
     let conditions = format!(
-        "{changes} changes; from the start of nfluid apply to the first {} ms in which the part is within {NEAR} % of the core of the new share",
+        "{changes} changes; windows of {} ms of CPU time, near is within {NEAR} % of the core",
         WINDOW.as_millis()
     );
-    report.figure("share.change_ms", &change_ms, "ms", &conditions);
-    report.figure(
-        "share.apply_ms",
-        &apply_ms,
-        "ms",
-        "nfluid apply, its start included",
-    );
-    report.figure(
-        "share.kept_percent",
-        &kept,
-        "%",
-        "distance from the share in the second half of what follows a change",
-    );
+    let key = [SHARES.map(|share| share.to_string()).join(" and ")];
+    let mut sides = [Side::new(key, "share", SHARES).under(&conditions)];
+    let mut sweep = Sweep::plain(&["% of the core"], CHANGE);
+    sweep.run(report, changes, &mut sides, |shares, _| {
+        shares.reverse();
+        change(&platform, &groups, shares[0])
+    })?;
+    sweep.print("Two instances on a core, whose shares are turned round by nfluid apply");
+    sweep.report_all(report);
     Ok(())
+}
+
+/// Has the daemon change the share of the first of the two, and waits until both have it.
+fn change(platform: &Platform, groups: &[Cgroup; 2], share: u32) -> anyhow::Result<[f64; 3]> {
+    let stop = AtomicBool::new(false);
+    let (asked, apply_ms, samples) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| cpu::on(ELSEWHERE, || sample(groups, &stop)));
+        let asked = Instant::now();
+        let applied = platform.apply(&deployment(share));
+        let apply_ms = asked.elapsed().as_secs_f64() * 1e3;
+        let kept = keep(groups);
+        stop.store(true, Ordering::Relaxed);
+        let samples = sampler
+            .join()
+            .map_err(|_| anyhow::anyhow!("the sampler panicked"));
+        applied.and(kept)?;
+        anyhow::Ok((asked, apply_ms, samples???))
+    })?;
+    interrupt::check()?;
+    let follows = follows(&samples, asked, f64::from(share)).with_context(|| {
+        format!(
+            "nobody followed a change to {share} % within {} ms of CPU time",
+            KEEP.as_millis()
+        )
+    })?;
+    let last = part(samples.iter().rev().nth(half(&samples)), samples.last());
+    let away = last.map_or(f64::NAN, |part| (part - f64::from(share)).abs());
+    Ok([follows.as_secs_f64() * 1e3, apply_ms, away])
 }
 
 /// Two that want all of the core; `share` is what one of them has of it, in percent.

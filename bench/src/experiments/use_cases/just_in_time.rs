@@ -4,7 +4,8 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::report::{Report, significant, table};
+use crate::report::{Report, significant};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
@@ -28,6 +29,19 @@ const IDLE: Duration = Duration::from_secs(1);
 const SERVER: &str = "192.0.2.1:53";
 /// Parts of all clients at which the curve is drawn, in percent.
 const CURVE: [u32; 14] = [1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 100];
+
+/// The quantities of a pace.
+const QUANTITIES: [Quantity; 3] = [
+    Quantity::new(
+        ".median_ms",
+        "ms",
+        &[("median", Shown::Median), ("p99", Shown::P99)],
+    )
+    .with_p99(".p99_ms"),
+    Quantity::new(".known_ms", "ms", &[("the second", Shown::Median)])
+        .meaning("the same client's next exchange, when its instance is there"),
+    Quantity::new(".lost", "datagrams", &[("lost", Shown::Sum)]),
+];
 
 /// Result of the clients that arrived at one pace.
 struct Variant {
@@ -61,65 +75,35 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             number += 1;
         }
     }
-    show(report, &variants);
+    show(report, variants);
     Ok(())
 }
 
-fn show(report: &mut Report, variants: &[Variant]) {
-    let row = |variant: &Variant| {
-        vec![
-            variant.gap_ms.to_string(),
-            significant(variant.first_ms.median()),
-            significant(variant.first_ms.quantile(0.9)),
-            significant(variant.first_ms.p99()),
-            significant(variant.second_ms.median()),
-            format!("{} of {}", variant.lost, variant.clients),
-        ]
-    };
-    let rows: Vec<_> = variants.iter().map(row).collect();
-    table(
-        "A new client's first datagram and its answer, by way of a firewall that is made for it, ms",
-        &[
-            "a client every",
-            "median",
-            "90 %",
-            "p99",
-            "the second",
-            "lost",
-        ],
-        &rows,
-    );
+fn show(report: &mut Report, variants: Vec<Variant>) {
+    let mut sweep = Sweep::plain(&["a client every", "clients"], QUANTITIES);
+    sweep.notes = &["90 %"];
     let mut series = Vec::new();
     for variant in variants {
-        let id = format!("l11.{}", variant.gap_ms);
+        let (gap_ms, clients) = (variant.gap_ms, variant.clients);
         let conditions = format!(
-            "a new client every {} ms, {} in all; veth, XDP, firewall of 3 rules, pool of up to {SHELLS} shells; daemon, clients and server on the same two cores",
-            variant.gap_ms, variant.clients
+            "a new client every {gap_ms} ms, {clients} in all; veth, XDP, firewall of 3 rules, pool of up to {SHELLS} shells; daemon, clients and server on the same two cores"
         );
-        report.figure(
-            format!("{id}.median_ms"),
-            &variant.first_ms,
-            "ms",
-            &conditions,
-        );
-        let p99 = variant.first_ms.p99();
-        report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
-        let lost = variant.lost as f64;
-        report.derived(format!("{id}.lost"), lost, "datagrams", &conditions);
-        let conditions = "the same client's next exchange, when its instance is there";
-        report.figure(
-            format!("{id}.known_ms"),
-            &variant.second_ms,
-            "ms",
-            conditions,
-        );
-        let mut curve = Series::new(format!("every {} ms", variant.gap_ms));
+        let mut curve = Series::new(format!("every {gap_ms} ms"));
         for percent in CURVE {
             let ms = variant.first_ms.quantile(f64::from(percent) / 100.0);
             curve.push(ms, &Samples::from(f64::from(percent)));
         }
         series.push(curve);
+        let key = [gap_ms.to_string(), clients.to_string()];
+        let side = Side::new(key, format!("l11.{gap_ms}"), ()).under(&conditions);
+        let lost = Samples::from(variant.lost as f64);
+        sweep.add(&side, [variant.first_ms, variant.second_ms, lost]);
     }
+    for row in sweep.rows_mut() {
+        row.notes.push(significant(row.samples[0].quantile(0.9)));
+    }
+    sweep.print("A new client's first datagram and its answer, by way of a firewall that is made for it, ms");
+    sweep.report_all(report);
     report.plot(Plot {
         id: "l11.first_answer".to_owned(),
         title: "First answer of a new client".to_owned(),

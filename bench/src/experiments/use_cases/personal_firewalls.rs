@@ -7,10 +7,11 @@
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::roles::subscribers::{AGES, ARGUMENT, BURST, FIREWALLS, FRAME, age_us};
+use crate::sweep::{Quantity, Shown, Side, Sweep, line};
 use anyhow::Context;
-use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_testbed::interrupt;
@@ -27,15 +28,21 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Seconds that are left out after a change: states are made, spins and yields adapt.
 const SETTLES: usize = 2;
 
-/// The measurements with one number of active firewalls.
-struct Variant {
-    active: usize,
-    mbps: Samples,
-    p50_us: Samples,
-    p99_us: Samples,
-    offered: Samples,
-    cores: Samples,
-}
+/// The quantities with one number of active firewalls.
+const QUANTITIES: [Quantity; 6] = [
+    Quantity::new(".sent_mbps_each", "Mbit/s", &[("sent each", Shown::Median)])
+        .meaning("what the subscribers have sent of it"),
+    Quantity::new(".mbps_each", "Mbit/s", &[("through each", Shown::Median)]),
+    Quantity::shown(&[("p50 us", Shown::Median)]),
+    Quantity::new(".p99_ms", "ms", &[("p99 ms", Shown::Median)])
+        .meaning("from subscriber to server"),
+    Quantity::shown(&[("cores", Shown::Median)]),
+    Quantity::new(".added_latency_ms", "ms", &[("added ms", Shown::Median)])
+        .meaning("median time from subscriber to server, less that with one active"),
+];
+const THROUGH: usize = 1;
+const P50_US: usize = 2;
+const ADDED: usize = 5;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -45,91 +52,52 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let most = steps.last().copied().unwrap_or(1);
     let mut setup = Setup::new()?;
     setup.populate(count, most)?;
-    let mut variants = Vec::new();
+    let firewalls = setup.firewalls;
+    let mut sweep = Sweep::plain(&["active"], QUANTITIES);
     for active in steps {
-        variants.push(setup.measure(*active, seconds)?);
-    }
-    show(report, &variants, setup.firewalls);
-    Ok(())
-}
-
-fn show(report: &mut Report, variants: &[Variant], firewalls: usize) {
-    let alone_us = variants
-        .first()
-        .map_or(0.0, |variant| variant.p50_us.median());
-    let (mut rows, mut rate, mut delay) =
-        (Vec::new(), Series::new("Mbit/s each"), Series::new("p50"));
-    for variant in variants {
-        let added_ms = (variant.p50_us.median() - alone_us).max(0.0) / 1e3;
-        rows.push(vec![
-            variant.active.to_string(),
-            significant(variant.offered.median()),
-            significant(variant.mbps.median()),
-            significant(variant.p50_us.median() / 1e3),
-            significant(variant.p99_us.median() / 1e3),
-            significant(added_ms),
-            significant(variant.cores.median()),
-        ]);
-        let id = format!("l10.{}", variant.active);
         let conditions = format!(
-            "{} of {firewalls} personal firewalls active, {MBPS} Mbit/s offered to each in bursts of {BURST} frames of {FRAME} bytes; \
-             subscribers and servers on the same cores",
-            variant.active
+            "{active} of {firewalls} personal firewalls active, {MBPS} Mbit/s offered to each in bursts of {BURST} frames of {FRAME} bytes; \
+             subscribers and servers on the same cores"
         );
-        report.figure(
-            format!("{id}.mbps_each"),
-            &variant.mbps,
-            "Mbit/s",
-            &conditions,
-        );
-        let offered = "what the subscribers have sent of it";
-        report.figure(
-            format!("{id}.sent_mbps_each"),
-            &variant.offered,
-            "Mbit/s",
-            offered,
-        );
-        let against = format!(
-            "{conditions}; median time from subscriber to server, less that with one active"
-        );
-        report.derived(format!("{id}.added_latency_ms"), added_ms, "ms", &against);
-        let p99_ms = variant.p99_us.median() / 1e3;
-        report.derived(
-            format!("{id}.p99_ms"),
-            p99_ms,
-            "ms",
-            "from subscriber to server",
-        );
-        rate.push(variant.active as f64, &variant.mbps);
-        delay.push(variant.active as f64, &variant.p50_us);
+        let side = Side::new([active.to_string()], format!("l10.{active}"), ());
+        let side = side.under(&conditions).on("", *active as f64);
+        sweep.add(&side, setup.measure(*active, seconds)?);
     }
-    table(
-        &format!("{firewalls} personal firewalls: active ones, {MBPS} Mbit/s offered to each"),
-        &[
-            "active",
-            "sent each",
+    let rows = sweep.rows_mut();
+    let alone_us = rows.first().map_or(0.0, |row| row.samples[P50_US].median());
+    for row in rows {
+        let added_us = row.samples[P50_US].median() - alone_us;
+        row.samples[ADDED].push(added_us.max(0.0) / 1e3);
+    }
+    sweep.print(&format!(
+        "{firewalls} personal firewalls: active ones, {MBPS} Mbit/s offered to each"
+    ));
+    sweep.report_all(report);
+    for (id, title, unit, name, quantity) in [
+        (
+            "l10.throughput",
             "through each",
-            "p50 ms",
-            "p99 ms",
-            "added ms",
-            "cores",
-        ],
-        &rows,
-    );
-    report.plot(Plot {
-        id: "l10.throughput".to_owned(),
-        title: "Personal firewalls: through each".to_owned(),
-        x: Axis::linear("active firewalls"),
-        y: Axis::linear("Mbit/s"),
-        series: vec![rate],
-    });
-    report.plot(Plot {
-        id: "l10.latency".to_owned(),
-        title: "Personal firewalls: from subscriber to server".to_owned(),
-        x: Axis::linear("active firewalls"),
-        y: Axis::linear("us"),
-        series: vec![delay],
-    });
+            "Mbit/s",
+            "Mbit/s each",
+            THROUGH,
+        ),
+        (
+            "l10.latency",
+            "from subscriber to server",
+            "us",
+            "p50",
+            P50_US,
+        ),
+    ] {
+        report.plot(Plot {
+            id: id.to_owned(),
+            title: format!("Personal firewalls: {title}"),
+            x: Axis::linear("active firewalls"),
+            y: Axis::linear(unit),
+            series: vec![line(name, sweep.rows(), quantity)],
+        });
+    }
+    Ok(())
 }
 
 /// A firewall as an operator gives it to each subscriber.
@@ -211,7 +179,7 @@ impl Setup {
     }
 
     /// Has so many subscribers send for so many seconds.
-    fn measure(&mut self, active: usize, seconds: usize) -> anyhow::Result<Variant> {
+    fn measure(&mut self, active: usize, seconds: usize) -> anyhow::Result<[Samples; 6]> {
         let mut instances = Map::new();
         for number in 0..self.logs.len() {
             let own = active.saturating_sub(number * FIREWALLS).min(FIREWALLS);
@@ -220,14 +188,7 @@ impl Setup {
         let began_ns = monotonic_ns();
         self.idle
             .merge(&json!({ "version": 1, "overcommit": true, "instances": instances }))?;
-        let mut variant = Variant {
-            active,
-            mbps: Samples::default(),
-            p50_us: Samples::default(),
-            p99_us: Samples::default(),
-            offered: Samples::default(),
-            cores: Samples::default(),
-        };
+        let mut samples = <[Samples; 6]>::default();
         let sending = active.div_ceil(FIREWALLS).min(self.logs.len());
         let pids = self.idle.pids()?;
         let used = || -> f64 {
@@ -245,16 +206,21 @@ impl Setup {
             let now = (Instant::now(), used());
             if round >= SETTLES {
                 let mbps = |frames: f64| frames * (FRAME * 8) as f64 / 1e6 / active as f64;
-                variant.mbps.push(mbps(sum.received_per_s));
-                variant.offered.push(mbps(sum.sent_per_s));
-                variant.p50_us.push(sum.quantile_us(0.5));
-                variant.p99_us.push(sum.quantile_us(0.99));
                 let passed = now.0.duration_since(seen.0).as_secs_f64();
-                variant.cores.push((now.1 - seen.1) / passed.max(1e-3));
+                let values = [
+                    mbps(sum.sent_per_s),
+                    mbps(sum.received_per_s),
+                    sum.quantile_us(0.5),
+                    sum.quantile_us(0.99) / 1e3,
+                    (now.1 - seen.1) / passed.max(1e-3),
+                ];
+                for (samples, value) in samples.iter_mut().zip(values) {
+                    samples.push(value);
+                }
             }
             seen = now;
         }
-        Ok(variant)
+        Ok(samples)
     }
 }
 

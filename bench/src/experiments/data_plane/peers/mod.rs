@@ -14,13 +14,14 @@ mod veth;
 mod way;
 
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
-use anyhow::Context;
+use crate::report::Report;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
+use nfluid_figures::statistics::{Samples, highest};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 use resources::Resources;
 use std::time::Duration;
-use way::{Contender, Measured, Way};
+use way::{Contender, Way};
 
 const SIZES: [usize; 2] = [64, 1514];
 
@@ -60,49 +61,80 @@ const PEERS: &[(&str, &[Start], usize)] = &[
 /// Huge pages are taken for so many processes.
 const DPDK_PROCESSES: usize = 8;
 
+/// The quantities of a way and a length: those of a round, and CPU time without traffic.
+const QUANTITIES: [Quantity; 6] = [
+    Quantity::MPPS,
+    Quantity::new(
+        ".per_cpu_second",
+        "frames/s",
+        &[("per CPU-second", Shown::Whole)],
+    ),
+    Quantity::new(
+        ".per_cpu_second_all",
+        "frames/s",
+        &[("traffic's too", Shown::Whole)],
+    )
+    .meaning("CPU time of every thread, the traffic's too"),
+    Quantity::shown(&[("cores: forwarding", Shown::Median)]),
+    Quantity::shown(&[("traffic", Shown::Median)]),
+    Quantity::shown(&[("idle CPU %", Shown::Median)]),
+];
+const MPPS: usize = 0;
+const PER_CPU: usize = 1;
+const PER_CPU_ALL: usize = 2;
+const FORWARDING: usize = 3;
+const TRAFFIC: usize = 4;
+const IDLE: usize = 5;
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let mut resources = Resources::new("peers", &SIZES, DPDK_PROCESSES)?;
     let mut contenders = start_all(report, &mut resources)?;
     let (rounds, seconds) = report.effort((11, 0.5), (1, 0.1));
-    // The first round warms up.
-    round(report, &mut contenders, &SIZES, seconds / 2.0, false)?;
-    for _ in 0..rounds {
-        round(report, &mut contenders, &SIZES, seconds, true)?;
+    let mut sides = Vec::new();
+    for (at, contender) in contenders.iter().enumerate() {
+        for len in SIZES {
+            let key = [contender.peer.to_owned(), len.to_string()];
+            let side = Side::new(key, format!("peers.{}.{len}", contender.peer), (at, len));
+            sides.push(side.under(&contender.way.conditions()));
+        }
     }
-    idle(report, &mut contenders)?;
-    print_all(&contenders);
+    let mut sweep = Sweep::new(&["peer", "size"], QUANTITIES);
+    sweep.notes = &["how"];
+    sweep.run(report, rounds, &mut sides, |(at, len), counts| {
+        let seconds = if counts { seconds } else { seconds / 2.0 };
+        let [mpps, own, all, forwarding, traffic] = contenders[*at].round(*len, seconds)?;
+        Ok([mpps, own, all, forwarding, traffic, f64::NAN])
+    })?;
+    let idle_percent = idle(report, &mut contenders)?;
+    for (row, side) in sweep.rows_mut().iter_mut().zip(&sides) {
+        row.samples[IDLE] = idle_percent[side.subject.0].clone();
+        row.notes.push(row.conditions.clone());
+        let [forwarding, traffic] = [FORWARDING, TRAFFIC].map(|it| row.samples[it].median());
+        row.conditions += &format!("; cores: forwarding {forwarding:.2}, traffic {traffic:.2}");
+    }
+    sweep.print("From one end to the other, on the same two cores");
     for (peer, _, _) in PEERS {
         for len in SIZES {
-            figures(report, peer, len, &contenders);
-        }
-        idle_figure(report, peer, &contenders);
-    }
-    Ok(())
-}
-
-/// Measures each way once. Rounds follow each other, so that the state of the machine affects all ways alike.
-fn round(
-    report: &mut Report,
-    contenders: &mut [Contender],
-    sizes: &[usize],
-    seconds: f64,
-    counts: bool,
-) -> anyhow::Result<()> {
-    for contender in contenders {
-        for &len in sizes {
-            interrupt::check()?;
-            report.settle();
-            let outcome = contender.way.round(len, seconds);
-            let outcome = outcome
-                .with_context(|| format!("{}, {}", contender.peer, contender.way.conditions()))?;
-            if counts {
-                contender.add(len, &outcome);
+            let Some(row) = fastest(sweep.rows(), &format!("peers.{peer}.{len}")) else {
+                continue;
+            };
+            sweep.report_some(report, row, &[MPPS, PER_CPU, PER_CPU_ALL]);
+            if len == SIZES[0] {
+                let conditions = format!("percent of a core; {}", row.notes[0]);
+                let id = format!("peers.{peer}.idle_cpu_percent");
+                report.figure(id, &row.samples[IDLE], "%", &conditions);
             }
         }
     }
     Ok(())
+}
+
+/// The fastest of the rows of this id: a peer may have several.
+fn fastest<'a, const N: usize>(rows: &'a [Row<N>], id: &str) -> Option<&'a Row<N>> {
+    let ways = rows.iter().filter(|row| row.id == id);
+    highest(ways, |row| &row.samples[MPPS])
 }
 
 /// Starts the ways that this host has.
@@ -118,7 +150,7 @@ fn start_all(report: &Report, resources: &mut Resources) -> anyhow::Result<Vec<C
             match start(resources) {
                 Ok(way) => {
                     others += usize::from(!peer.starts_with("nfluid"));
-                    contenders.push(Contender::new(peer, way, &SIZES));
+                    contenders.push(Contender { peer, way });
                 }
                 Err(error) => println!("{peer} left out: {error:#}"),
             }
@@ -131,111 +163,34 @@ fn start_all(report: &Report, resources: &mut Resources) -> anyhow::Result<Vec<C
     Ok(contenders)
 }
 
-/// CPU time without traffic: those that sleep all at once, those that poll one by one.
-fn idle(report: &Report, contenders: &mut [Contender]) -> anyhow::Result<()> {
+/// CPU time of each without traffic, in percent of a core: those that sleep all at once, those that poll one by one.
+fn idle(report: &Report, contenders: &mut [Contender]) -> anyhow::Result<Vec<Samples>> {
     let (rounds, seconds) = report.effort((3, 1.0), (1, 0.3));
-    let (mut polling, mut sleeping): (Vec<_>, Vec<_>) = contenders
-        .iter_mut()
-        .partition(|contender| contender.way.polls());
+    let mut percent = vec![Samples::default(); contenders.len()];
+    let all = contenders.iter_mut().zip(&mut percent);
+    let (mut polling, mut sleeping): (Vec<_>, Vec<_>) =
+        all.partition(|(contender, _)| contender.way.polls());
     for _ in 0..rounds {
         watch_idle(&mut sleeping, seconds)?;
         for contender in &mut polling {
             watch_idle(std::slice::from_mut(contender), seconds)?;
         }
     }
-    Ok(())
+    Ok(percent)
 }
 
-fn watch_idle(contenders: &mut [&mut Contender], seconds: f64) -> anyhow::Result<()> {
+fn watch_idle(
+    contenders: &mut [(&mut Contender, &mut Samples)],
+    seconds: f64,
+) -> anyhow::Result<()> {
     interrupt::check()?;
-    for contender in contenders.iter_mut() {
+    for (contender, _) in contenders.iter_mut() {
         contender.way.idle_begin(seconds)?;
     }
     std::thread::sleep(Duration::from_secs_f64(seconds));
-    for contender in contenders.iter_mut() {
+    for (contender, percent) in contenders.iter_mut() {
         let used = contender.way.idle_end()?;
-        contender.idle_percent.push(used / seconds * 100.0);
+        percent.push(used / seconds * 100.0);
     }
     Ok(())
-}
-
-fn print_all(contenders: &[Contender]) {
-    let header = [
-        "peer",
-        "size",
-        "Mpps",
-        "spread",
-        "M per CPU-second",
-        "traffic's too",
-        "cores: forwarding",
-        "traffic",
-        "idle CPU %",
-        "how",
-    ];
-    let mut rows = Vec::new();
-    for contender in contenders {
-        for measured in &contender.measured {
-            rows.push(vec![
-                contender.peer.to_owned(),
-                measured.len.to_string(),
-                significant(measured.mpps.median()),
-                format!("{:.0} %", measured.mpps.spread_percent()),
-                significant(measured.per_cpu_second.median() / 1e6),
-                significant(measured.per_cpu_second_all.median() / 1e6),
-                format!("{:.2}", measured.forwarding_cores.median()),
-                format!("{:.2}", measured.traffic_cores.median()),
-                significant(contender.idle_percent.median()),
-                contender.way.conditions(),
-            ]);
-        }
-    }
-    table(
-        "From one end to the other, on the same two cores",
-        &header,
-        &rows,
-    );
-}
-
-/// The fastest way of a peer for frames of this length.
-fn fastest<'a>(
-    contenders: &'a [Contender],
-    peer: &str,
-    len: usize,
-) -> Option<(&'a Contender, &'a Measured)> {
-    contenders
-        .iter()
-        .filter(|contender| contender.peer == peer)
-        .filter_map(|contender| Some((contender, contender.of(len)?)))
-        .max_by(|a, b| a.1.mpps.median().total_cmp(&b.1.mpps.median()))
-}
-
-fn figures(report: &mut Report, peer: &str, len: usize, contenders: &[Contender]) {
-    let Some((contender, measured)) = fastest(contenders, peer, len) else {
-        return;
-    };
-    let conditions = format!(
-        "{}; cores: forwarding {:.2}, traffic {:.2}",
-        contender.way.conditions(),
-        measured.forwarding_cores.median(),
-        measured.traffic_cores.median(),
-    );
-    let id = |what: &str| format!("peers.{peer}.{len}.{what}");
-    report.figure(id("mpps"), &measured.mpps, "Mpps", &conditions);
-    let per_cpu = &measured.per_cpu_second;
-    if !per_cpu.values().is_empty() {
-        report.figure(id("per_cpu_second"), per_cpu, "frames/s", &conditions);
-    }
-    let all = &measured.per_cpu_second_all;
-    if !all.values().is_empty() {
-        let conditions = format!("CPU time of every thread, the traffic's too; {conditions}");
-        report.figure(id("per_cpu_second_all"), all, "frames/s", &conditions);
-    }
-}
-
-fn idle_figure(report: &mut Report, peer: &str, contenders: &[Contender]) {
-    if let Some((contender, _)) = fastest(contenders, peer, SIZES[0]) {
-        let conditions = format!("percent of a core; {}", contender.way.conditions());
-        let id = format!("peers.{peer}.idle_cpu_percent");
-        report.figure(id, &contender.idle_percent, "%", &conditions);
-    }
 }

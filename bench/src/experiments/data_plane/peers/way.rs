@@ -1,6 +1,6 @@
 //! A way from one end to the other, and what is known of it.
 
-use nfluid_figures::statistics::Samples;
+use anyhow::Context;
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
@@ -41,119 +41,55 @@ pub trait Way {
     fn idle_end(&mut self) -> anyhow::Result<f64>;
 }
 
-/// A way of a peer, with its results.
+/// A way of a peer.
 pub struct Contender {
     pub peer: &'static str,
     pub way: Box<dyn Way>,
-    pub measured: Vec<Measured>,
-    /// CPU time without traffic in percent of a core.
-    pub idle_percent: Samples,
-    /// Times of a frame that is alone, in microseconds.
-    pub alone_us: Samples,
-}
-
-/// Results for frames of one length.
-pub struct Measured {
-    pub len: usize,
-    pub mpps: Samples,
-    /// Frames per second of CPU time of what forwards.
-    pub per_cpu_second: Samples,
-    /// The same with the CPU time of what sends and receives, too.
-    pub per_cpu_second_all: Samples,
-    pub forwarding_cores: Samples,
-    pub traffic_cores: Samples,
 }
 
 impl Contender {
-    pub fn new(peer: &'static str, way: Box<dyn Way>, sizes: &[usize]) -> Self {
-        let measured = |len: &usize| Measured {
-            len: *len,
-            mpps: Samples::default(),
-            per_cpu_second: Samples::default(),
-            per_cpu_second_all: Samples::default(),
-            forwarding_cores: Samples::default(),
-            traffic_cores: Samples::default(),
-        };
-        Contender {
-            peer,
-            way,
-            measured: sizes.iter().map(measured).collect(),
-            idle_percent: Samples::default(),
-            alone_us: Samples::default(),
-        }
+    /// Sends frames of `len` bytes for so many seconds; see [`Round::values`].
+    pub fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<[f64; 5]> {
+        let round = self.way.round(len, seconds);
+        let round = round.with_context(|| format!("{}, {}", self.peer, self.way.conditions()))?;
+        Ok(round.values())
     }
+}
 
-    pub fn of(&self, len: usize) -> Option<&Measured> {
-        self.measured.iter().find(|measured| measured.len == len)
-    }
-
-    pub fn add(&mut self, len: usize, round: &Round) {
-        let of_len = |measured: &&mut Measured| measured.len == len;
-        let Some(measured) = self.measured.iter_mut().find(of_len) else {
-            return;
-        };
-        let frames = round.frames as f64;
-        measured.mpps.push(frames / round.seconds / 1e6);
-        let cores = |seconds: f64| seconds / round.seconds;
-        measured
-            .forwarding_cores
-            .push(cores(round.forwarding_seconds));
-        measured.traffic_cores.push(cores(round.traffic_seconds));
+impl Round {
+    /// Returns Mpps; frames per second of CPU time of what forwards, and the same with the CPU time of what sends and
+    /// receives, too; the cores that what forwards has used, and the others.
+    pub fn values(&self) -> [f64; 5] {
+        let frames = self.frames as f64;
         // Less than the clock's tick is not known.
-        if round.forwarding_seconds > 0.0 {
-            let per_cpu_second = frames / round.forwarding_seconds;
-            measured.per_cpu_second.push(per_cpu_second);
-        }
-        let all_seconds = round.forwarding_seconds + round.traffic_seconds;
-        if all_seconds > 0.0 {
-            measured.per_cpu_second_all.push(frames / all_seconds);
-        }
+        let per = |seconds: f64| match seconds > 0.0 {
+            true => frames / seconds,
+            false => f64::NAN,
+        };
+        [
+            frames / self.seconds / 1e6,
+            per(self.forwarding_seconds),
+            per(self.forwarding_seconds + self.traffic_seconds),
+            self.forwarding_seconds / self.seconds,
+            self.traffic_seconds / self.seconds,
+        ]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Contender, Round, Way};
-
-    struct Nothing;
-
-    impl Way for Nothing {
-        fn conditions(&self) -> String {
-            String::new()
-        }
-
-        fn round(&mut self, _: usize, _: f64) -> anyhow::Result<Round> {
-            anyhow::bail!("it has no ends")
-        }
-
-        fn idle_begin(&mut self, _: f64) -> anyhow::Result<()> {
-            Ok(())
-        }
-
-        fn idle_end(&mut self) -> anyhow::Result<f64> {
-            Ok(0.0)
-        }
-    }
+    use super::Round;
 
     #[test]
     fn rates_are_by_the_clock_and_by_cpu_time() {
-        let mut contender = Contender::new("nothing", Box::new(Nothing), &[64, 1514]);
-        let round = Round {
+        let mut round = Round {
             frames: 3_000_000,
             seconds: 2.0,
             forwarding_seconds: 0.5,
             traffic_seconds: 1.0,
         };
-        contender.add(1514, &round);
-        let measured = contender.of(1514).expect("it was asked for");
-        assert_eq!(measured.mpps.median(), 1.5);
-        assert_eq!(measured.per_cpu_second.median(), 6e6);
-        assert_eq!(measured.per_cpu_second_all.median(), 2e6);
-        assert_eq!(measured.forwarding_cores.median(), 0.25);
-        assert!(
-            contender
-                .of(64)
-                .is_some_and(|other| other.mpps.values().is_empty())
-        );
+        assert_eq!(round.values(), [1.5, 6e6, 2e6, 0.25, 0.5]);
+        round.forwarding_seconds = 0.0;
+        assert!(round.values()[1].is_nan());
     }
 }

@@ -5,7 +5,8 @@ mod platform;
 
 use crate::host::cpu;
 use crate::host::memory::process_bytes;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::program::built;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
@@ -31,54 +32,46 @@ impl Drop for Idle {
 }
 
 /// Memory and CPU time of idle instances.
-struct Cost {
-    megabytes: Samples,
-    cpu_percent: Samples,
-}
+const COST: [Quantity; 2] = [
+    Quantity::new(".mb", "MB", &[("MB each", Shown::Median)]).meaning(
+        "bridge, 2 ports, 64 slots; proportional set size without the maps, maps, page tables and kernel stack; no sandbox",
+    ),
+    Quantity::shown(&[
+        ("CPU % of a core, all", Shown::Median),
+        ("spread", Shown::Spread),
+    ]),
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let program = built(PROGRAM, "nfluid-nf-host")?;
     let mut scratch = Scratch::new("footprint")?;
     let (rounds, seconds) = report.effort((5, 5.0), (3, 1.5));
-    let mut idle = vec![start(&mut scratch, &program)?];
-    let one = observe(&mut idle, rounds, seconds)?;
-    while idle.len() < MANY {
-        idle.push(start(&mut scratch, &program)?);
+    let mut idle = Vec::new();
+    let mut sweep = Sweep::plain(&["instances"], COST);
+    for (count, id, conditions) in [
+        (
+            1,
+            "footprint.instance",
+            "the only instance: nothing is shared",
+        ),
+        (
+            MANY,
+            "footprint.instance100",
+            "each of 100, which share the program",
+        ),
+    ] {
+        while idle.len() < count {
+            idle.push(start(&mut scratch, &program)?);
+        }
+        let side = Side::new([count.to_string()], id, ()).under(conditions);
+        sweep.add(&side, observe(&mut idle, rounds, seconds)?);
     }
-    let many = observe(&mut idle, rounds, seconds)?;
-    let row = |name: &str, cost: &Cost| {
-        vec![
-            name.to_owned(),
-            significant(cost.megabytes.median()),
-            significant(cost.cpu_percent.median()),
-            format!("{:.0} %", cost.cpu_percent.spread_percent()),
-        ]
-    };
-    table(
-        "Idle instances: bridge, 2 ports, 64-slot rings, no sandbox",
-        &["instances", "MB each", "CPU % of a core, all", "spread"],
-        &[row("1", &one), row("100", &many)],
-    );
-    let memory = format!(
-        "bridge, 2 ports, {RING} slots; proportional set size without the maps, maps, page tables \
-         and kernel stack; no sandbox"
-    );
-    report.figure(
-        "footprint.instance.mb",
-        &one.megabytes,
-        "MB",
-        &format!("{memory}; the only instance: nothing is shared"),
-    );
-    report.figure(
-        "footprint.instance100.mb",
-        &many.megabytes,
-        "MB",
-        &format!("{memory}; each of {MANY}, which share the program"),
-    );
+    sweep.print("Idle instances: bridge, 2 ports, 64-slot rings, no sandbox");
+    sweep.report_all(report);
     report.figure(
         "footprint.idle.cpu_percent",
-        &many.cpu_percent,
+        &sweep.rows()[1].samples[1],
         "%",
         &format!("{MANY} idle instances together, percent of one core, {RING} slots, no sandbox"),
     );
@@ -98,21 +91,17 @@ fn start(scratch: &mut Scratch, program: &Path) -> anyhow::Result<Idle> {
     Ok(Idle { child, instance })
 }
 
-fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<Cost> {
+fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<[Samples; 2]> {
     // By now the instances have started, and stopped spinning.
     std::thread::sleep(Duration::from_secs(1));
-    let mut cost = Cost {
-        megabytes: Samples::default(),
-        cpu_percent: Samples::default(),
-    };
+    let [mut megabytes, mut cpu_percent] = <[Samples; 2]>::default();
     for _ in 0..rounds {
         let (start, before) = (Instant::now(), cpu_seconds(idle)?);
         std::thread::sleep(Duration::from_secs_f64(seconds));
         let used = cpu_seconds(idle)? - before;
-        cost.cpu_percent
-            .push(used / start.elapsed().as_secs_f64() * 100.0);
+        cpu_percent.push(used / start.elapsed().as_secs_f64() * 100.0);
         let bytes = idle.iter().map(memory_bytes).sum::<anyhow::Result<u64>>()?;
-        cost.megabytes.push(bytes as f64 / idle.len() as f64 / 1e6);
+        megabytes.push(bytes as f64 / idle.len() as f64 / 1e6);
     }
     for one in idle {
         anyhow::ensure!(
@@ -120,7 +109,7 @@ fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<Cos
             "an idle {PROGRAM} has ended; start it by hand to see why"
         );
     }
-    Ok(cost)
+    Ok([megabytes, cpu_percent])
 }
 
 /// CPU time of all instances in seconds.

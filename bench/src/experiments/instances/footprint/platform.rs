@@ -2,7 +2,8 @@
 
 use crate::host::idle::Idle;
 use crate::host::memory::{KERNEL_KINDS, available_bytes, kernel_bytes, map_bytes, own_bytes};
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::time::Duration;
@@ -14,15 +15,20 @@ const SETTLES: Duration = Duration::from_secs(1);
 /// Of fewer the kernel's part is less than what the rest of the host changes meanwhile.
 const TELLING: usize = 50;
 
-/// Memory of each of so many, in MB.
-struct Each {
-    count: usize,
-    own: Samples,
-    maps: Samples,
-    /// The kernel's part by kind, and what the host has less than before.
-    shared: Option<([f64; KERNEL_KINDS.len()], f64)>,
-    daemon: f64,
-}
+/// Memory of each instance; the last quantity is the daemon.
+const MEMORY: [Quantity; 5] = [
+    Quantity::new(".pss_mb", "MB", &[("set size", Shown::Median)])
+        .meaning("proportional set size without maps"),
+    Quantity::new(".maps_mb", "MB", &[("maps", Shown::Median)])
+        .meaning("ports' memory in the kernel"),
+    Quantity::new(".kernel_mb", "MB", &[("kernel", Shown::Median)]).meaning(
+        "slab, kernel stacks, page tables and per-CPU memory that are more than before, divided by the instances",
+    ),
+    Quantity::new(".host_mb", "MB", &[("of the host", Shown::Median)])
+        .meaning("less of the host's available memory than before, divided by the instances"),
+    Quantity::new(".daemon_mb", "MB", &[("daemon", Shown::Median)])
+        .meaning("proportional set size of the daemon"),
+];
 
 /// Runs this part.
 ///
@@ -33,7 +39,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut idle = Idle::new()?;
     std::thread::sleep(SETTLES);
     let before = (kernel_bytes()?, available_bytes()?);
-    let mut all = Vec::new();
+    let mut sweep = Sweep::plain(&["instances"], MEMORY);
     for number in numbers {
         let refused = idle.populate(*number).err();
         interrupt::check()?;
@@ -42,80 +48,47 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
         anyhow::ensure!(idle.count() > 0, "not one instance could be made");
         std::thread::sleep(SETTLES);
-        all.push(look(&mut idle, before)?);
+        look(report, &mut sweep, &mut idle, before)?;
         if refused.is_some() {
             break;
         }
     }
-    show(report, &all);
+    sweep.print("Idle instances of a platform, MB each; the last column is the daemon");
+    sweep.report_all(report);
     Ok(())
 }
 
-fn look(idle: &mut Idle, before: ([u64; KERNEL_KINDS.len()], u64)) -> anyhow::Result<Each> {
+/// Adds a row: with few instances it has nothing of what all share.
+fn look(
+    report: &mut Report,
+    sweep: &mut Sweep<5>,
+    idle: &mut Idle,
+    before: ([u64; KERNEL_KINDS.len()], u64),
+) -> anyhow::Result<()> {
     let count = idle.count();
     let part = |bytes: u64| bytes as f64 / count as f64 / 1e6;
     let now = kernel_bytes()?;
-    let kernel = std::array::from_fn(|kind| part(now[kind].saturating_sub(before.0[kind])));
+    let kernel: [f64; KERNEL_KINDS.len()] =
+        std::array::from_fn(|kind| part(now[kind].saturating_sub(before.0[kind])));
     let host = part(before.1.saturating_sub(available_bytes()?));
-    let mut each = Each {
-        count,
-        own: Samples::default(),
-        maps: Samples::default(),
-        shared: (count >= TELLING).then_some((kernel, host)),
-        daemon: own_bytes(idle.daemon()?)? as f64 / 1e6,
-    };
-    for pid in idle.pids()?.iter().take(LOOKED_AT) {
-        each.own.push(own_bytes(*pid)? as f64 / 1e6);
-        each.maps.push(map_bytes(*pid)? as f64 / 1e6);
-    }
-    Ok(each)
-}
-
-fn show(report: &mut Report, all: &[Each]) {
-    let mut rows = Vec::new();
-    for each in all {
-        let cell = |value: Option<f64>| value.map_or("-".to_owned(), significant);
-        rows.push(vec![
-            each.count.to_string(),
-            significant(each.own.median()),
-            significant(each.maps.median()),
-            cell(each.shared.map(|(kernel, _)| kernel.iter().sum())),
-            cell(each.shared.map(|(_, host)| host)),
-            significant(each.daemon),
-        ]);
-        let id = format!("footprint.{}", each.count);
-        let beside = format!(
-            "bridge, 2 ports of 64 slots, as the daemon makes it; {} of them",
-            each.count
-        );
-        let pss = format!("{beside}: proportional set size without maps");
-        report.figure(format!("{id}.pss_mb"), &each.own, "MB", &pss);
-        let maps = format!("{beside}: ports' memory in the kernel");
-        report.figure(format!("{id}.maps_mb"), &each.maps, "MB", &maps);
-        if let Some((kernel, host)) = each.shared {
-            let what = "slab, kernel stacks, page tables and per-CPU memory that are more than before, divided by the instances";
-            let sum = kernel.iter().sum();
-            report.derived(format!("{id}.kernel_mb"), sum, "MB", what);
-            for ((kind, field), part) in KERNEL_KINDS.iter().zip(kernel) {
-                let what = format!("of it, {field} of /proc/meminfo");
-                report.derived(format!("{id}.kernel.{kind}_mb"), part, "MB", &what);
-            }
-            let what = "less of the host's available memory than before, divided by the instances";
-            report.derived(format!("{id}.host_mb"), host, "MB", what);
+    let [mut own, mut maps, mut in_kernel, mut of_host] = <[Samples; 4]>::default();
+    let id = format!("footprint.{count}");
+    if count >= TELLING {
+        in_kernel.push(kernel.iter().sum());
+        of_host.push(host);
+        for ((kind, field), part) in KERNEL_KINDS.iter().zip(kernel) {
+            let what = format!("of the kernel's memory, {field} of /proc/meminfo");
+            report.derived(format!("{id}.kernel.{kind}_mb"), part, "MB", &what);
         }
-        let what = "proportional set size of the daemon";
-        report.derived(format!("{id}.daemon_mb"), each.daemon, "MB", what);
     }
-    table(
-        "Idle instances of a platform, MB each; the last column is the daemon",
-        &[
-            "instances",
-            "set size",
-            "maps",
-            "kernel",
-            "of the host",
-            "daemon",
-        ],
-        &rows,
-    );
+    let daemon = Samples::from(own_bytes(idle.daemon()?)? as f64 / 1e6);
+    for pid in idle.pids()?.iter().take(LOOKED_AT) {
+        own.push(own_bytes(*pid)? as f64 / 1e6);
+        maps.push(map_bytes(*pid)? as f64 / 1e6);
+    }
+    let conditions =
+        format!("bridge, 2 ports of 64 slots, as the daemon makes it; {count} of them");
+    let side = Side::new([count.to_string()], id, ()).under(&conditions);
+    sweep.add(&side, [own, maps, in_kernel, of_host, daemon]);
+    Ok(())
 }

@@ -17,14 +17,15 @@ mod variant;
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::host::compile;
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, gbps, significant, table};
-use nfluid_figures::plot::{Axis, Plot, Series};
-use nfluid_figures::statistics::Samples;
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep, line, lines};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_netdev::Steering;
 use nfluid_switch::classifier::RULES_MAX;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::scratch::Scratch;
+use std::ops::Range;
 use variant::{Shape, Variant, Way};
 
 /// Of the hybrid, and of the tables of many rules.
@@ -33,8 +34,15 @@ const CONDITIONS: &str = "frames made in the kernel, veth, native XDP; generator
                           on core 0, NFs that count and sleep, and bridge on core 1; CPU time of receive side, \
                           uplink's thread, NFs and bridge";
 
-/// The quantities of a variant in the table.
-type Of = fn(&Variant) -> &Samples;
+const KEYS: [&str; 3] = ["way", "NFs", "directly"];
+const QUANTITIES: [Quantity; 4] = [
+    Quantity::MPPS,
+    Quantity::new(".gbps", "Gbit/s", &[("Gbit/s", Shown::Median)]),
+    Quantity::MPPS_PER_CPU,
+    Quantity::new(".lost_percent", "%", &[("lost %", Shown::Median)]),
+];
+const MPPS: usize = 0;
+const PER_CPU: usize = 2;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -100,28 +108,27 @@ struct Bench {
 }
 
 impl Bench {
+    fn side(&mut self, name: &str, id: String, shape: Shape) -> anyhow::Result<Side<Variant>> {
+        self.next_switch += 1;
+        let switch = self.next_switch;
+        let variant = Variant::new(&mut self.scratch, &self.object, shape, switch)?;
+        let (nfs, direct) = (shape.nfs, shape.direct());
+        let key = [name.to_owned(), nfs.to_string(), direct.to_string()];
+        let conditions = format!("{direct} of {nfs} NFs directly; {CONDITIONS}");
+        Ok(Side::new(key, id, variant).under(&conditions))
+    }
+
     /// Measures variants in turn.
-    fn measure(&mut self, report: &mut Report, shapes: &[Shape]) -> anyhow::Result<Vec<Variant>> {
+    fn measure(
+        &self,
+        report: &mut Report,
+        sweep: &mut Sweep<4>,
+        mut sides: Vec<Side<Variant>>,
+    ) -> anyhow::Result<Range<usize>> {
         let (rounds, seconds) = report.effort((5, 0.5), (2, 0.1));
-        let mut variants = Vec::new();
-        for shape in shapes {
-            self.next_switch += 1;
-            let switch = self.next_switch;
-            variants.push(Variant::new(
-                &mut self.scratch,
-                &self.object,
-                *shape,
-                switch,
-            )?);
-        }
-        for round in 0..=rounds {
-            for variant in &mut variants {
-                report.settle();
-                // The first round warms up.
-                variant.measure(&self.scratch.switch, seconds, round > 0)?;
-            }
-        }
-        Ok(variants)
+        sweep.run(report, rounds, &mut sides, |variant, _| {
+            variant.measure(&self.scratch.switch, seconds)
+        })
     }
 }
 
@@ -133,29 +140,27 @@ fn by_number(
     len: usize,
     queues: u32,
 ) -> anyhow::Result<()> {
-    let mut plotted: Vec<Series> = ["classified", "switch"].map(Series::new).into();
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&KEYS, QUANTITIES);
     for &nfs in counts {
-        let shape = |way| Shape {
-            way,
-            nfs,
-            len,
-            idle_rules: 0,
-        };
-        let ways = [Way::Classified(queues.min(nfs)), Way::Switch];
-        let variants = bench.measure(report, &ways.map(shape))?;
-        for ((series, variant), name) in plotted
-            .iter_mut()
-            .zip(&variants)
-            .zip(["classified", "switch"])
-        {
-            series.push(f64::from(nfs), &variant.per_cpu);
-            figures(report, &format!("d4.one.{name}.{nfs}.{len}"), variant);
-            rows.push(row(name, variant));
+        let ways = [
+            ("classified", Way::Classified(queues.min(nfs))),
+            ("switch", Way::Switch),
+        ];
+        let mut sides = Vec::new();
+        for (name, way) in ways {
+            let shape = Shape {
+                way,
+                nfs,
+                len,
+                idle_rules: 0,
+            };
+            let side = bench.side(name, format!("d4.one.{name}.{nfs}.{len}"), shape)?;
+            sides.push(side.on(name, nfs));
         }
-        if let [classified, switch] = &variants[..] {
-            for (what, of) in OF {
-                let ratios = of(classified).ratios(of(switch));
+        let rows = bench.measure(report, &mut sweep, sides)?;
+        if let [classified, switch] = &sweep.rows()[rows] {
+            for (what, of) in [("mpps", MPPS), ("mpps_per_cpu", PER_CPU)] {
+                let ratios = classified.samples[of].ratios(&switch.samples[of]);
                 let id = format!("d4.one.{nfs}.{len}.{what}_vs_switch");
                 report.figure(id, &ratios, "ratio", CONDITIONS);
             }
@@ -166,131 +171,66 @@ fn by_number(
         title: format!("From a wire into an NF's ring, one NF per frame, {len} B"),
         x: Axis::log("NFs"),
         y: Axis::linear("Mpps per CPU-second"),
-        series: plotted,
+        series: lines(sweep.rows(), PER_CPU),
     });
-    print(
-        &format!("By the uplink's classifier or by a switch, one NF per frame, {len} B"),
-        &rows,
-    );
+    sweep.report_all(report);
+    sweep.print(&format!(
+        "By the uplink's classifier or by a switch, one NF per frame, {len} B"
+    ));
     Ok(())
 }
-
-/// The comparison of two variants.
-const OF: [(&str, Of); 2] = [
-    ("mpps", |variant| &variant.mpps),
-    ("mpps_per_cpu", |variant| &variant.per_cpu),
-];
 
 /// So many of the same NFs are reached directly.
 fn hybrid(report: &mut Report, bench: &mut Bench, len: usize) -> anyhow::Result<()> {
     let percents = report.choose(vec![0, 25, 50, 75, 100], vec![0, 50, 100]);
-    let shape = |percent: &u32| Shape {
-        way: Way::Classified(HYBRID_NFS * percent / 100),
-        nfs: HYBRID_NFS,
-        len,
-        idle_rules: 0,
-    };
-    let shapes: Vec<Shape> = percents.iter().map(shape).collect();
-    let variants = bench.measure(report, &shapes)?;
-    let mut plotted = [Series::new("Mpps"), Series::new("Mpps per CPU-second")];
-    let mut rows = Vec::new();
-    for (percent, variant) in percents.iter().zip(&variants) {
-        for (series, (_, of)) in plotted.iter_mut().zip(OF) {
-            series.push(f64::from(*percent), of(variant));
-        }
-        figures(report, &format!("d4.hybrid.{percent}.{len}"), variant);
-        rows.push(row("hybrid", variant));
+    let mut sides = Vec::new();
+    for percent in percents {
+        let shape = Shape {
+            way: Way::Classified(HYBRID_NFS * percent / 100),
+            nfs: HYBRID_NFS,
+            len,
+            idle_rules: 0,
+        };
+        let side = bench.side("hybrid", format!("d4.hybrid.{percent}.{len}"), shape)?;
+        sides.push(side.on("", percent));
     }
+    let mut sweep = Sweep::new(&KEYS, QUANTITIES);
+    bench.measure(report, &mut sweep, sides)?;
     report.plot(Plot {
         id: format!("d4.hybrid.{len}"),
         title: format!("{HYBRID_NFS} NFs, some reached directly, the others by a bridge, {len} B"),
         x: Axis::linear("percent of the NFs reached directly"),
         y: Axis::linear("Mpps"),
-        series: plotted.into(),
+        series: vec![
+            line("Mpps", sweep.rows(), MPPS),
+            line("Mpps per CPU-second", sweep.rows(), PER_CPU),
+        ],
     });
-    print(
-        &format!("Queues for some of {HYBRID_NFS} NFs, {len} B"),
-        &rows,
-    );
+    sweep.report_all(report);
+    sweep.print(&format!("Queues for some of {HYBRID_NFS} NFs, {len} B"));
     Ok(())
 }
 
 /// A table up to its limit, whose last rules are those that match.
 fn many_rules(report: &mut Report, bench: &mut Bench) -> anyhow::Result<()> {
     let most = RULES_MAX as u32;
-    let tables = report.choose(vec![HYBRID_NFS, 1000, most], vec![most]);
-    let shape = |rules: &u32| Shape {
-        way: Way::Classified(HYBRID_NFS),
-        nfs: HYBRID_NFS,
-        len: 64,
-        idle_rules: rules - HYBRID_NFS,
-    };
-    let shapes: Vec<Shape> = tables.iter().map(shape).collect();
-    let variants = bench.measure(report, &shapes)?;
-    let mut rows = Vec::new();
-    for (rules, variant) in tables.iter().zip(&variants) {
-        figures(report, &format!("d4.rules.{rules}"), variant);
-        rows.push(row(&format!("{rules} rules"), variant));
+    let mut sides = Vec::new();
+    for rules in report.choose(vec![HYBRID_NFS, 1000, most], vec![most]) {
+        let shape = Shape {
+            way: Way::Classified(HYBRID_NFS),
+            nfs: HYBRID_NFS,
+            len: 64,
+            idle_rules: rules - HYBRID_NFS,
+        };
+        sides.push(bench.side(
+            &format!("{rules} rules"),
+            format!("d4.rules.{rules}"),
+            shape,
+        )?);
     }
-    print("A classifier of many rules, 64 B", &rows);
+    let mut sweep = Sweep::new(&KEYS, QUANTITIES);
+    bench.measure(report, &mut sweep, sides)?;
+    sweep.report_all(report);
+    sweep.print("A classifier of many rules, 64 B");
     Ok(())
-}
-
-fn figures(report: &mut Report, id: &str, variant: &Variant) {
-    let shape = &variant.shape;
-    let conditions = format!(
-        "{} of {} NFs directly; {CONDITIONS}",
-        shape.direct(),
-        shape.nfs
-    );
-    let gbps: Samples = variant
-        .mpps
-        .values()
-        .iter()
-        .map(|mpps| gbps(*mpps, shape.len))
-        .collect();
-    report.figure(format!("{id}.mpps"), &variant.mpps, "Mpps", &conditions);
-    report.figure(format!("{id}.gbps"), &gbps, "Gbit/s", &conditions);
-    report.figure(
-        format!("{id}.mpps_per_cpu"),
-        &variant.per_cpu,
-        "Mpps",
-        &conditions,
-    );
-    report.figure(
-        format!("{id}.lost_percent"),
-        &variant.lost_percent,
-        "%",
-        &conditions,
-    );
-}
-
-fn row(name: &str, variant: &Variant) -> Vec<String> {
-    let spread = |samples: &Samples| format!("{:.0} %", samples.spread_percent());
-    vec![
-        name.to_owned(),
-        variant.shape.nfs.to_string(),
-        variant.shape.direct().to_string(),
-        significant(variant.mpps.median()),
-        spread(&variant.mpps),
-        significant(gbps(variant.mpps.median(), variant.shape.len)),
-        significant(variant.per_cpu.median()),
-        spread(&variant.per_cpu),
-        significant(variant.lost_percent.median()),
-    ]
-}
-
-fn print(title: &str, rows: &[Vec<String>]) {
-    let header = [
-        "way",
-        "NFs",
-        "directly",
-        "Mpps",
-        "spread",
-        "Gbit/s",
-        "Mpps per CPU-second",
-        "spread",
-        "lost %",
-    ];
-    table(title, &header, rows);
 }

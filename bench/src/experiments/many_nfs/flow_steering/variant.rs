@@ -2,13 +2,13 @@
 
 use crate::host::cpu;
 use crate::peer::{Peer, run_together};
+use crate::report::gbps;
 use crate::roles::function::Manner;
 use crate::roles::work::Waits;
 use crate::roles::xdp::Addressees;
 use crate::roles::{Role, Task};
 use crate::workload::Workload;
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
 use nfluid_switch::classifier::{Prefix, Rule};
 use nfluid_switch::{Destination, Switch, Wake};
 use nfluid_testbed::command::output;
@@ -59,9 +59,10 @@ pub struct Shape {
     pub idle_rules: u32,
 }
 
-/// The processes and what was measured. What lives in something else comes before it: it ends first.
+/// The processes. What lives in something else comes before it: it ends first.
 pub struct Variant {
-    pub shape: Shape,
+    /// Bytes of a frame.
+    len: usize,
     generator: [Peer; 1],
     nfs: Vec<Peer>,
     /// Ports of the NFs.
@@ -74,11 +75,6 @@ pub struct Variant {
     uplink: Uplink,
     _instances: Vec<ScratchInstance>,
     _wire: [Namespace; 2],
-    pub mpps: Samples,
-    /// Million frames per second of CPU time of all threads.
-    pub per_cpu: Samples,
-    /// Percent of what the uplink took in that did not reach its NF: a ring was full.
-    pub lost_percent: Samples,
 }
 
 impl Variant {
@@ -139,7 +135,7 @@ impl Variant {
         let nfs = instances.iter().take(shape.nfs as usize);
         let nfs = nfs.map(start_nf).collect::<anyhow::Result<_>>()?;
         Ok(Variant {
-            shape,
+            len: shape.len,
             generator: [generator],
             nfs,
             ports: first..first + shape.nfs,
@@ -149,14 +145,12 @@ impl Variant {
             uplink,
             _instances: instances,
             _wire: wire,
-            mpps: Samples::default(),
-            per_cpu: Samples::default(),
-            lost_percent: Samples::default(),
         })
     }
 
-    /// Sends as much as goes for so many seconds.
-    pub fn measure(&mut self, switch: &Switch, seconds: f64, counts: bool) -> anyhow::Result<()> {
+    /// Sends as much as goes for so many seconds. Returns Mpps, Gbit/s, Mpps of CPU time of all threads, and the percent of
+    /// what the uplink took in that did not reach its NF: a ring was full.
+    pub fn measure(&mut self, switch: &Switch, seconds: f64) -> anyhow::Result<[f64; 4]> {
         let before = (self.frames(switch), self.cpu_seconds()?);
         let start = Instant::now();
         run_together(&mut self.generator, seconds)?;
@@ -165,14 +159,12 @@ impl Variant {
         // Frames that wait in the rings are taken.
         std::thread::sleep(DRAIN);
         let after = (self.frames(switch), self.cpu_seconds()?);
-        if counts {
-            let entered = (after.0.entered - before.0.entered) as f64;
-            let got = (after.0.got - before.0.got) as f64;
-            self.mpps.push(got / 1e6 / elapsed);
-            self.per_cpu.push(got / 1e6 / (after.1 - before.1));
-            self.lost_percent.push((entered - got) / entered * 100.0);
-        }
-        Ok(())
+        let entered = (after.0.entered - before.0.entered) as f64;
+        let got = (after.0.got - before.0.got) as f64;
+        let mpps = got / 1e6 / elapsed;
+        let per_cpu = got / 1e6 / (after.1 - before.1);
+        let lost_percent = (entered - got) / entered * 100.0;
+        Ok([mpps, gbps(mpps, self.len), per_cpu, lost_percent])
     }
 
     fn frames(&self, switch: &Switch) -> Frames {

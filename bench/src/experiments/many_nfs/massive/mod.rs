@@ -60,7 +60,7 @@ pub fn measure(
         _ => {}
     }
     for (architecture, rows) in architectures.iter().zip(&rows) {
-        results::print(architecture, rows);
+        results::show(report, architecture, rows, sizes.lens[0]);
     }
     results::plots(report, architectures, &rows, &sizes.lens);
     Ok(())
@@ -98,8 +98,6 @@ fn of_number(
                 half,
                 megabytes: stage.populations[variant.population].bytes_each()? / 1e6,
             };
-            let is_short = len == sizes.lens[0];
-            results::figures(report, &architectures[variant.architecture], &row, is_short);
             rows[variant.architecture].push(row);
         }
     }

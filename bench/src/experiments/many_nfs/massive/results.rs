@@ -6,58 +6,50 @@ use super::host;
 use super::population::RING;
 use super::repetitions::Row;
 use super::wired_entry::Entry;
-use crate::report::{Report, significant, table};
+use crate::report::{Report, significant};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 
 /// The samples of a row that a figure or a line shows.
 type Of = fn(&Row) -> &Samples;
 
-pub fn figures(report: &mut Report, architecture: &Architecture, row: &Row, is_short: bool) {
-    let Row { nfs, len, .. } = row;
-    let shared = format!(
-        "{nfs} NFs, {}, {len} B, two NFs per frame, {RING} slots; NFs, generator and sink{} together on all {} cores",
-        architecture.title,
-        match architecture.entry {
-            Entry::Port => "",
-            Entry::Table | Entry::Classifier => ", a veth per core and its receive side",
-        },
-        host::cores()
-    );
-    let full = format!(
-        "{shared}; at most {WINDOW} frames under way per pair of NFs; {} lost",
-        row.full.lost
-    );
-    let half = format!(
-        "{shared}; offered {:.0} % of what went, {} Mpps; {} lost",
-        MODERATE * 100.0,
-        significant(row.half.mpps.median()),
-        row.half.lost
-    );
-    let id = |what: &str| id(architecture, row, is_short, what);
-    report.figure(id("gbps"), &row.full.gbps, "Gbit/s", &full);
-    report.figure(id("mpps"), &row.full.mpps, "Mpps", &full);
-    report.figure(id("full_latency_ms"), &row.full.mean_ms, "ms", &full);
-    report.figure(id("full_p99_ms"), &row.full.p99_ms, "ms", &full);
-    report.figure(id("cpu_percent"), &row.full.nf_percent, "%", &full);
-    report.figure(
-        id("traffic_cpu_percent"),
-        &row.full.traffic_percent,
+/// The quantities of a row: of as much as goes, then at half load.
+const QUANTITIES: [Quantity; 12] = [
+    Quantity::new(
+        ".gbps",
+        "Gbit/s",
+        &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
+    ),
+    Quantity::new(".mpps", "Mpps", &[("Mpps", Shown::Median)]),
+    Quantity::new(".full_latency_ms", "ms", &[("mean ms", Shown::Median)]),
+    Quantity::new(".full_p99_ms", "ms", &[("p99 ms", Shown::Median)]),
+    Quantity::new(".cpu_percent", "%", &[("NFs' CPU", Shown::Percent)]),
+    Quantity::new(
+        ".traffic_cpu_percent",
         "%",
-        &full,
-    );
-    report.figure(id("latency_ms"), &row.half.mean_ms, "ms", &half);
-    report.figure(id("p99_ms"), &row.half.p99_ms, "ms", &half);
-    report.figure(id("half_cpu_percent"), &row.half.nf_percent, "%", &half);
-    let memory = format!("{shared}; one NF's process, page tables, kernel stack and maps");
-    report.derived(id("mb"), row.megabytes, "MB", &memory);
-}
+        &[("traffic's CPU", Shown::Percent)],
+    ),
+    Quantity::shown(&[("lost", Shown::Sum)]),
+    Quantity::new(
+        ".latency_ms",
+        "ms",
+        &[("half load: mean ms", Shown::Median)],
+    )
+    .meaning(HALF),
+    Quantity::new(".p99_ms", "ms", &[("p99 ms", Shown::Median)]).meaning(HALF),
+    Quantity::new(".half_cpu_percent", "%", &[("NFs' CPU", Shown::Percent)]).meaning(HALF),
+    Quantity::shown(&[("lost", Shown::Sum)]),
+    Quantity::new(".mb", "MB", &[("MB each", Shown::Median)])
+        .meaning("one NF's process, page tables, kernel stack and maps"),
+];
+const HALF: &str = "at half load";
 
-fn id(architecture: &Architecture, row: &Row, is_short: bool, what: &str) -> String {
+fn id(architecture: &Architecture, row: &Row, is_short: bool) -> String {
     let Row { nfs, len, .. } = row;
     match is_short {
-        true => format!("{}.{nfs}.{what}", architecture.id),
-        false => format!("{}.{nfs}.{len}.{what}", architecture.id),
+        true => format!("{}.{nfs}", architecture.id),
+        false => format!("{}.{nfs}.{len}", architecture.id),
     }
 }
 
@@ -81,9 +73,9 @@ pub fn compare(
         let name = other.id.rsplit('.').next().unwrap_or(other.id);
         for (row, other_row) in first_rows.iter().zip(other_rows.iter()) {
             for (what, of) in COMPARED {
-                let what = format!("{what}_vs_{name}");
+                let id = id(first, row, row.len == sizes.lens[0]);
                 report.figure(
-                    id(first, row, row.len == sizes.lens[0], &what),
+                    format!("{id}.{what}_vs_{name}"),
                     &of(row).ratios(of(other_row)),
                     "ratio",
                     &format!(
@@ -96,47 +88,47 @@ pub fn compare(
     }
 }
 
-pub fn print(architecture: &Architecture, rows: &[Row]) {
-    let header = [
-        "NFs",
-        "bytes",
-        "Gbit/s",
-        "spread",
-        "Mpps",
-        "mean ms",
-        "p99 ms",
-        "NFs' CPU",
-        "traffic's CPU",
-        "lost",
-        "half load: mean ms",
-        "p99 ms",
-        "NFs' CPU",
-        "lost",
-        "MB each",
-    ];
-    let repetitions = |row: &Row| {
-        let percent = |samples: &Samples| format!("{:.0} %", samples.median());
-        vec![
-            row.nfs.to_string(),
-            row.len.to_string(),
-            significant(row.full.gbps.median()),
-            format!("{:.0} %", row.full.gbps.spread_percent()),
-            significant(row.full.mpps.median()),
-            significant(row.full.mean_ms.median()),
-            significant(row.full.p99_ms.median()),
-            percent(&row.full.nf_percent),
-            percent(&row.full.traffic_percent),
-            row.full.lost.to_string(),
-            significant(row.half.mean_ms.median()),
-            significant(row.half.p99_ms.median()),
-            percent(&row.half.nf_percent),
-            row.half.lost.to_string(),
-            significant(row.megabytes),
-        ]
-    };
-    let rows: Vec<_> = rows.iter().map(repetitions).collect();
-    let title = format!("{}, two NFs per frame", architecture.title);
-    table(&title, &header, &rows);
+/// The table and the figures of an architecture. The figures of lengths other than `short` have the length in their ids.
+pub fn show(report: &mut Report, architecture: &Architecture, rows: &[Row], short: usize) {
+    let mut sweep = Sweep::plain(&["NFs", "bytes"], QUANTITIES);
+    for row in rows {
+        let (Row { nfs, len, .. }, full, half) = (row, &row.full, &row.half);
+        let conditions = format!(
+            "{nfs} NFs, {}, {len} B, two NFs per frame, {RING} slots; NFs, generator and sink{} together on all {} cores; \
+             at most {WINDOW} frames under way per pair of NFs, {} lost; half load: {:.0} % of what went, {} Mpps, {} lost",
+            architecture.title,
+            match architecture.entry {
+                Entry::Port => "",
+                Entry::Table | Entry::Classifier => ", a veth per core and its receive side",
+            },
+            host::cores(),
+            full.lost,
+            MODERATE * 100.0,
+            significant(half.mpps.median()),
+            half.lost
+        );
+        let key = [nfs.to_string(), len.to_string()];
+        let side = Side::new(key, id(architecture, row, *len == short), ());
+        sweep.add(
+            &side.under(&conditions),
+            [
+                full.gbps.clone(),
+                full.mpps.clone(),
+                full.mean_ms.clone(),
+                full.p99_ms.clone(),
+                full.nf_percent.clone(),
+                full.traffic_percent.clone(),
+                Samples::from(full.lost as f64),
+                half.mean_ms.clone(),
+                half.p99_ms.clone(),
+                half.nf_percent.clone(),
+                Samples::from(half.lost as f64),
+                Samples::from(row.megabytes),
+            ],
+        );
+    }
+    sweep.print(&format!("{}, two NFs per frame", architecture.title));
+    sweep.report_all(report);
 }
 
 /// Over the number of NFs, as in the literature: throughput with each length; of the first length latency, CPU

@@ -19,7 +19,8 @@ mod variant;
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
-use crate::report::{Report, significant, table};
+use crate::report::{Report, significant};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use crate::workload::Workload;
 use fairness::{Fairness, Got};
 use nfluid_figures::plot::{Axis, Plot, Series};
@@ -118,9 +119,7 @@ fn virtual_ports(
         }
     }
     measure(report, &mut variants, rounds, Times { alone, together })?;
-    let rows: Vec<_> = variants.iter().flat_map(rows).collect();
-    table("Two NFs that share a core by weight", &HEADER, &rows);
-    variants.iter().for_each(|variant| figures(report, variant));
+    show(report, "Two NFs that share a core by weight", &variants);
     Ok(variants)
 }
 
@@ -138,13 +137,8 @@ fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
         variant.meter(METERED)?;
     }
     measure(report, &mut variants, rounds, Times { alone, together })?;
-    let rows: Vec<_> = variants.iter().flat_map(rows).collect();
-    table(
-        "Two NFs that send out of uplinks, and receive by them",
-        &HEADER,
-        &rows,
-    );
-    variants.iter().for_each(|variant| figures(report, variant));
+    let title = "Two NFs that send out of uplinks, and receive by them";
+    show(report, title, &variants);
     let errors = variants.iter().flat_map(|variant| &variant.results);
     report.derived(
         "h8.uplink.max_error_percent",
@@ -196,18 +190,27 @@ fn measure(
     Ok(())
 }
 
-const HEADER: [&str; 11] = [
-    "set-up",
-    "model",
-    "shares",
-    "NF",
-    "alone Mpps",
-    "Mpps",
-    "error %",
-    "corrected %",
-    "of the NFs' CPU time %",
-    "pace %",
-    "efficiency %",
+/// The quantities of an NF.
+const GOT: [Quantity; 7] = [
+    Quantity::shown(&[("alone Mpps", Shown::Median)]),
+    Quantity::shown(&[("Mpps", Shown::Median)]),
+    Quantity::new(
+        ".error_percent",
+        "%",
+        &[("error %", Shown::Tenths), ("quartiles", Shown::Quartiles)],
+    ),
+    Quantity::new(
+        ".corrected_percent",
+        "%",
+        &[
+            ("corrected %", Shown::Tenths),
+            ("quartiles", Shown::Quartiles),
+        ],
+    ),
+    Quantity::shown(&[("of the NFs' CPU time %", Shown::Tenths)]),
+    Quantity::new(".pace_percent", "%", &[("pace %", Shown::Tenths)])
+        .meaning("frames per second of its CPU time, over those alone"),
+    Quantity::shown(&[("efficiency %", Shown::Tenths)]),
 ];
 
 /// Each NF with each division.
@@ -218,24 +221,50 @@ fn each(variant: &Variant) -> impl Iterator<Item = (&Fairness, &Nf, &Got)> {
     })
 }
 
-fn figures(report: &mut Report, variant: &Variant) {
+fn show(report: &mut Report, title: &str, variants: &[Variant]) {
+    let mut sweep = Sweep::plain(&["set-up", "model", "shares", "NF"], GOT);
+    for variant in variants {
+        let (set_up, model) = (variant.name, variant.model.name());
+        for (result, nf, got) in each(variant) {
+            let shares = result.name();
+            let conditions = format!(
+                "{}; shares {shares}, {} B; {} Mpps alone, {} Mpps here, {:.0} % of the NFs' CPU time",
+                variant.model.place(),
+                nf.len,
+                significant(got.alone.median()),
+                significant(got.mpps.median()),
+                got.cpu.median()
+            );
+            let id = format!("h8.{set_up}.{model}.{shares}.{}", nf.name);
+            let key = [
+                set_up.to_owned(),
+                model.to_owned(),
+                shares,
+                format!("{} {} B", nf.name, nf.len),
+            ];
+            let samples = [
+                &got.alone,
+                &got.mpps,
+                &got.raw,
+                &got.corrected,
+                &got.cpu,
+                &got.pace,
+                &result.efficiency,
+            ];
+            sweep.add(
+                &Side::new(key, id, ()).under(&conditions),
+                samples.map(Clone::clone),
+            );
+        }
+    }
+    sweep.print(title);
+    sweep.report_all(report);
+    variants.iter().for_each(|variant| summary(report, variant));
+}
+
+fn summary(report: &mut Report, variant: &Variant) {
     let (set_up, model) = (variant.name, variant.model.name());
     let place = variant.model.place();
-    for (result, nf, got) in each(variant) {
-        let conditions = format!(
-            "{place}; shares {}, {} B; {} Mpps alone, {} Mpps here, {:.0} % of the NFs' CPU time",
-            result.name(),
-            nf.len,
-            significant(got.alone.median()),
-            significant(got.mpps.median()),
-            got.cpu.median()
-        );
-        let id = |what| format!("h8.{set_up}.{model}.{}.{}.{what}", result.name(), nf.name);
-        report.figure(id("error_percent"), &got.raw, "%", &conditions);
-        report.figure(id("corrected_percent"), &got.corrected, "%", &conditions);
-        let pace = format!("{conditions}; frames per second of its CPU time, over those alone");
-        report.figure(id("pace_percent"), &got.pace, "%", &pace);
-    }
     for result in &variant.results {
         let id = format!("h8.{set_up}.{model}.{}.efficiency_percent", result.name());
         report.figure(id, &result.efficiency, "%", place);
@@ -251,29 +280,6 @@ fn figures(report: &mut Report, variant: &Variant) {
         let id = format!("h8.{set_up}.{model}.{what}");
         report.derived(id, value, "%", &conditions);
     }
-}
-
-fn rows(variant: &Variant) -> impl Iterator<Item = Vec<String>> {
-    let spread = |of: &nfluid_figures::statistics::Samples| of.high_quartile() - of.low_quartile();
-    each(variant).map(move |(result, nf, got)| {
-        vec![
-            variant.name.to_owned(),
-            variant.model.name().to_owned(),
-            result.name(),
-            format!("{} {} B", nf.name, nf.len),
-            significant(got.alone.median()),
-            significant(got.mpps.median()),
-            format!("{:+.1} ({:.1})", got.raw.median(), spread(&got.raw)),
-            format!(
-                "{:+.1} ({:.1})",
-                got.corrected.median(),
-                spread(&got.corrected)
-            ),
-            format!("{:.1}", got.cpu.median()),
-            format!("{:.1}", got.pace.median()),
-            format!("{:.1}", result.efficiency.median()),
-        ]
-    })
 }
 
 /// The literature's errors of one of the NFs in all models of a set-up.

@@ -1,9 +1,9 @@
 //! Ten NFs of random shares and kinds on one core; random, but the same in each run.
 
 use super::variant::{Nf, Times, Variant};
-use super::{FLOWS, HEADER, figures, measure, rows};
+use super::{FLOWS, measure, show};
 use crate::io_model::Model;
-use crate::report::{Report, table};
+use crate::report::Report;
 use crate::workload::{Workload, Xorshift};
 use nfluid_testbed::scratch::Scratch;
 
@@ -27,10 +27,8 @@ pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     let variant = Variant::new(scratch, "ten", Model::Inline, nfs, &divisions)?;
     let mut variants = [variant];
     measure(report, &mut variants, rounds, Times { alone, together })?;
+    show(report, "Ten NFs that share a core by weight", &variants);
     let [variant] = &variants;
-    let rows: Vec<_> = rows(variant).collect();
-    table("Ten NFs that share a core by weight", &HEADER, &rows);
-    figures(report, variant);
     let result = &variant.results[0];
     let conditions = format!("inline, shares {}, kinds at random", result.name());
     report.derived(

@@ -19,12 +19,10 @@ mod sockets;
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::report::{Report, significant, table};
-use counters::Moment;
+use crate::report::Report;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
+use counters::{Counters, Moment};
 use ends::{Ends, OF_ENDS, OF_NFS};
-use flow::Flow;
-use nfluid_figures::statistics::Samples;
-use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 use std::time::Duration;
@@ -76,27 +74,40 @@ struct Setting {
     signals: Signals,
 }
 
-/// A setting and what was found.
-struct Variant {
-    setting: Setting,
-    /// Distance of the flows' CPU time from equal, in percent of an equal part.
-    unfairness: Samples,
-    /// CPU time of both NFs, in percent of the core.
-    used: Samples,
-    /// Of the frames for both NFs, in percent.
-    lost: Samples,
-    marked: Samples,
-    flows: [FlowLane; 2],
-}
-
-/// The measurements of a flow.
-#[derive(Default)]
-struct FlowLane {
-    cpu: Samples,
-    mbps: Samples,
-    rtt_us: Samples,
-    retransmits: Samples,
-}
+/// The quantities of a setting: the distance of the flows' CPU time from equal is in percent of an equal part.
+const QUANTITIES: [Quantity; 12] = [
+    Quantity::new(
+        ".unfairness_percent",
+        "%",
+        &[("CPU: from equal %", Shown::Median)],
+    )
+    .meaning("CPU time of the flows' NFs, distance from equal"),
+    Quantity::new(".cpu_percent", "%", &[("CPU used %", Shown::Median)])
+        .meaning("of the core, both NFs"),
+    Quantity::new(".cheap.cpu_percent", "%", &[]).meaning("of the core"),
+    Quantity::new(".dear.cpu_percent", "%", &[]).meaning("of the core"),
+    Quantity::new(".cheap.mbps", "Mbit/s", &[("Mbit/s: cheap", Shown::Median)])
+        .meaning("frames into the NF"),
+    Quantity::new(".dear.mbps", "Mbit/s", &[("dear", Shown::Median)]).meaning("frames into the NF"),
+    Quantity::new(".cheap.rtt_us", "us", &[("RTT us: cheap", Shown::Median)]).meaning(OF_SENDER),
+    Quantity::new(".dear.rtt_us", "us", &[("dear", Shown::Median)]).meaning(OF_SENDER),
+    Quantity::new(
+        ".cheap.retransmits",
+        "/s",
+        &[("sent again /s: cheap", Shown::Median)],
+    )
+    .meaning("segments sent again"),
+    Quantity::new(".dear.retransmits", "/s", &[("dear", Shown::Median)])
+        .meaning("segments sent again"),
+    Quantity::new(".lost_percent", "%", &[("lost %", Shown::Median)])
+        .meaning("of the frames for the NFs"),
+    Quantity::new(".marked_percent", "%", &[("marked %", Shown::Median)])
+        .meaning("of the frames for the NFs"),
+];
+const UNFAIRNESS: usize = 0;
+const RTT: [usize; 2] = [6, 7];
+const LOST: usize = 10;
+const OF_SENDER: &str = "as the sender's kernel sees it";
 
 /// How long a variant is measured, and when that begins: flows start slowly.
 #[derive(Clone, Copy)]
@@ -123,36 +134,18 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         settle: Duration::from_secs(settle),
         measured: Duration::from_secs(measured),
     };
-    let mut variants: Vec<Variant> = settings(report).into_iter().map(Variant::new).collect();
-    for _ in 0..rounds {
-        for variant in &mut variants {
-            interrupt::check()?;
-            variant.measure(&platform, &outside, &ends, times)?;
-        }
-    }
-    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
-    table(
-        "Two TCP flows through two NFs on one core (two values: cheap and dear)",
-        &HEADER,
-        &rows,
-    );
-    variants.iter().for_each(|variant| variant.figures(report));
-    summary(report, &variants);
+    let mut sides: Vec<_> = settings(report).into_iter().map(Setting::side).collect();
+    let mut sweep = Sweep::plain(&["cost", "control", "ECN", "signals"], QUANTITIES);
+    sweep.run(report, rounds, &mut sides, |setting, _| {
+        measure(*setting, &platform, &outside, &ends, times)
+    })?;
+    sweep.print("Two TCP flows through two NFs on one core");
+    sweep.report_all(report);
+    let settings = sides.iter().map(|side| side.subject);
+    let found: Vec<_> = settings.zip(sweep.rows()).collect();
+    summary(report, &found);
     Ok(())
 }
-
-const HEADER: [&str; 10] = [
-    "cost",
-    "control",
-    "ECN",
-    "signals",
-    "CPU: from equal %",
-    "CPU used %",
-    "Mbit/s",
-    "RTT us",
-    "sent again /s",
-    "lost, marked %",
-];
 
 fn settings(report: &Report) -> Vec<Setting> {
     let ratios = report.choose(RATIOS.to_vec(), vec![16]);
@@ -175,19 +168,19 @@ fn settings(report: &Report) -> Vec<Setting> {
 }
 
 /// Hands in the figures that compare variants, at costs 1:16.
-fn summary(report: &mut Report, variants: &[Variant]) {
-    let tuned = |variant: &&Variant| variant.setting.is_tuned() && variant.setting.ratio == 16;
-    let worst = variants
+fn summary(report: &mut Report, found: &[(Setting, &Row<12>)]) {
+    let tuned = found
         .iter()
-        .filter(tuned)
-        .max_by(|a, b| a.unfairness.median().total_cmp(&b.unfairness.median()));
-    if let Some(variant) = worst {
+        .filter(|(setting, _)| setting.is_tuned() && setting.ratio == 16);
+    let unfairness = |row: &Row<12>| row.samples[UNFAIRNESS].median();
+    let worst = tuned.max_by(|(_, a), (_, b)| unfairness(a).total_cmp(&unfairness(b)));
+    if let Some((setting, row)) = worst {
         let conditions = format!(
             "costs 1:16, signals on (self-tuning), the worst of all ways: {}; cgroups of equal weight alone give about the same",
-            variant.setting.words()
+            setting.words()
         );
         let id = "red4.16.unfairness_percent";
-        report.figure(id, &variant.unfairness, "%", &conditions);
+        report.figure(id, &row.samples[UNFAIRNESS], "%", &conditions);
     }
     for (signals, ending) in [
         (Signals::Off, "_off"),
@@ -200,15 +193,16 @@ fn summary(report: &mut Report, variants: &[Variant]) {
             ecn: true,
             signals,
         };
-        let Some(variant) = variants.iter().find(|variant| variant.setting == wanted) else {
+        let Some((_, row)) = found.iter().find(|(setting, _)| *setting == wanted) else {
             continue;
         };
         let words = format!("costs 1:16, {}", wanted.words());
-        let slower = variant.slower();
+        let [cheap, dear] = RTT.map(|flow| row.samples[flow].median());
+        let slower = usize::from(dear > cheap);
         let which = FLOWS[slower].0;
         report.figure(
             format!("red4.16.delay{ending}_us"),
-            &variant.flows[slower].rtt_us,
+            &row.samples[RTT[slower]],
             "us",
             &format!("round trip time as the sender's kernel sees it, of the flow that waits longer ({which}); {words}"),
         );
@@ -218,7 +212,7 @@ fn summary(report: &mut Report, variants: &[Variant]) {
         };
         report.figure(
             format!("red4.16.{lost}"),
-            &variant.lost,
+            &row.samples[LOST],
             "%",
             &format!("of the frames for both NFs; {words}"),
         );
@@ -226,6 +220,25 @@ fn summary(report: &mut Report, variants: &[Variant]) {
 }
 
 impl Setting {
+    fn side(self) -> Side<Self> {
+        let Setting {
+            ratio,
+            control,
+            ecn,
+            signals,
+        } = self;
+        let cost = format!("1:{ratio}");
+        let marks = if ecn { "on" } else { "off" };
+        let key = [&*cost, control, marks, signals.id()];
+        let ecn = if ecn { "ecn" } else { "no_ecn" };
+        let id = format!("red4.{ratio}.{control}.{ecn}.{}", signals.id());
+        let conditions = format!(
+            "costs 1:{ratio}, {}; NFs on core {OF_NFS}, TCP's ends on core {OF_ENDS}",
+            self.words()
+        );
+        Side::new(key.map(str::to_owned), id, self).under(&conditions)
+    }
+
     /// As users have it who ask for signals.
     fn is_tuned(self) -> bool {
         self.signals == Signals::SelfTuning
@@ -265,154 +278,53 @@ impl Setting {
     }
 }
 
-impl Variant {
-    fn new(setting: Setting) -> Self {
-        Variant {
-            setting,
-            unfairness: Samples::default(),
-            used: Samples::default(),
-            lost: Samples::default(),
-            marked: Samples::default(),
-            flows: Default::default(),
-        }
+fn measure(
+    setting: Setting,
+    platform: &Platform,
+    outside: &Namespace,
+    ends: &[Ends],
+    times: Times,
+) -> anyhow::Result<[f64; 12]> {
+    platform.apply(&setting.deployment(outside.name()))?;
+    for end in ends {
+        end.set_ecn(setting.ecn)?;
     }
-
-    fn measure(
-        &mut self,
-        platform: &Platform,
-        outside: &Namespace,
-        ends: &[Ends],
-        times: Times,
-    ) -> anyhow::Result<()> {
-        platform.apply(&self.setting.deployment(outside.name()))?;
-        for end in ends {
-            end.set_ecn(self.setting.ecn)?;
-        }
-        // The ends find each other, and the last variant's flows are gone.
-        for end in ends {
-            end.reach()?;
-        }
-        let clients = ends
-            .iter()
-            .map(|end| end.client(self.setting.control, times.settle + times.measured))
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        std::thread::sleep(times.settle);
-        let before = Moment::now(platform, &NFS)?;
-        std::thread::sleep(times.measured);
-        let found = Moment::now(platform, &NFS)?.since(&before);
-        for (variant, client) in self.flows.iter_mut().zip(clients) {
-            variant.follow(client.finish(times.settle)?);
-        }
-        self.push(&found)
+    // The ends find each other, and the last variant's flows are gone.
+    for end in ends {
+        end.reach()?;
     }
-
-    fn push(&mut self, found: &Moment) -> anyhow::Result<()> {
-        let cpu = [0, 1].map(|at| found.cpu_percent(at));
-        let both: f64 = cpu.iter().sum();
-        anyhow::ensure!(both > 0.0, "no NF was at work");
-        self.unfairness.push((cpu[0] - cpu[1]).abs() / both * 100.0);
-        self.used.push(both);
-        let sum = |of: fn(&counters::Counters) -> u64| found.of.iter().map(of).sum::<u64>() as f64;
-        let offered = sum(counters::Counters::offered).max(1.0);
-        let lost = sum(counters::Counters::lost);
-        self.lost.push(lost / offered * 100.0);
-        self.marked.push(sum(|one| one.marked) / offered * 100.0);
-        for (at, flow) in self.flows.iter_mut().enumerate() {
-            flow.cpu.push(cpu[at]);
-            flow.mbps.push(found.mbps(at));
-        }
-        Ok(())
+    let clients = ends
+        .iter()
+        .map(|end| end.client(setting.control, times.settle + times.measured))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    std::thread::sleep(times.settle);
+    let before = Moment::now(platform, &NFS)?;
+    std::thread::sleep(times.measured);
+    let found = Moment::now(platform, &NFS)?.since(&before);
+    let [mut rtt_us, mut retransmits] = [[0.0; 2]; 2];
+    for (at, client) in clients.into_iter().enumerate() {
+        let flow = client.finish(times.settle)?;
+        (rtt_us[at], retransmits[at]) = (flow.rtt_us, flow.retransmits);
     }
-
-    /// The flow whose round trips take longer.
-    fn slower(&self) -> usize {
-        let [cheap, dear] = self.flows.each_ref().map(|flow| flow.rtt_us.median());
-        usize::from(dear > cheap)
-    }
-
-    fn row(&self) -> Vec<String> {
-        let both = |of: fn(&FlowLane) -> &Samples| {
-            let [cheap, dear] = self.flows.each_ref().map(|flow| of(flow).median());
-            format!("{} {}", significant(cheap), significant(dear))
-        };
-        vec![
-            format!("1:{}", self.setting.ratio),
-            self.setting.control.to_owned(),
-            (if self.setting.ecn { "on" } else { "off" }).to_owned(),
-            self.setting.signals.id().to_owned(),
-            significant(self.unfairness.median()),
-            significant(self.used.median()),
-            both(|flow| &flow.mbps),
-            both(|flow| &flow.rtt_us),
-            both(|flow| &flow.retransmits),
-            format!(
-                "{} {}",
-                significant(self.lost.median()),
-                significant(self.marked.median())
-            ),
-        ]
-    }
-
-    fn figures(&self, report: &mut Report) {
-        let Setting {
-            ratio,
-            control,
-            ecn,
-            signals,
-        } = self.setting;
-        let ecn = if ecn { "ecn" } else { "no_ecn" };
-        let variant = format!("red4.{ratio}.{control}.{ecn}.{}", signals.id());
-        let conditions = format!(
-            "costs 1:{ratio}, {}; NFs on core {OF_NFS}, TCP's ends on core {OF_ENDS}",
-            self.setting.words()
-        );
-        let mut figure = |id: &str, samples: &Samples, unit, what: &str| {
-            report.figure(
-                format!("{variant}.{id}"),
-                samples,
-                unit,
-                &format!("{what}; {conditions}"),
-            );
-        };
-        figure(
-            "unfairness_percent",
-            &self.unfairness,
-            "%",
-            "CPU time of the flows' NFs, distance from equal",
-        );
-        figure("cpu_percent", &self.used, "%", "of the core, both NFs");
-        figure("lost_percent", &self.lost, "%", "of the frames for the NFs");
-        figure(
-            "marked_percent",
-            &self.marked,
-            "%",
-            "of the frames for the NFs",
-        );
-        for ((name, _), flow) in FLOWS.iter().zip(&self.flows) {
-            let of = |id: &str| format!("{name}.{id}");
-            figure(&of("cpu_percent"), &flow.cpu, "%", "of the core");
-            figure(&of("mbps"), &flow.mbps, "Mbit/s", "frames into the NF");
-            figure(
-                &of("rtt_us"),
-                &flow.rtt_us,
-                "us",
-                "as the sender's kernel sees it",
-            );
-            figure(
-                &of("retransmits"),
-                &flow.retransmits,
-                "/s",
-                "segments sent again",
-            );
-        }
-    }
-}
-
-impl FlowLane {
-    fn follow(&mut self, flow: Flow) {
-        self.rtt_us.push(flow.rtt_us);
-        self.retransmits.push(flow.retransmits);
-    }
+    let cpu = [0, 1].map(|at| found.cpu_percent(at));
+    let both: f64 = cpu.iter().sum();
+    anyhow::ensure!(both > 0.0, "no NF was at work");
+    let sum = |of: fn(&Counters) -> u64| found.of.iter().map(of).sum::<u64>() as f64;
+    let offered = sum(Counters::offered).max(1.0);
+    Ok([
+        (cpu[0] - cpu[1]).abs() / both * 100.0,
+        both,
+        cpu[0],
+        cpu[1],
+        found.mbps(0),
+        found.mbps(1),
+        rtt_us[0],
+        rtt_us[1],
+        retransmits[0],
+        retransmits[1],
+        sum(Counters::lost) / offered * 100.0,
+        sum(|one| one.marked) / offered * 100.0,
+    ])
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use super::{FLOWS, NFS, Setting, Signals};
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::peer::Peer;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
 use crate::roles::tcp::multipath_socket;
 use crate::roles::{Role, Task};
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
@@ -38,20 +38,44 @@ struct Hosts {
     server: Namespace,
 }
 
-/// A setting and what was found.
-struct Variant {
-    setting: Setting,
-    /// CPU time of the NFs that was for the multipath connection, in percent of that of both.
-    multipath: Samples,
-    /// Of the plain flows, by NF.
-    plain: [Samples; 2],
-    /// Mbit/s of the subflows and of the plain flows, by NF.
-    subflow_mbps: [Samples; 2],
-    plain_mbps: [Samples; 2],
-    rtt_us: [Samples; 2],
-    lost: Samples,
-    used: Samples,
-}
+/// The quantities of a setting: CPU time for the multipath connection, then by NF of the plain flows and the subflows.
+const QUANTITIES: [Quantity; 11] = [
+    Quantity::new(
+        ".multipath_percent",
+        "%",
+        &[("multipath CPU %", Shown::Median)],
+    )
+    .meaning(OF_BOTH),
+    Quantity::new(
+        ".cheap.plain_percent",
+        "%",
+        &[("plain CPU %: cheap", Shown::Median)],
+    )
+    .meaning(OF_BOTH),
+    Quantity::new(".dear.plain_percent", "%", &[("dear", Shown::Median)]).meaning(OF_BOTH),
+    Quantity::new(
+        ".cheap.subflow_mbps",
+        "Mbit/s",
+        &[("subflows Mbit/s: cheap", Shown::Median)],
+    )
+    .meaning("acknowledged"),
+    Quantity::new(".dear.subflow_mbps", "Mbit/s", &[("dear", Shown::Median)])
+        .meaning("acknowledged"),
+    Quantity::new(
+        ".cheap.plain_mbps",
+        "Mbit/s",
+        &[("plain Mbit/s: cheap", Shown::Median)],
+    )
+    .meaning("acknowledged"),
+    Quantity::new(".dear.plain_mbps", "Mbit/s", &[("dear", Shown::Median)]).meaning("acknowledged"),
+    Quantity::new(".cheap.rtt_us", "us", &[("RTT us: cheap", Shown::Median)]).meaning(RTT),
+    Quantity::new(".dear.rtt_us", "us", &[("dear", Shown::Median)]).meaning(RTT),
+    Quantity::new(".lost_percent", "%", &[("lost %", Shown::Median)])
+        .meaning("of the frames for the NFs"),
+    Quantity::new(".cpu_percent", "%", &[]).meaning("of the core, both NFs"),
+];
+const OF_BOTH: &str = "of the CPU time of both NFs";
+const RTT: &str = "of the plain flow, at the end";
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -60,43 +84,37 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let platform = platform::start()?;
     let (rounds, settle, measured) = report.effort((5, 3, 8), (1, 2, 2));
     let [settle, measured] = [settle, measured].map(Duration::from_secs);
-    let mut variants: Vec<Variant> = settings(report).into_iter().map(Variant::new).collect();
-    for _ in 0..rounds {
-        for variant in &mut variants {
-            interrupt::check()?;
-            variant.measure(&platform, &hosts, settle, measured)?;
-        }
-    }
-    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
-    let title = "A connection of two subflows beside a plain flow on either NF (two values: cheap and dear NF)";
-    table(title, &HEADER, &rows);
-    variants.iter().for_each(|variant| variant.figures(report));
+    let mut sweep = Sweep::plain(&["cost", "signals"], QUANTITIES);
+    sweep.run(report, rounds, &mut sides(report), |setting, _| {
+        measure(*setting, &platform, &hosts, settle, measured)
+    })?;
+    sweep.print("A connection of two subflows beside a plain flow on either NF");
+    sweep.report_all(report);
     Ok(())
 }
 
-const HEADER: [&str; 8] = [
-    "cost",
-    "signals",
-    "multipath CPU %",
-    "plain CPU %",
-    "subflows Mbit/s",
-    "plain Mbit/s",
-    "RTT us",
-    "lost %",
-];
-
-fn settings(report: &Report) -> Vec<Setting> {
+fn sides(report: &Report) -> Vec<Side<Setting>> {
     let ratios = report.choose(vec![1, 4], vec![4]);
     let signals = report.choose(
         super::SIGNALS.to_vec(),
         vec![Signals::Off, Signals::SelfTuning],
     );
     let all = ratios.into_iter().flat_map(|ratio| {
-        signals.iter().map(move |signals| Setting {
-            ratio,
-            control: CONTROL,
-            ecn: true,
-            signals: *signals,
+        signals.iter().map(move |signals| {
+            let setting = Setting {
+                ratio,
+                control: CONTROL,
+                ecn: true,
+                signals: *signals,
+            };
+            let conditions = format!(
+                "costs 1:{ratio}, each subflow {CONTROL} by itself (Linux does not couple them), the default scheduler, {}; NFs \
+                 on core {OF_NFS}, TCP's ends on core {OF_ENDS}",
+                setting.words()
+            );
+            let key = [format!("1:{ratio}"), signals.id().to_owned()];
+            let id = format!("red4.mptcp.{ratio}.{}", signals.id());
+            Side::new(key, id, setting).under(&conditions)
         })
     });
     all.collect()
@@ -176,135 +194,81 @@ fn find(all: &[Connection], flow: u8, is_subflow: bool) -> anyhow::Result<&Conne
     one.with_context(|| format!("a connection to {to} has ended (subflow: {is_subflow})"))
 }
 
-impl Variant {
-    fn new(setting: Setting) -> Self {
-        Variant {
-            setting,
-            multipath: Samples::default(),
-            plain: Default::default(),
-            subflow_mbps: Default::default(),
-            plain_mbps: Default::default(),
-            rtt_us: Default::default(),
-            lost: Samples::default(),
-            used: Samples::default(),
-        }
+fn measure(
+    setting: Setting,
+    platform: &Platform,
+    hosts: &Hosts,
+    settle: Duration,
+    measured: Duration,
+) -> anyhow::Result<[f64; 11]> {
+    platform.apply(&setting.deployment(hosts.outside.name()))?;
+    for (_, flow) in FLOWS {
+        reach(&hosts.client, &format!("10.0.{flow}.2"))?;
     }
+    let core = OF_ENDS as usize;
+    let task = Task::TcpSink { port: PORT };
+    let mut server = Peer::start_within(&hosts.server, &Role { core, task })?;
+    let mut sources = vec![hosts.source(FLOWS[0].1, true)?];
+    for (_, flow) in FLOWS {
+        sources.push(hosts.source(flow, false)?);
+    }
+    hosts.await_subflows()?;
+    std::thread::sleep(settle);
+    let look = || -> anyhow::Result<(Vec<Connection>, Moment)> {
+        Ok((
+            connections(&hosts.client, PORT)?,
+            Moment::now(platform, &NFS)?,
+        ))
+    };
+    let before = look()?;
+    std::thread::sleep(measured);
+    let after = look()?;
+    for source in &mut sources {
+        source.kill();
+    }
+    server.kill();
+    values(&before.0, &after.0, &after.1.since(&before.1))
+}
 
-    fn measure(
-        &mut self,
-        platform: &Platform,
-        hosts: &Hosts,
-        settle: Duration,
-        measured: Duration,
-    ) -> anyhow::Result<()> {
-        platform.apply(&self.setting.deployment(hosts.outside.name()))?;
-        for (_, flow) in FLOWS {
-            reach(&hosts.client, &format!("10.0.{flow}.2"))?;
-        }
-        let core = OF_ENDS as usize;
-        let task = Task::TcpSink { port: PORT };
-        let mut server = Peer::start_within(&hosts.server, &Role { core, task })?;
-        let mut sources = vec![hosts.source(FLOWS[0].1, true)?];
-        for (_, flow) in FLOWS {
-            sources.push(hosts.source(flow, false)?);
-        }
-        hosts.await_subflows()?;
-        std::thread::sleep(settle);
-        let look = || -> anyhow::Result<(Vec<Connection>, Moment)> {
-            Ok((
-                connections(&hosts.client, PORT)?,
-                Moment::now(platform, &NFS)?,
-            ))
+fn values(
+    before: &[Connection],
+    after: &[Connection],
+    found: &Moment,
+) -> anyhow::Result<[f64; 11]> {
+    let cpu = [0, 1].map(|at| found.cpu_percent(at));
+    let both: f64 = cpu.iter().sum();
+    anyhow::ensure!(both > 0.0, "no NF was at work");
+    let mut multipath = 0.0;
+    let [mut plain, mut subflow_mbps, mut plain_mbps, mut rtt_us] = [[0.0; 2]; 4];
+    for (at, (_, flow)) in FLOWS.into_iter().enumerate() {
+        let acked = |is_subflow| -> anyhow::Result<f64> {
+            let now = find(after, flow, is_subflow)?.acked;
+            let then = find(before, flow, is_subflow)?.acked;
+            Ok(now.saturating_sub(then) as f64)
         };
-        let before = look()?;
-        std::thread::sleep(measured);
-        let after = look()?;
-        for source in &mut sources {
-            source.kill();
-        }
-        server.kill();
-        self.push(&before.0, &after.0, &after.1.since(&before.1))
+        let (by_subflow, by_plain) = (acked(true)?, acked(false)?);
+        // All packets of an NF cost the same, and nearly all are full.
+        let part = by_subflow / (by_subflow + by_plain).max(1.0);
+        multipath += cpu[at] * part;
+        plain[at] = cpu[at] * (1.0 - part) / both * 100.0;
+        let mbps = |bytes: f64| bytes * 8e3 / found.time_ns as f64;
+        subflow_mbps[at] = mbps(by_subflow);
+        plain_mbps[at] = mbps(by_plain);
+        rtt_us[at] = find(after, flow, false)?.rtt_us;
     }
-
-    fn push(
-        &mut self,
-        before: &[Connection],
-        after: &[Connection],
-        found: &Moment,
-    ) -> anyhow::Result<()> {
-        let cpu = [0, 1].map(|at| found.cpu_percent(at));
-        let both: f64 = cpu.iter().sum();
-        anyhow::ensure!(both > 0.0, "no NF was at work");
-        let mut multipath = 0.0;
-        for (at, (_, flow)) in FLOWS.into_iter().enumerate() {
-            let acked = |is_subflow| -> anyhow::Result<f64> {
-                let now = find(after, flow, is_subflow)?.acked;
-                let then = find(before, flow, is_subflow)?.acked;
-                Ok(now.saturating_sub(then) as f64)
-            };
-            let (subflow, plain) = (acked(true)?, acked(false)?);
-            // All packets of an NF cost the same, and nearly all are full.
-            let part = subflow / (subflow + plain).max(1.0);
-            multipath += cpu[at] * part;
-            self.plain[at].push(cpu[at] * (1.0 - part) / both * 100.0);
-            let mbps = |bytes: f64| bytes * 8e3 / found.time_ns as f64;
-            self.subflow_mbps[at].push(mbps(subflow));
-            self.plain_mbps[at].push(mbps(plain));
-            self.rtt_us[at].push(find(after, flow, false)?.rtt_us);
-        }
-        self.multipath.push(multipath / both * 100.0);
-        self.used.push(both);
-        let offered: u64 = found.of.iter().map(|one| one.offered()).sum();
-        let lost: u64 = found.of.iter().map(|one| one.lost()).sum();
-        self.lost.push(lost as f64 / offered.max(1) as f64 * 100.0);
-        Ok(())
-    }
-
-    fn row(&self) -> Vec<String> {
-        let both = |of: &[Samples; 2]| {
-            let [cheap, dear] = of.each_ref().map(Samples::median).map(significant);
-            format!("{cheap} {dear}")
-        };
-        vec![
-            format!("1:{}", self.setting.ratio),
-            self.setting.signals.id().to_owned(),
-            significant(self.multipath.median()),
-            both(&self.plain),
-            both(&self.subflow_mbps),
-            both(&self.plain_mbps),
-            both(&self.rtt_us),
-            significant(self.lost.median()),
-        ]
-    }
-
-    fn figures(&self, report: &mut Report) {
-        let Setting { ratio, signals, .. } = self.setting;
-        let conditions = format!(
-            "costs 1:{ratio}, each subflow {CONTROL} by itself (Linux does not couple them), the default scheduler, {}; NFs on \
-             core {OF_NFS}, TCP's ends on core {OF_ENDS}",
-            self.setting.words()
-        );
-        let mut figure = |id: &str, samples: &Samples, unit, what: &str| {
-            let id = format!("red4.mptcp.{ratio}.{}.{id}", signals.id());
-            report.figure(id, samples, unit, &format!("{what}; {conditions}"));
-        };
-        let of_both = "of the CPU time of both NFs";
-        figure("multipath_percent", &self.multipath, "%", of_both);
-        figure("lost_percent", &self.lost, "%", "of the frames for the NFs");
-        figure("cpu_percent", &self.used, "%", "of the core, both NFs");
-        for (at, nf) in NFS.iter().enumerate() {
-            let mut one = |id: &str, samples: &[Samples; 2], unit, what: &str| {
-                figure(&format!("{nf}.{id}"), &samples[at], unit, what);
-            };
-            one("plain_percent", &self.plain, "%", of_both);
-            one("subflow_mbps", &self.subflow_mbps, "Mbit/s", "acknowledged");
-            one("plain_mbps", &self.plain_mbps, "Mbit/s", "acknowledged");
-            one(
-                "rtt_us",
-                &self.rtt_us,
-                "us",
-                "of the plain flow, at the end",
-            );
-        }
-    }
+    let offered: u64 = found.of.iter().map(|one| one.offered()).sum();
+    let lost: u64 = found.of.iter().map(|one| one.lost()).sum();
+    Ok([
+        multipath / both * 100.0,
+        plain[0],
+        plain[1],
+        subflow_mbps[0],
+        subflow_mbps[1],
+        plain_mbps[0],
+        plain_mbps[1],
+        rtt_us[0],
+        rtt_us[1],
+        lost as f64 / offered.max(1) as f64 * 100.0,
+        both,
+    ])
 }

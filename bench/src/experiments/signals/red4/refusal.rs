@@ -9,9 +9,9 @@ use super::counters::{Moment, named};
 use super::ends::{Ends, OF_ENDS, OF_NFS};
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
-use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
@@ -29,18 +29,38 @@ const SETTLE: Duration = Duration::from_secs(1);
 const QUIET_TRIES: u32 = 100;
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Refusal off or on, and what was found.
-struct Variant {
-    id: &'static str,
-    congestion: &'static str,
-    chain_kpps: Samples,
-    neighbour_kpps: Samples,
-    /// CPU time of the first NF on frames that the second never saw, in percent of the core.
-    wasted: Samples,
-    cpu: [Samples; 3],
-    /// Of the frames for the chain, in percent.
-    refused: Samples,
-}
+/// The quantities with refusal off or on.
+const QUANTITIES: [Quantity; 7] = [
+    Quantity::new(".chain_kpps", "kpps", &[("chain kpps", Shown::Median)])
+        .meaning("frames into the dear NF"),
+    Quantity::new(
+        ".neighbour_kpps",
+        "kpps",
+        &[("neighbour kpps", Shown::Median)],
+    )
+    .meaning("frames into the neighbour"),
+    Quantity::new(
+        ".wasted_cpu_percent",
+        "%",
+        &[("wasted CPU %", Shown::Median)],
+    )
+    .meaning("of the core, by the cheap NF on frames that died at the dear one's ring"),
+    Quantity::new(
+        ".first.cpu_percent",
+        "%",
+        &[("CPU % of first", Shown::Median)],
+    )
+    .meaning("of the core"),
+    Quantity::new(".second.cpu_percent", "%", &[("second", Shown::Median)]).meaning("of the core"),
+    Quantity::new(
+        ".neighbour.cpu_percent",
+        "%",
+        &[("neighbour", Shown::Median)],
+    )
+    .meaning("of the core"),
+    Quantity::new(".refused_percent", "%", &[("refused %", Shown::Median)])
+        .meaning("of the frames for the chain"),
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -49,42 +69,28 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let ends = [Ends::new(&outside, 1)?, Ends::new(&outside, 2)?];
     let platform = platform::start()?;
     let (rounds, seconds) = report.effort((7, 4), (2, 1));
-    let mut variants = [
-        Variant::new("off", ""),
-        Variant::new("on", "congestion: { law: off }\n"),
-    ];
-    for _ in 0..rounds {
-        for variant in &mut variants {
-            interrupt::check()?;
-            variant.measure(&platform, &outside, &ends, Duration::from_secs(seconds))?;
-        }
-    }
-    let rows: Vec<_> = variants.iter().map(Variant::row).collect();
-    let header = [
-        "refusal",
-        "chain kpps",
-        "neighbour kpps",
-        "wasted CPU %",
-        "CPU % of first, second, neighbour",
-        "refused %",
-    ];
-    let title = "A cheap NF before a dear one, flooded, beside a neighbour on the same core";
-    table(title, &header, &rows);
-    variants.iter().for_each(|variant| variant.figures(report));
-    let [off, on] = &variants;
-    for (id, gain) in [
-        ("refusal.chain_gain", on.chain_kpps.ratios(&off.chain_kpps)),
-        (
-            "refusal.neighbour_gain",
-            on.neighbour_kpps.ratios(&off.neighbour_kpps),
-        ),
-    ] {
-        report.figure(
-            id,
-            &gain,
-            "x",
-            "throughput with refusal over without, round by round",
+    let time = Duration::from_secs(seconds);
+    let mut sides = [("off", ""), ("on", "congestion: { law: off }\n")].map(|(refusal, congestion)| {
+        let deployment = deployment(congestion, outside.name());
+        let conditions = format!(
+            "refusal {refusal}; signature NFs of 300 and 9000 rounds in a chain, of 900 beside it, all flooded by UDP, on \
+             core {OF_NFS}; senders on core {OF_ENDS}"
         );
+        Side::new([refusal.to_owned()], format!("refusal.{refusal}"), deployment).under(&conditions)
+    });
+    let mut sweep = Sweep::plain(&["refusal"], QUANTITIES);
+    sweep.run(report, rounds, &mut sides, |deployment, _| {
+        measure(&platform, deployment, &ends, time)
+    })?;
+    sweep.print("A cheap NF before a dear one, flooded, beside a neighbour on the same core");
+    sweep.report_all(report);
+    let [off, on] = [0, 1].map(|row| &sweep.rows()[row].samples);
+    let what = "throughput with refusal over without, round by round";
+    for (quantity, id) in ["refusal.chain_gain", "refusal.neighbour_gain"]
+        .into_iter()
+        .enumerate()
+    {
+        report.figure(id, &on[quantity].ratios(&off[quantity]), "x", what);
     }
     Ok(())
 }
@@ -109,111 +115,37 @@ fn deployment(congestion: &str, namespace: &str) -> String {
     )
 }
 
-impl Variant {
-    fn new(id: &'static str, congestion: &'static str) -> Self {
-        Variant {
-            id,
-            congestion,
-            chain_kpps: Samples::default(),
-            neighbour_kpps: Samples::default(),
-            wasted: Samples::default(),
-            cpu: Default::default(),
-            refused: Samples::default(),
-        }
-    }
-
-    fn measure(
-        &mut self,
-        platform: &Platform,
-        outside: &Namespace,
-        ends: &[Ends],
-        time: Duration,
-    ) -> anyhow::Result<()> {
-        platform.apply(&deployment(self.congestion, outside.name()))?;
-        ends.iter().try_for_each(Ends::reach)?;
-        let rest = at_rest(platform)?;
-        let floods = ends
-            .iter()
-            .map(Ends::flood)
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        std::thread::sleep(SETTLE);
-        let before = Moment::now(platform, &NAMES)?;
-        std::thread::sleep(time);
-        let found = Moment::now(platform, &NAMES)?.since(&before);
-        drop(floods);
-        check_counters(&rest, &at_rest(platform)?)?;
-        self.push(&found);
-        Ok(())
-    }
-
-    fn push(&mut self, found: &Moment) {
-        let [first, second] = [found.of[FIRST], found.of[SECOND]];
-        let died = 1.0 - second.frames as f64 / first.frames.max(1) as f64;
-        self.wasted
-            .push(found.cpu_percent(FIRST) * died.clamp(0.0, 1.0));
-        self.chain_kpps.push(found.kpps(SECOND));
-        self.neighbour_kpps.push(found.kpps(NEIGHBOUR));
-        for (at, cpu) in self.cpu.iter_mut().enumerate() {
-            cpu.push(found.cpu_percent(at));
-        }
-        let offered = first.offered().max(1) as f64;
-        self.refused.push(first.refused as f64 / offered * 100.0);
-    }
-
-    fn row(&self) -> Vec<String> {
-        let cpu: Vec<_> = self
-            .cpu
-            .iter()
-            .map(|cpu| significant(cpu.median()))
-            .collect();
-        vec![
-            self.id.to_owned(),
-            significant(self.chain_kpps.median()),
-            significant(self.neighbour_kpps.median()),
-            significant(self.wasted.median()),
-            cpu.join(" "),
-            significant(self.refused.median()),
-        ]
-    }
-
-    fn figures(&self, report: &mut Report) {
-        let conditions = format!(
-            "refusal {}; signature NFs of 300 and 9000 rounds in a chain, of 900 beside it, all flooded by UDP, on core \
-             {OF_NFS}; senders on core {OF_ENDS}",
-            self.id
-        );
-        let mut figure = |id: &str, samples: &Samples, unit, what: &str| {
-            let id = format!("refusal.{}.{id}", self.id);
-            report.figure(id, samples, unit, &format!("{what}; {conditions}"));
-        };
-        figure(
-            "chain_kpps",
-            &self.chain_kpps,
-            "kpps",
-            "frames into the dear NF",
-        );
-        figure(
-            "neighbour_kpps",
-            &self.neighbour_kpps,
-            "kpps",
-            "frames into the neighbour",
-        );
-        figure(
-            "wasted_cpu_percent",
-            &self.wasted,
-            "%",
-            "of the core, by the cheap NF on frames that died at the dear one's ring",
-        );
-        figure(
-            "refused_percent",
-            &self.refused,
-            "%",
-            "of the frames for the chain",
-        );
-        for (name, cpu) in NAMES.iter().zip(&self.cpu) {
-            figure(&format!("{name}.cpu_percent"), cpu, "%", "of the core");
-        }
-    }
+fn measure(
+    platform: &Platform,
+    deployment: &str,
+    ends: &[Ends],
+    time: Duration,
+) -> anyhow::Result<[f64; 7]> {
+    platform.apply(deployment)?;
+    ends.iter().try_for_each(Ends::reach)?;
+    let rest = at_rest(platform)?;
+    let floods = ends
+        .iter()
+        .map(Ends::flood)
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    std::thread::sleep(SETTLE);
+    let before = Moment::now(platform, &NAMES)?;
+    std::thread::sleep(time);
+    let found = Moment::now(platform, &NAMES)?.since(&before);
+    drop(floods);
+    check_counters(&rest, &at_rest(platform)?)?;
+    let [first, second] = [found.of[FIRST], found.of[SECOND]];
+    let died = 1.0 - second.frames as f64 / first.frames.max(1) as f64;
+    let offered = first.offered().max(1) as f64;
+    Ok([
+        found.kpps(SECOND),
+        found.kpps(NEIGHBOUR),
+        found.cpu_percent(FIRST) * died.clamp(0.0, 1.0),
+        found.cpu_percent(FIRST),
+        found.cpu_percent(SECOND),
+        found.cpu_percent(NEIGHBOUR),
+        first.refused as f64 / offered * 100.0,
+    ])
 }
 
 /// The counters when no frame moves any more, and what the chain says that it has refused.

@@ -6,9 +6,10 @@ mod work;
 
 use crate::host::cpu::busy_seconds;
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
 use anyhow::Context;
-use nfluid_figures::plot::{Axis, Plot, Series};
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::thread;
@@ -18,18 +19,21 @@ use work::{Way, Ways, e};
 /// The load: arriving programs in percent of the rate that the cores sustain with fork and exec alone.
 const LOADS: [u32; 2] = [50, 107];
 
-/// A way to run the programs, at one load.
-struct Variant {
-    name: &'static str,
-    load: u32,
-    /// From the moment at which it should arrive to its result.
-    service_ms: Samples,
-    /// In the daemon, until the program is executed.
-    created_ms: Samples,
-    /// Of the whole machine, per program.
-    cpu_ms: f64,
-    per_s: f64,
-}
+/// The quantities of a way to run the programs, at one load.
+const QUANTITIES: [Quantity; 4] = [
+    Quantity::new(
+        ".median_ms",
+        "ms",
+        &[("median", Shown::Median), ("p99", Shown::P99)],
+    )
+    .with_p99(".p99_ms"),
+    Quantity::new(".rate_per_s", "1/s", &[("per second", Shown::Median)]),
+    Quantity::new(".cpu_ms", "ms", &[("CPU ms each", Shown::Median)])
+        .meaning("of the whole machine, per program"),
+    Quantity::new(".created_ms", "ms", &[("created", Shown::Median)])
+        .with_p99(".created_p99_ms")
+        .meaning("in the daemon, from its turn to the exec"),
+];
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -40,7 +44,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let expected = e(decimals)?;
     let alone = alone(&ways, &expected, report.effort(20, 5))?;
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let mut variants = Vec::new();
+    let program = format!("Python, e to {decimals} decimals");
+    let mut sweep = Sweep::plain(&["", "load"], QUANTITIES);
     for (load, count) in LOADS.into_iter().zip(counts) {
         let interval = alone.median() / 1e3 / cores as f64 * 100.0 / f64::from(load);
         for way in &ways.found {
@@ -48,10 +53,27 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 count,
                 interval: Duration::from_secs_f64(interval),
             };
-            variants.push(serve(way, load, arrivals, &expected)?);
+            let conditions =
+                format!("{program}; {count} arrivals, evenly, {load} % of what the cores can do");
+            let key = [way.name.to_owned(), format!("{load} %")];
+            let side = Side::new(key, format!("l13.{}.{load}", way.name), ());
+            let side = side.under(&conditions).on(way.name, load);
+            sweep.add(&side, serve(way, arrivals, &expected)?);
         }
     }
-    show(report, &variants, &alone, decimals, counts);
+    sweep.print(&format!(
+        "Python computes e to {decimals} decimals: from arrival to result, ms"
+    ));
+    let conditions = format!("{program}, nothing else runs");
+    report.figure("l13.alone_ms", &alone, "ms", &conditions);
+    sweep.report_all(report);
+    report.plot(Plot {
+        id: "l13.service".to_owned(),
+        title: "A program's result, from its arrival".to_owned(),
+        x: Axis::linear("load, % of what the cores can do"),
+        y: Axis::linear("ms"),
+        series: lines(sweep.rows(), 0),
+    });
     for (name, why) in &ways.left_out {
         println!("{name} left out: {why}");
     }
@@ -77,16 +99,10 @@ struct Arrivals {
     interval: Duration,
 }
 
-/// Starts each program when it arrives, whatever became of those before.
-fn serve(way: &Way, load: u32, arrivals: Arrivals, expected: &str) -> anyhow::Result<Variant> {
-    let mut variant = Variant {
-        name: way.name,
-        load,
-        service_ms: Samples::default(),
-        created_ms: Samples::default(),
-        cpu_ms: 0.0,
-        per_s: 0.0,
-    };
+/// Starts each program when it arrives, whatever became of those before. The first samples are the times from the moment
+/// at which it should arrive to its result.
+fn serve(way: &Way, arrivals: Arrivals, expected: &str) -> anyhow::Result<[Samples; 4]> {
+    let [mut service, mut created] = <[Samples; 2]>::default();
     let busy = busy_seconds()?;
     let begun = Instant::now();
     let results = thread::scope(|scope| {
@@ -110,94 +126,12 @@ fn serve(way: &Way, load: u32, arrivals: Arrivals, expected: &str) -> anyhow::Re
     for result in results {
         let result = result.map_err(|_| anyhow::anyhow!("a client panicked"))?;
         let (service_ms, created_ms) = result.with_context(|| way.name)?;
-        variant.service_ms.push(service_ms);
+        service.push(service_ms);
         if let Some(ms) = created_ms {
-            variant.created_ms.push(ms);
+            created.push(ms);
         }
     }
-    variant.cpu_ms = (busy_seconds()? - busy) * 1e3 / arrivals.count as f64;
-    variant.per_s = arrivals.count as f64 / took;
-    Ok(variant)
-}
-
-fn show(
-    report: &mut Report,
-    variants: &[Variant],
-    alone: &Samples,
-    decimals: usize,
-    counts: [usize; 2],
-) {
-    let row = |variant: &Variant| {
-        vec![
-            variant.name.to_owned(),
-            format!("{} %", variant.load),
-            significant(variant.service_ms.median()),
-            significant(variant.service_ms.p99()),
-            significant(variant.per_s),
-            significant(variant.cpu_ms),
-        ]
-    };
-    let rows: Vec<_> = variants.iter().map(row).collect();
-    let title = format!("Python computes e to {decimals} decimals: from arrival to result, ms");
-    table(
-        &title,
-        &["", "load", "median", "p99", "per second", "CPU ms each"],
-        &rows,
-    );
-    let program = format!("Python, e to {decimals} decimals");
-    report.figure(
-        "l13.alone_ms",
-        alone,
-        "ms",
-        &format!("{program}, nothing else runs"),
-    );
-    let mut series: Vec<Series> = Vec::new();
-    for variant in variants {
-        let id = format!("l13.{}.{}", variant.name, variant.load);
-        let count = counts[usize::from(variant.load > 100)];
-        let conditions = format!(
-            "{program}; {count} arrivals, evenly, {} % of what the cores can do",
-            variant.load
-        );
-        report.figure(
-            format!("{id}.median_ms"),
-            &variant.service_ms,
-            "ms",
-            &conditions,
-        );
-        let p99 = variant.service_ms.p99();
-        report.derived(format!("{id}.p99_ms"), p99, "ms", &conditions);
-        report.derived(
-            format!("{id}.rate_per_s"),
-            variant.per_s,
-            "1/s",
-            &conditions,
-        );
-        let machine = format!("{conditions}; of the whole machine, per program");
-        report.derived(format!("{id}.cpu_ms"), variant.cpu_ms, "ms", &machine);
-        if !variant.created_ms.values().is_empty() {
-            let created = format!("{conditions}; in the daemon, from its turn to the exec");
-            report.figure(
-                format!("{id}.created_ms"),
-                &variant.created_ms,
-                "ms",
-                &created,
-            );
-            let p99 = variant.created_ms.p99();
-            report.derived(format!("{id}.created_p99_ms"), p99, "ms", &created);
-        }
-        if series.iter().all(|known| known.name != variant.name) {
-            series.push(Series::new(variant.name));
-        }
-        if let Some(line) = series.iter_mut().find(|known| known.name == variant.name) {
-            line.push(f64::from(variant.load), &variant.service_ms);
-        }
-    }
-    report.plot(Plot {
-        id: "l13.service".to_owned(),
-        title: "A program's result, from its arrival".to_owned(),
-        x: Axis::linear("load, % of what the cores can do"),
-        y: Axis::linear("ms"),
-        series,
-    });
+    let cpu_ms = (busy_seconds()? - busy) * 1e3 / arrivals.count as f64;
+    let per_s = arrivals.count as f64 / took;
+    Ok([service, per_s.into(), cpu_ms.into(), created])
 }

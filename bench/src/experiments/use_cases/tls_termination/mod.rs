@@ -7,9 +7,9 @@
 mod setup;
 
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
-use nfluid_figures::statistics::Samples;
-use setup::{Run, Setup, Side};
+use crate::report::Report;
+use crate::sweep::{self, Quantity, Shown, Sweep};
+use setup::{Setup, Side};
 use std::time::Duration;
 
 /// Keys of end points.
@@ -35,94 +35,63 @@ const COUNTS: [usize; 4] = [1, 10, 100, 1000];
 const COUNTS_QUICK: [usize; 1] = [4];
 const KINDS: [Kind; 2] = [Kind::Rsa2048, Kind::EcdsaP256];
 
+/// The quantities of both sides.
+const QUANTITIES: [Quantity; 5] = [
+    Quantity::new(".requests_per_s", "1/s", &[("instances", Shown::Median)]),
+    Quantity::new(".bare_requests_per_s", "1/s", &[("bare", Shown::Median)]),
+    Quantity::new(
+        ".ratio",
+        "x",
+        &[("ratio", Shown::Median), ("spread", Shown::Spread)],
+    ),
+    Quantity::new(".p99_ms", "ms", &[("p99 ms", Shown::Median)]),
+    Quantity::new(".bare_p99_ms", "ms", &[("bare p99", Shown::Median)]),
+];
+const RATIO: usize = 2;
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let counts = report.choose(&COUNTS[..], &COUNTS_QUICK);
     let rounds = report.effort(5, 2);
-    let mut rows = Vec::new();
+    let mut sweep = Sweep::new(&["key", "end points"], QUANTITIES);
+    sweep.settles = false;
     for kind in KINDS {
+        let id = format!("l12.{}", kind.id());
         for count in counts {
             let setup = Setup::new(kind, *count)?;
             // With many, each has few requests: they take longer to count.
             let ms = report.effort(if *count < 1000 { 3000 } else { 6000 }, 700);
             let time = Duration::from_millis(ms);
-            let runs = in_turn(&setup, rounds, time)?;
-            rows.push(show(report, kind, *count, &runs, ms));
+            let conditions = format!(
+                "{count} end points, {} connections, a full TLS 1.3 handshake and an empty answer each, {ms} ms a round; all \
+                 terminators on one core, each in a cgroup of the same weight and memory limit on both sides, wrk on \
+                 another; {} different keys",
+                setup::connections(*count),
+                setup::pairs(*count)
+            );
+            let key = [kind.id().to_owned(), count.to_string()];
+            let side = sweep::Side::new(key, format!("{id}.{count}"), setup).under(&conditions);
+            // Instances and bare processes in turn, round after round.
+            sweep.run(report, rounds, &mut [side], |setup, _| {
+                let own = setup.run(Side::Instances, time)?;
+                let bare = setup.run(Side::Bare, time)?;
+                let ratio = own.rate / bare.rate;
+                Ok([own.rate, bare.rate, ratio, own.p99_ms, bare.p99_ms])
+            })?;
+        }
+        if let Some(most) = sweep.rows().last() {
+            report.figure(
+                format!("{id}.ratio"),
+                &most.samples[RATIO],
+                "x",
+                &most.conditions,
+            );
         }
     }
-    table(
+    sweep.report_all(report);
+    sweep.print(
         "requests per second, each with a connection and a full handshake; terminators on one core, wrk on another",
-        &[
-            "key",
-            "end points",
-            "instances",
-            "bare",
-            "ratio",
-            "spread",
-            "p99 ms",
-            "bare p99",
-        ],
-        &rows,
     );
     Ok(())
-}
-
-/// Instances and bare processes in turn, round after round; a first round of each warms up.
-fn in_turn(setup: &Setup, rounds: u32, time: Duration) -> anyhow::Result<[Vec<Run>; 2]> {
-    let mut runs = [Vec::new(), Vec::new()];
-    for round in 0..=rounds {
-        for (side, runs) in [Side::Instances, Side::Bare].into_iter().zip(&mut runs) {
-            let run = setup.run(side, time)?;
-            if round > 0 {
-                runs.push(run);
-            }
-        }
-    }
-    Ok(runs)
-}
-
-fn show(
-    report: &mut Report,
-    kind: Kind,
-    count: usize,
-    [instances, bare]: &[Vec<Run>; 2],
-    ms: u64,
-) -> Vec<String> {
-    let of = |runs: &[Run], what: fn(&Run) -> f64| runs.iter().map(what).collect::<Samples>();
-    let rates = [of(instances, |run| run.rate), of(bare, |run| run.rate)];
-    let p99s = [of(instances, |run| run.p99_ms), of(bare, |run| run.p99_ms)];
-    let ratio = rates[0].ratios(&rates[1]);
-    let kind = kind.id();
-    let how = format!(
-        "{count} end points, {} connections, a full TLS 1.3 handshake and an empty answer each, {ms} ms a round; all \
-         terminators on one core, each in a cgroup of the same weight and memory limit on both sides, wrk on another; {} \
-         different keys",
-        setup::connections(count),
-        setup::pairs(count)
-    );
-    for (side, rates, p99s) in [("", &rates[0], &p99s[0]), ("bare_", &rates[1], &p99s[1])] {
-        let id = |what: &str| format!("l12.{kind}.{count}.{side}{what}");
-        report.figure(id("requests_per_s"), rates, "1/s", &how);
-        report.figure(id("p99_ms"), p99s, "ms", &how);
-    }
-    report.figure(format!("l12.{kind}.{count}.ratio"), &ratio, "x", &how);
-    if count
-        == *report
-            .choose(&COUNTS[..], &COUNTS_QUICK)
-            .last()
-            .unwrap_or(&1)
-    {
-        report.figure(format!("l12.{kind}.ratio"), &ratio, "x", &how);
-    }
-    vec![
-        kind.to_owned(),
-        count.to_string(),
-        significant(rates[0].median()),
-        significant(rates[1].median()),
-        format!("{:.3}", ratio.median()),
-        format!("{:.0} %", ratio.spread_percent()),
-        significant(p99s[0].median()),
-        significant(p99s[1].median()),
-    ]
 }

@@ -8,11 +8,11 @@ mod polling;
 use super::kernel::{self, Forwarder, Placement};
 use super::resources::Resources;
 use super::way::{Contender, Way};
-use super::{fastest, round};
+use super::{MPPS, fastest};
 use crate::host::cpu::require_two_cores;
-use crate::report::{Report, significant, table};
+use crate::report::Report;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
 use nfluid_figures::plot::{Axis, Plot, Series};
-use nfluid_figures::statistics::Samples;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
 
@@ -41,116 +41,56 @@ const PEERS: &[(&str, &[Start], usize)] = &[
     ),
 ];
 
-/// Chains of so many hops, of all peers that this host has.
-pub struct PeerChains {
+/// The quantities of a chain.
+const QUANTITIES: [Quantity; 5] = [
+    Quantity::MPPS,
+    Quantity::new(".mpps_per_cpu", "Mpps", &[("M per CPU-second, all", Shown::Median)])
+        .meaning("CPU time of every thread, the traffic's too"),
+    Quantity::shown(&[("cores: forwarding", Shown::Median)]),
+    Quantity::shown(&[("traffic", Shown::Median)]),
+    Quantity::new(".once_us", "us", &[("once through, us", Shown::Median)]).meaning(
+        "one frame at a time, from one process back to it, once through the chain, mean of a run; the faster way of the peer",
+    ),
+];
+const PER_CPU: usize = 1;
+/// None for XDP redirects, whose frames no socket sees.
+const ONCE: usize = 4;
+
+/// Starts chains of so many hops, of all peers that this host has; in a quick run one way of each peer that starts soon.
+/// What polls is stopped until it is measured.
+///
+/// # Errors
+/// [`CannotRun`] when this host has none of the peers.
+fn start(
+    report: &Report,
+    resources: &mut Resources,
     hops: usize,
-    /// The ways end before the resources that they use.
-    variants: Vec<Contender>,
-    _resources: Resources,
-}
-
-/// Result of the fastest way of a peer.
-pub struct Best {
-    pub peer: &'static str,
-    pub mpps: Samples,
-    /// Million frames per second of CPU time of every thread, the traffic's too.
-    pub per_cpu: Samples,
-    /// Mean times of a frame that is alone from end to end, in microseconds; none for XDP redirects, whose frames no
-    /// socket sees.
-    pub alone_us: Samples,
-    conditions: String,
-}
-
-impl PeerChains {
-    /// Starts them; in a quick run one way of each peer that starts soon. What polls is stopped until it is measured.
-    ///
-    /// # Errors
-    /// [`CannotRun`] when this host has none of the peers.
-    pub fn start(report: &Report, hops: usize) -> anyhow::Result<Self> {
-        let mut resources = Resources::new("h11peers", &[LEN], processes(hops))?;
-        let mut variants = Vec::new();
-        for (peer, ways, quick) in PEERS {
-            for start in &ways[..report.choose(ways.len(), *quick)] {
-                interrupt::check()?;
-                match start(&mut resources, hops) {
-                    Ok(way) => variants.push(Contender::new(peer, way, &[LEN])),
-                    Err(error) => println!("{peer}, {hops} hops, left out: {error:#}"),
-                }
-            }
-        }
-        if variants.is_empty() {
-            let why = "no peer could be started, see above".to_owned();
-            return Err(CannotRun(why).into());
-        }
-        Ok(PeerChains {
-            hops,
-            variants,
-            _resources: resources,
-        })
-    }
-
-    /// Measures each once, for so many seconds.
-    ///
-    /// # Errors
-    /// When one has ended.
-    pub fn round(&mut self, report: &mut Report, seconds: f64, counts: bool) -> anyhow::Result<()> {
-        round(report, &mut self.variants, &[LEN], seconds, counts)?;
-        for variant in &mut self.variants {
+) -> anyhow::Result<Vec<Side<Contender>>> {
+    let mut sides = Vec::new();
+    for (peer, ways, quick) in PEERS {
+        for start in &ways[..report.choose(ways.len(), *quick)] {
             interrupt::check()?;
-            if counts && let Some(us) = variant.way.alone_us(LEN, seconds)? {
-                variant.alone_us.push(us);
-            }
-        }
-        Ok(())
-    }
-
-    /// The fastest way of each peer.
-    pub fn best(&self) -> Vec<Best> {
-        let best = |(peer, _, _): &(&'static str, _, _)| {
-            let (variant, measured) = fastest(&self.variants, peer, LEN)?;
-            Some(Best {
-                peer,
-                mpps: measured.mpps.clone(),
-                per_cpu: in_millions(&measured.per_cpu_second_all),
-                alone_us: self.shortest(peer),
-                conditions: variant.way.conditions(),
-            })
-        };
-        PEERS.iter().filter_map(best).collect()
-    }
-
-    /// Of the way of a peer that is the fastest for a frame that is alone.
-    fn shortest(&self, peer: &str) -> Samples {
-        let ways = self.variants.iter().filter(|variant| variant.peer == peer);
-        let measured = ways.filter(|variant| !variant.alone_us.values().is_empty());
-        measured
-            .min_by(|a, b| a.alone_us.median().total_cmp(&b.alone_us.median()))
-            .map(|variant| variant.alone_us.clone())
-            .unwrap_or_default()
-    }
-
-    /// Hands in figures: `h11.HOPS.PEER.mpps`, `.mpps_per_cpu` and, where it is known, `.once_us`: once through, where H11's round trip goes there and back.
-    pub fn figures(&self, report: &mut Report) {
-        for best in self.best() {
-            let id = |what: &str| format!("h11.{}.{}.{what}", self.hops, best.peer);
-            report.figure(id("mpps"), &best.mpps, "Mpps", &best.conditions);
-            let conditions = format!(
-                "CPU time of every thread, the traffic's too; {}",
-                best.conditions
-            );
-            report.figure(id("mpps_per_cpu"), &best.per_cpu, "Mpps", &conditions);
-            if !best.alone_us.values().is_empty() {
-                let conditions = "one frame at a time, from one process back to it, once through the chain, mean of a run; the \
-                                  faster way of the peer";
-                report.figure(id("once_us"), &best.alone_us, "us", conditions);
+            match start(resources, hops) {
+                Ok(way) => {
+                    let key = [hops.to_string(), (*peer).to_owned()];
+                    let conditions = way.conditions();
+                    let side = Side::new(key, id(hops, peer), Contender { peer, way });
+                    sides.push(side.under(&conditions).on(peer, hops as f64));
+                }
+                Err(error) => println!("{peer}, {hops} hops, left out: {error:#}"),
             }
         }
     }
-
-    fn rows(&self) -> impl Iterator<Item = Vec<String>> {
-        let row = |variant| row(self.hops, variant);
-        self.variants.iter().filter_map(row)
+    if sides.is_empty() {
+        let why = "no peer could be started, see above".to_owned();
+        return Err(CannotRun(why).into());
     }
+    Ok(sides)
+}
+
+/// The beginning of the figures' ids of a peer.
+fn id(hops: usize, peer: &str) -> String {
+    format!("h11.{hops}.{peer}")
 }
 
 /// Runs the experiment: chains of 1 to 10 hops of each peer.
@@ -159,47 +99,51 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     // Starting what polls on a core that others poll on is most of a quick run.
     let counts = report.choose(vec![1, 2, 5, 10], vec![2]);
     let (rounds, seconds) = report.effort((7, 0.3), (2, 0.1));
-    let mut mpps: Vec<Series> = PEERS
+    let mut sweep = Sweep::new(&["hops", "peer"], QUANTITIES);
+    sweep.notes = &["how"];
+    for &hops in &counts {
+        // The ways end before the resources that they use.
+        let mut resources = Resources::new("h11peers", &[LEN], processes(hops))?;
+        let mut sides = start(report, &mut resources, hops)?;
+        sweep.run(report, rounds, &mut sides, |contender, counts| {
+            let [mpps, _, all, forwarding, traffic] = contender.round(LEN, seconds)?;
+            let once = match counts {
+                true => contender.way.alone_us(LEN, seconds)?,
+                false => None,
+            };
+            let once = once.unwrap_or(f64::NAN);
+            Ok([mpps, all / 1e6, forwarding, traffic, once])
+        })?;
+    }
+    for row in sweep.rows_mut() {
+        row.notes.push(row.conditions.clone());
+    }
+    let peers = || PEERS.iter().map(|(peer, _, _)| peer);
+    let ids = counts
         .iter()
-        .map(|(peer, _, _)| Series::new(*peer))
+        .flat_map(|hops| peers().map(|peer| id(*hops, peer)));
+    let ids: Vec<String> = ids.collect();
+    let best: Vec<_> = ids
+        .iter()
+        .filter_map(|id| fastest(sweep.rows(), id))
         .collect();
-    let mut per_cpu = mpps.clone();
-    let mut rows = Vec::new();
-    for hops in counts {
-        let mut chains = PeerChains::start(report, hops)?;
-        for round in 0..=rounds {
-            // The first round warms up.
-            chains.round(report, seconds, round > 0)?;
-        }
-        for best in chains.best() {
-            push(&mut mpps, &best, hops, &best.mpps);
-            push(&mut per_cpu, &best, hops, &best.per_cpu);
-        }
-        chains.figures(report);
-        rows.extend(chains.rows());
+    for row in &best {
+        sweep.report_some(report, row, &[MPPS, PER_CPU]);
     }
-    plot(report, "h11.peers", "Mpps", mpps);
+    for id in &ids {
+        let ways = sweep.rows().iter().filter(|row| row.id == *id);
+        let once = |row: &&Row<5>| row.samples[ONCE].median();
+        let known = ways.filter(|row| !row.samples[ONCE].values().is_empty());
+        if let Some(row) = known.min_by(|a, b| once(a).total_cmp(&once(b))) {
+            sweep.report_some(report, row, &[ONCE]);
+        }
+    }
+    let of = |quantity| lines(best.iter().copied(), quantity);
+    plot(report, "h11.peers", "Mpps", of(MPPS));
     let label = "Mpps per CPU-second, traffic included";
-    plot(report, "h11.peers_per_cpu", label, per_cpu);
-    let header = [
-        "hops",
-        "peer",
-        "Mpps",
-        "spread",
-        "M per CPU-second, all",
-        "cores: forwarding",
-        "traffic",
-        "once through, us",
-        "how",
-    ];
-    table("Chains of peers", &header, &rows);
+    plot(report, "h11.peers_per_cpu", label, of(PER_CPU));
+    sweep.print("Chains of peers");
     Ok(())
-}
-
-fn push(series: &mut [Series], best: &Best, hops: usize, samples: &Samples) {
-    if let Some(line) = series.iter_mut().find(|line| line.name == best.peer) {
-        line.push(hops as f64, samples);
-    }
 }
 
 fn plot(report: &mut Report, id: &str, label: &str, series: Vec<Series>) {
@@ -220,28 +164,6 @@ fn processes(hops: usize) -> usize {
         .max()
         .unwrap_or(0);
     2 * ways * hops + DPDK_PROCESSES_BESIDE_HOPS
-}
-
-fn in_millions(samples: &Samples) -> Samples {
-    samples.values().iter().map(|value| value / 1e6).collect()
-}
-
-fn row(hops: usize, variant: &Contender) -> Option<Vec<String>> {
-    let measured = variant.of(LEN)?;
-    Some(vec![
-        hops.to_string(),
-        variant.peer.to_owned(),
-        significant(measured.mpps.median()),
-        format!("{:.0} %", measured.mpps.spread_percent()),
-        significant(measured.per_cpu_second_all.median() / 1e6),
-        format!("{:.2}", measured.forwarding_cores.median()),
-        format!("{:.2}", measured.traffic_cores.median()),
-        match variant.alone_us.values() {
-            [] => "-".to_owned(),
-            _ => significant(variant.alone_us.median()),
-        },
-        variant.way.conditions(),
-    ])
 }
 
 fn bridges(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
