@@ -8,7 +8,7 @@ use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::wiring::Destination;
 use std::fmt;
 
-/// One step. A step carries the former value as well, so that it can be undone.
+/// A step of a plan. A step carries the former value as well, so that it can be undone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Changes a group of tenants while its instances run, including the group that it is in. The parent of a new
@@ -77,7 +77,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Makes an instance.
+    /// Returns the step that creates an instance.
     pub fn create_instance(name: impl Into<String>, spec: InstanceSpec) -> Self {
         Action::Instance(Diff::create(name, Box::new(spec)))
     }

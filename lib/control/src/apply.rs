@@ -32,11 +32,11 @@ pub enum PlatformErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct PlatformError {
-    /// What sort of failure.
+    /// The kind of failure.
     pub kind: PlatformErrorKind,
-    /// What went wrong.
+    /// The cause, in words.
     pub message: String,
-    /// What to do; empty if there is nothing to be done.
+    /// The operator's remedy; empty if there is none.
     pub remedy: String,
 }
 
@@ -108,14 +108,14 @@ pub trait Platform {
     /// has no wires; the new one may be started before the old one is stopped.
     ///
     /// # Errors
-    /// There is no such instance, or the old one runs as before.
+    /// No such instance exists, or the old instance runs as before.
     fn instance(&mut self, change: &Diff<Box<InstanceSpec>>) -> Result<(), PlatformError>;
 
     /// Replaces an instance on the same ports, which stay wired: no frame is lost. See
     /// [`crate::plan::is_handed_over`].
     ///
     /// # Errors
-    /// The old one runs as before.
+    /// The old instance runs as before.
     fn upgrade(&mut self, name: &str, new: &InstanceSpec) -> Result<(), PlatformError>;
 
     /// Changes a setting of a running instance, without stopping it and without losing a frame.
@@ -128,7 +128,7 @@ pub trait Platform {
     /// the new one.
     ///
     /// # Errors
-    /// They are in the old one.
+    /// The packets pass in the old order.
     fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError>;
 
     /// Changes a setting of the platform.
@@ -140,14 +140,14 @@ pub trait Platform {
     /// Divides the flows of an instance among `new` of its members instead of `old`; all of them run.
     ///
     /// # Errors
-    /// They are divided as before.
+    /// The flows are divided as before.
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError>;
 
     /// Changes the destination of a port's frames, from one frame to the next: no frame is lost, and none goes to
     /// both.
     ///
     /// # Errors
-    /// They go where they went before.
+    /// The frames have their old destination.
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError>;
 
     /// Returns the steps since the last call, as far as the platform measures them.
@@ -186,7 +186,7 @@ pub struct ApplyError {
     pub action: String,
     /// The cause.
     pub cause: PlatformError,
-    /// What could not be undone, in words; empty: everything is as before.
+    /// The actions that could not be undone, in words; empty: everything is as before.
     pub not_undone: Vec<String>,
 }
 

@@ -12,7 +12,7 @@ pub struct Diff<T> {
 }
 
 impl<T> Diff<T> {
-    /// Makes an object.
+    /// Returns the creation of an object.
     pub fn create(name: impl Into<String>, new: T) -> Self {
         Diff {
             name: name.into(),
@@ -21,7 +21,7 @@ impl<T> Diff<T> {
         }
     }
 
-    /// Removes an object.
+    /// Returns the removal of an object.
     pub fn remove(name: impl Into<String>, old: T) -> Self {
         Diff {
             name: name.into(),
@@ -30,7 +30,7 @@ impl<T> Diff<T> {
         }
     }
 
-    /// Puts an object in the place of another one of that name.
+    /// Returns the change of an object.
     pub fn change(name: impl Into<String>, old: T, new: T) -> Self {
         Diff {
             name: name.into(),
@@ -39,7 +39,7 @@ impl<T> Diff<T> {
         }
     }
 
-    /// The change that undoes this one.
+    /// Returns the change that undoes this change.
     #[must_use]
     pub fn inverse(self) -> Self {
         Diff {
@@ -49,7 +49,7 @@ impl<T> Diff<T> {
         }
     }
 
-    /// What is done, in a word. `change` is the word for an object that is there before and after.
+    /// Returns the verb of this change. `change` is the verb for an object that exists before and after.
     pub fn verb(&self, change: &'static str) -> &'static str {
         match (&self.old, &self.new) {
             (None, _) => "create",

@@ -1,9 +1,9 @@
 //! The difference of two inventories as an ordered list of actions.
 //!
-//! The order keeps every step possible and traffic unharmed: what is to vanish is disconnected
-//! first, interfaces are let go before they are taken again, fast paths that stay find their order before others come between them, everything new exists before frames
-//! are sent to it, frames are sent elsewhere before their receiver is removed. A port that only
-//! changes its destination is switched over in one step.
+//! The order keeps every step possible and traffic unharmed. Objects that will be removed are disconnected first.
+//! Interfaces are released before other objects take them. Fast paths that stay get their order before new ones come
+//! between them. A new object exists before frames are sent to it, and frames get another destination before their
+//! receiver is removed. A port that only changes its destination is switched over in one step.
 
 use crate::action::Action;
 use crate::diff::Diff;
@@ -314,7 +314,7 @@ fn remove_fast_paths(current: &Inventory, desired: &Inventory, actions: &mut Vec
     actions.extend(gone.into_iter().map(removal));
 }
 
-/// One after the other, so that two that both move up, or both down, never change places in between.
+/// Fast paths move one after the other, so that two that both move up, or both down, never change places in between.
 fn order_fast_paths(
     current: &Inventory,
     desired: &Inventory,

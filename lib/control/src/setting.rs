@@ -1,4 +1,4 @@
-//! Settings that change while things run: of an instance, and of the platform.
+//! Settings of an instance and of the platform that change at run time.
 //!
 //! A setting of an instance has a variant of [`Setting`], a line in [`settings`], [`Setting::put`] and its words. The planner,
 //! the transaction and its undoing know no setting by name.
@@ -18,17 +18,17 @@ use std::mem::discriminant;
 /// A setting of an instance that changes while the instance runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// What it may use.
+    /// The resources that the instance may use.
     Resources(Box<Resources>),
-    /// The configuration of its NF.
+    /// The configuration of the NF.
     Config(Value),
-    /// What happens when it ends.
+    /// The restart policy.
     Restart(Restart),
-    /// When it is woken while it sleeps; absent: for each frame.
+    /// The condition on which the sleeping instance is woken; absent: each frame.
     Wake(Option<Wake>),
-    /// How its health is checked; absent: not at all.
+    /// The health check; absent: none.
     Health(Option<Health>),
-    /// Who executes the switch for it.
+    /// The thread that runs the switch for the instance's frames.
     Io(IoModel),
 }
 
@@ -103,13 +103,13 @@ impl Setting {
 /// A setting of the whole platform.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PlatformSetting {
-    /// How I/O threads are, those that run and those to come.
+    /// The settings of all I/O threads, running and future.
     Io(IoSettings),
-    /// Who is told of congestion, and how.
+    /// The congestion signals and their receivers.
     Congestion(Congestion),
-    /// Which instances are one after the other in chains: a later one may hold up all before it.
+    /// The order of the instances in each chain: a later instance may hold up all before it.
     Ways(Ways),
-    /// Which prepared instances are kept.
+    /// The pools of prepared instances.
     Pools(Pools),
 }
 

@@ -21,7 +21,7 @@ const FOLLOWED_MAX: usize = 64;
 pub struct Addition {
     /// The new objects: instances and links.
     pub added: Deployment,
-    /// What looks wrong with them.
+    /// The warnings about the new objects.
     pub warnings: Vec<Diagnostic>,
     /// The new objects and all that they refer to.
     part: Deployment,
@@ -69,7 +69,7 @@ impl Addition {
         actions.iter().all(is_own).then_some(actions)
     }
 
-    /// In the user's words.
+    /// Returns the changes for the answer to the user.
     pub fn changes(&self) -> Vec<Change> {
         let created = |kind, name: String| Change {
             verb: Verb::Created,
@@ -84,7 +84,7 @@ impl Addition {
         instances.chain(links).collect()
     }
 
-    /// Makes them a part of the deployment.
+    /// Adds the new objects to the deployment.
     pub fn enter(self, whole: &mut Deployment, index: &mut Index) {
         insert(whole, index, self.added);
     }
@@ -191,8 +191,8 @@ fn copy<T: Clone>(from: &Table<T>, to: &mut Table<T>, name: &str) -> Option<()> 
     Some(())
 }
 
-/// Whether frames get out of the instances that a new one is connected to: one of those near it has a port that does not
-/// lead to an instance.
+/// Returns true if frames leave the instances around a new one: an instance that the new one reaches by links has a port
+/// that is not linked to an instance.
 fn leads_out(name: &str, part: &Deployment, whole: &Deployment, index: &Index) -> bool {
     let mut to_do = vec![name.to_owned()];
     let mut seen = to_do.clone();
@@ -221,7 +221,7 @@ fn leads_out(name: &str, part: &Deployment, whole: &Deployment, index: &Index) -
     false
 }
 
-/// The instance that a port is linked to.
+/// Returns the instance that a port is linked to.
 fn peer(port: &PortRef, part: &Deployment, whole: &Deployment, index: &Index) -> Option<String> {
     let new = part
         .links

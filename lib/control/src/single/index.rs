@@ -1,4 +1,4 @@
-//! What a deployment uses, by what is used: kept so that a change of one object need not look at all others.
+//! An index of a deployment by the ports and addresses in use: a change of one object need not search all others.
 
 use crate::model::{Attachment, Deployment, Instance, Link, PortRef};
 use crate::quantity::{Mac, Share};
@@ -6,14 +6,14 @@ use crate::spec::port_specs;
 use crate::validate::shares::Limits;
 use std::collections::HashMap;
 
-/// What a port is used for.
+/// The use of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// It is on a switch.
+    /// The port is on a switch.
     Switch,
-    /// It is an end of the link at this place of the deployment's list.
+    /// The port is an end of the link at this place of the deployment's list.
     Link(usize),
-    /// Chains cross it, or begin or end there.
+    /// Chains cross the port, or begin or end there.
     Chain,
 }
 
@@ -31,7 +31,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Of a whole deployment, on a host with so many CPUs.
+    /// Builds the index of a whole deployment on a host with `cpus` CPUs.
     pub fn of(deployment: &Deployment, cpus: usize) -> Self {
         let mut index = Index {
             cpus,
@@ -69,17 +69,18 @@ impl Index {
         index
     }
 
-    /// What a port is used for.
+    /// Returns the use of a port.
     pub fn use_of(&self, port: &PortRef) -> Option<Use> {
         self.uses.get(port).copied()
     }
 
-    /// Whether somebody has this address on a switch.
+    /// Returns true if a port on the switch has this address.
     pub fn has_address(&self, switch: &str, mac: Mac) -> bool {
         self.addresses.contains_key(&(switch.to_owned(), mac))
     }
 
-    /// Whether `instance` can be promised what it asks for, whatever the others use. If not, the whole has to be looked at.
+    /// Returns true if the host can promise `instance` the asked share, whatever the others use. If not, the check of the whole
+    /// decides.
     pub fn has_room_for(&self, instance: &Instance) -> bool {
         if self.guarantees > 0 || instance.guarantee.is_some() {
             return false;
@@ -89,7 +90,7 @@ impl Index {
         own == 0 || self.promised + own <= room
     }
 
-    /// Takes an instance up.
+    /// Adds an instance.
     pub fn add_instance(&mut self, name: &str, instance: &Instance) {
         let limits = Limits::of_instance(instance);
         self.promised += limits.promised_at_top(self.cpus) * u64::from(instance.members());
@@ -101,7 +102,7 @@ impl Index {
         }
     }
 
-    /// Leaves an instance out.
+    /// Removes an instance.
     pub fn remove_instance(&mut self, name: &str, instance: &Instance) {
         let limits = Limits::of_instance(instance);
         self.promised -= limits.promised_at_top(self.cpus) * u64::from(instance.members());
@@ -112,14 +113,14 @@ impl Index {
         }
     }
 
-    /// Takes up the link at place `at`.
+    /// Adds the link at place `at`.
     pub fn add_link(&mut self, link: &Link, at: usize) {
         for port in [&link.0, &link.1] {
             self.uses.insert(port.clone(), Use::Link(at));
         }
     }
 
-    /// Leaves a link out.
+    /// Removes a link.
     pub fn remove_link(&mut self, link: &Link) {
         for port in [&link.0, &link.1] {
             self.uses.remove(port);
@@ -127,7 +128,7 @@ impl Index {
     }
 }
 
-/// The ports of an instance that are on switches.
+/// Returns the ports of an instance that are on switches.
 fn attached<'a>(
     name: &'a str,
     instance: &'a Instance,

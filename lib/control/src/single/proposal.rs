@@ -9,7 +9,7 @@ use crate::yaml::{DEPTH_MAX, Node, parse};
 use nfluid_api::types::ApplyRequest;
 use serde_json::Value;
 
-/// Longest document that is looked at whether it is an addition, in bytes.
+/// Longest document in bytes that may be handled as an addition.
 const BYTES_MAX: usize = 256 << 10;
 
 /// The objects of a document.
@@ -22,7 +22,7 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Of a request that asks for no more than an addition. Nothing: it does, or is long, or cannot be read.
+    /// Reads a request. `None`: the request asks for more than an addition, is too long, or cannot be read.
     pub fn of(request: &ApplyRequest) -> Option<Self> {
         if !request.merge || request.dry_run || request.text.len() > BYTES_MAX {
             return None;
@@ -32,7 +32,8 @@ impl Proposal {
         Self::read(root, &request.attachments, request.file.clone(), watch)
     }
 
-    /// Of a document that a program has made, and that was never a text. Nothing: it is long, or cannot be read.
+    /// Reads a document that a program has built, and that was never text. `None`: the document is too long, or cannot be
+    /// read.
     pub fn made(document: &Value, attachments: &Attachments) -> Option<Self> {
         let watch = Stopwatch::start();
         let mut left = BYTES_MAX;
@@ -61,7 +62,7 @@ impl Proposal {
     }
 }
 
-/// Whether a value has at most so many levels, and about so many bytes as are left.
+/// Returns true if a value has at most `levels` levels and about `left` bytes.
 fn fits(value: &Value, levels: usize, left: &mut usize) -> bool {
     let own = match value {
         Value::String(text) => text.len(),

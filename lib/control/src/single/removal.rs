@@ -1,4 +1,4 @@
-//! Instances that are taken out, with links of theirs.
+//! Instances that are removed together with their links.
 
 use super::index::{Index, Use};
 use super::step::{Gone, take_out};
@@ -9,15 +9,15 @@ use crate::plan::plan;
 use nfluid_api::types::{Change, DeleteRequest, Kind, Verb};
 use std::collections::BTreeMap;
 
-/// Objects that are there, and that nothing else needs.
+/// Objects of the deployment that no other object refers to.
 #[derive(Clone, Debug)]
 pub struct Removal {
-    /// Their names.
+    /// The names of the objects.
     pub gone: Gone,
     links: BTreeMap<String, Link>,
 }
 
-/// Whether more ports send into a link than its two.
+/// Returns true if more ports than the link's two send into the link.
 fn ends_at_members(link: &Link, whole: &Deployment) -> bool {
     let mut owners = [&link.0, &link.1].into_iter().filter_map(PortRef::owner);
     owners.any(|owner| {
@@ -100,7 +100,7 @@ impl Removal {
         Some(plan(&current, &Inventory::default()))
     }
 
-    /// In the user's words.
+    /// Returns the changes for the answer to the user.
     pub fn changes(&self) -> Vec<Change> {
         let removed = |kind, name: &String| Change {
             verb: Verb::Removed,
@@ -116,7 +116,7 @@ impl Removal {
             .collect()
     }
 
-    /// Takes them out of the deployment.
+    /// Removes the objects from the deployment.
     pub fn leave(&self, whole: &mut Deployment, index: &mut Index) {
         take_out(whole, index, &self.gone);
     }

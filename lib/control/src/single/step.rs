@@ -1,4 +1,4 @@
-//! A change of a few objects as it is kept on disk, and made.
+//! A change of a few objects: its form on disk, and its effect on a deployment.
 
 use super::index::{Index, Use};
 use crate::decode::decode;
@@ -9,7 +9,7 @@ use nfluid_api::types::Diagnostic;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Names of objects that are taken out.
+/// The names of removed objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
     /// Instances.
@@ -24,11 +24,11 @@ pub struct Gone {
 pub enum Step<'a> {
     /// Instances and links, in the syntax of a document.
     Add(&'a Deployment),
-    /// Instances and links that are taken out.
+    /// Removed instances and links.
     Remove(&'a Gone),
 }
 
-/// The same, as it is read.
+/// A step as it is read from disk.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kept {
@@ -36,10 +36,10 @@ enum Kept {
     Remove(Gone),
 }
 
-/// Makes the changes that were kept, each on a line of its own, in their order.
+/// Applies saved steps, one per line, in their order.
 ///
 /// # Errors
-/// What is wrong with which line.
+/// Names the line and its fault.
 pub fn replay(whole: &mut Deployment, lines: &str) -> Result<(), String> {
     let mut index = Index::of(whole, 1);
     for (number, line) in lines.lines().enumerate() {
@@ -61,7 +61,7 @@ pub fn replay(whole: &mut Deployment, lines: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a document has instances and links, and nothing else.
+/// Returns true if a document has instances and links, and nothing else.
 pub fn refers_to_nothing_else(added: &Deployment) -> bool {
     let objects_only = Deployment {
         overcommit: added.overcommit,
@@ -84,7 +84,7 @@ pub fn insert(whole: &mut Deployment, index: &mut Index, added: Deployment) {
     }
 }
 
-/// Takes objects out. Others may take their places in the lists, whose order means nothing.
+/// Removes objects. Others may take their places in the lists, whose order means nothing.
 pub fn take_out(whole: &mut Deployment, index: &mut Index, gone: &Gone) {
     for name in &gone.instances {
         let ports = whole.instances.get(name).map(|instance| &instance.ports);
