@@ -1,5 +1,5 @@
-//! I/O threads for the instances of a private platform, in this process or in one of their own: for
-//! tests and benchmarks.
+//! I/O threads for the instances of a private platform, in this process or in a process of their own, for tests and
+//! benchmarks.
 
 use crate::scratch::{Scratch, ScratchInstance, spawn_with};
 use nfluid_io::duty::{Doorbells, Duty};
@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-/// Environment variable that tells a process what it has inherited.
+/// Environment variable with the descriptors that a process has inherited.
 const INHERITED_ENV: &str = "NFLUID_IO_INHERITED";
 
-/// One for each port of `instance`, in their order.
+/// Returns one duty per port of `instance`, in port order.
 ///
 /// # Errors
-/// When a descriptor cannot be duplicated or a ring not be mapped.
+/// When a descriptor cannot be duplicated or a ring cannot be mapped.
 pub fn duties(instance: &ScratchInstance) -> io::Result<Vec<Duty>> {
     let parts = instance.io_parts();
     let owned = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
@@ -29,7 +29,8 @@ pub fn duties(instance: &ScratchInstance) -> io::Result<Vec<Duty>> {
     duties_of(owned(parts.io_doorbell)?, owned(parts.own_doorbell)?, ports)
 }
 
-/// The duties of an instance with these doorbells, and per port number, ring and doorbell of the link's peer.
+/// Returns the duties of an instance: its doorbells, and per port the number, the ring and the doorbell of the link's
+/// peer.
 fn duties_of(
     io_doorbell: OwnedFd,
     own_doorbell: OwnedFd,
@@ -64,7 +65,7 @@ struct InheritedInstance {
     ports: Vec<(u32, RawFd, Option<RawFd>)>,
 }
 
-/// Starts `command`, which finds by [`from_env`] what it needs to serve `instances`.
+/// Starts `command`; the new process calls [`from_env`] to get the rings and doorbells of `instances`.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -100,10 +101,10 @@ pub fn spawn(
     spawn_with(command.env(INHERITED_ENV, told), &fds)
 }
 
-/// What [`spawn`] has handed to this process: the switch, and the ports of each instance. Call it once.
+/// Returns the switch and the ports of each instance that [`spawn`] passed to this process. Call once.
 ///
 /// # Errors
-/// When the process was not started by it.
+/// When the process was not started by [`spawn`].
 pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
     let own = |fd: RawFd| inherited(fd).map_err(io::Error::other);
     let told = std::env::var(INHERITED_ENV).map_err(io::Error::other)?;
