@@ -39,10 +39,10 @@ pub const ENTRY: Entry = Entry {
     parse: |config| Ok(Box::new(config::parse(config)?)),
 };
 
-/// A balancer at work, with the threads that look after its servers.
+/// A running balancer, with the threads that monitor its servers.
 struct Elb {
     balancing: Balancing,
-    /// What the threads have found.
+    /// The findings of the threads.
     findings: (Sender<Finding>, Receiver<Finding>),
     checks: Option<Checks>,
     loads: Option<Loads>,
@@ -87,7 +87,7 @@ impl Elb {
         }
     }
 
-    /// Notes what looking at a server has found.
+    /// Notes the result of a server's health check.
     fn note_server(&mut self, key: &str, down: Option<&str>, context: &mut Context<'_>) {
         let noted = self.balancing.found(key, down, &mut context.record.numbers);
         match noted {
@@ -103,7 +103,7 @@ impl Elb {
         context.event(kind, message);
     }
 
-    /// Notes what a server's agent has said of its load.
+    /// Notes a reading of a server's load by its agent.
     fn note_load(&mut self, key: &str, said: Result<Reading, String>, context: &mut Context<'_>) {
         let weight = self
             .balancing
@@ -157,7 +157,7 @@ impl FastFunction for Elb {
             sender: self.findings.0.clone(),
             waker: waker.clone(),
         };
-        // The former threads end when they are dropped.
+        // Dropping the former threads ends them.
         let checked = checks::Subject::of(config);
         if self.checks.as_ref().map(Checks::subject) != checked.as_ref() {
             self.checks = checked.map(|checked| Checks::start(findings(), place, checked));
