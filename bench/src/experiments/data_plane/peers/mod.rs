@@ -1,7 +1,7 @@
-//! What a user would otherwise take to bring frames from one end to another, beside nfluid: Linux's
-//! bridge, its routing with nftables, XDP, DPDK's forwarder and Open vSwitch, in turn on the same two cores.
+//! Alternatives to nfluid for carrying frames from one end to another: Linux's bridge, its routing with nftables, XDP,
+//! DPDK's forwarder and Open vSwitch, measured alternately on the same two cores.
 //!
-//! A peer may have several ways to be set up; all are measured, and the fastest is the figure.
+//! A peer may have several set-ups; all are measured, and the fastest is the figure.
 
 pub mod chains;
 mod dpdk;
@@ -24,10 +24,10 @@ use way::{Contender, Measured, Way};
 
 const SIZES: [usize; 2] = [64, 1514];
 
-/// Starts a way.
+/// Starts a set-up.
 type Start = fn(&mut Resources) -> anyhow::Result<Box<dyn Way>>;
 
-/// Name in figures, ways in a full run, and how many of them, the first ones, in a quick run.
+/// Name in figures, set-ups in a full run, and the number of set-ups (the first ones) in a quick run.
 const PEERS: &[(&str, &[Start], usize)] = &[
     ("nfluid_link", &[nfluid::link], 1),
     ("nfluid_bridge", &[nfluid::bridge], 1),
@@ -51,13 +51,13 @@ const PEERS: &[(&str, &[Start], usize)] = &[
         &[dpdk::memif_zero_copy, dpdk::memif_copy],
         1,
     ),
-    // To start them takes longer than a quick run may.
+    // Starting them takes longer than a quick run may.
     ("testpmd_vhost", &[dpdk::virtio_user, dpdk::vhost], 0),
     ("ovs_dpdk", &[ovs::vhost], 1),
     ("ovs_af_xdp", &[ovs::af_xdp], 0),
     ("ovs_af_packet", &[ovs::af_packet], 0),
 ];
-/// Huge pages are taken for so many processes.
+/// Number of processes for which huge pages are reserved.
 const DPDK_PROCESSES: usize = 8;
 
 /// Runs the experiment.
@@ -82,7 +82,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures each way once. Rounds follow each other, so that the state of the machine affects all ways alike.
+/// Measures each set-up once. Rounds follow each other, so that the state of the machine affects all set-ups alike.
 fn round(
     report: &mut Report,
     contenders: &mut [Contender],
@@ -105,10 +105,10 @@ fn round(
     Ok(())
 }
 
-/// Starts the ways that this host has.
+/// Starts the set-ups that this host can run.
 ///
 /// # Errors
-/// [`CannotRun`] when none but nfluid's own can run.
+/// [`CannotRun`] when only nfluid's own set-ups can run.
 fn start_all(report: &Report, resources: &mut Resources) -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     let mut others = 0;
@@ -131,7 +131,7 @@ fn start_all(report: &Report, resources: &mut Resources) -> anyhow::Result<Vec<C
     Ok(contenders)
 }
 
-/// CPU time without traffic: those that sleep all at once, those that poll one by one.
+/// Measures CPU time without traffic: sleeping set-ups all at once, polling set-ups one by one.
 fn idle(report: &Report, contenders: &mut [Contender]) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((3, 1.0), (1, 0.3));
     let (mut polling, mut sleeping): (Vec<_>, Vec<_>) = contenders
@@ -196,7 +196,7 @@ fn print_all(contenders: &[Contender]) {
     );
 }
 
-/// The fastest way of a peer for frames of this length.
+/// Returns the fastest set-up of a peer for frames of this length.
 fn fastest<'a>(
     contenders: &'a [Contender],
     peer: &str,

@@ -1,4 +1,4 @@
-//! A way from one end to the other, and what is known of it.
+//! A set-up that carries frames from one end to the other, and its results.
 
 use nfluid_figures::statistics::Samples;
 
@@ -9,22 +9,22 @@ pub struct Round {
     pub frames: u64,
     /// Wall time in seconds.
     pub seconds: f64,
-    /// CPU time of what forwards.
+    /// CPU time of the forwarders.
     pub forwarding_seconds: f64,
-    /// CPU time of what sends and receives.
+    /// CPU time of the sender and the receiver.
     pub traffic_seconds: f64,
 }
 
-/// A way, ready to be used; it costs nothing while it is not.
+/// A set-up that is ready for use; it uses no CPU time while it is not measured.
 pub trait Way {
     /// Returns the conditions: cores, batch, and how CPU time is measured.
     fn conditions(&self) -> String;
 
-    /// Sends frames of `len` bytes for so many seconds.
+    /// Sends frames of `len` bytes for `seconds`.
     fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round>;
 
-    /// Mean time in microseconds that a frame of `len` bytes takes when it is alone, if what sends can
-    /// wait for it; from runs of so many seconds.
+    /// Returns the mean time in microseconds of a single frame of `len` bytes, if the sender can wait for it; from runs
+    /// of `seconds`.
     fn alone_us(&mut self, _len: usize, _seconds: f64) -> anyhow::Result<Option<f64>> {
         Ok(None)
     }
@@ -34,21 +34,21 @@ pub trait Way {
         false
     }
 
-    /// Is ready for traffic from now on; none comes for so many seconds.
+    /// Prepares for traffic that does not come for `seconds`.
     fn idle_begin(&mut self, seconds: f64) -> anyhow::Result<()>;
 
-    /// CPU time in seconds of what forwards since then.
+    /// Returns the CPU time of the forwarders since `idle_begin`, in seconds.
     fn idle_end(&mut self) -> anyhow::Result<f64>;
 }
 
-/// A way of a peer, with its results.
+/// A set-up of a peer, with its results.
 pub struct Contender {
     pub peer: &'static str,
     pub way: Box<dyn Way>,
     pub measured: Vec<Measured>,
     /// CPU time without traffic in percent of a core.
     pub idle_percent: Samples,
-    /// Times of a frame that is alone, in microseconds.
+    /// Times of a single frame, in microseconds.
     pub alone_us: Samples,
 }
 
@@ -56,9 +56,9 @@ pub struct Contender {
 pub struct Measured {
     pub len: usize,
     pub mpps: Samples,
-    /// Frames per second of CPU time of what forwards.
+    /// Frames per second of CPU time of the forwarders.
     pub per_cpu_second: Samples,
-    /// The same with the CPU time of what sends and receives, too.
+    /// The same with the CPU time of the sender and the receiver added.
     pub per_cpu_second_all: Samples,
     pub forwarding_cores: Samples,
     pub traffic_cores: Samples,
@@ -99,7 +99,7 @@ impl Contender {
             .forwarding_cores
             .push(cores(round.forwarding_seconds));
         measured.traffic_cores.push(cores(round.traffic_seconds));
-        // Less than the clock's tick is not known.
+        // CPU time below the clock's tick is unknown.
         if round.forwarding_seconds > 0.0 {
             let per_cpu_second = frames / round.forwarding_seconds;
             measured.per_cpu_second.push(per_cpu_second);

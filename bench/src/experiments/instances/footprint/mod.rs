@@ -1,5 +1,5 @@
-//! Memory and idle CPU of instances that do nothing: `nfluid-nf` with a bridge on rings of 64
-//! slots. The first part is without a sandbox: the daemon's namespaces and cgroups cost kernel memory that is not counted.
+//! Memory and idle CPU time of idle instances: `nfluid-nf` with a bridge on rings of 64 slots. The first part has no
+//! sandbox: the daemon's namespaces and cgroups cost kernel memory that is not counted.
 
 mod platform;
 
@@ -99,7 +99,7 @@ fn start(scratch: &mut Scratch, program: &Path) -> anyhow::Result<Idle> {
 }
 
 fn observe(idle: &mut [Idle], rounds: usize, seconds: f64) -> anyhow::Result<Cost> {
-    // By now the instances have started, and stopped spinning.
+    // The instances have started by then, and have stopped spinning.
     std::thread::sleep(Duration::from_secs(1));
     let mut cost = Cost {
         megabytes: Samples::default(),

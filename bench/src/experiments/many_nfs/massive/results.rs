@@ -10,7 +10,7 @@ use crate::report::{Report, significant, table};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 
-/// The samples of a row that a figure or a line shows.
+/// Selects the samples of a row that a figure or a line shows.
 type Of = fn(&Row) -> &Samples;
 
 pub fn figures(report: &mut Report, architecture: &Architecture, row: &Row, is_short: bool) {
@@ -61,7 +61,7 @@ fn id(architecture: &Architecture, row: &Row, is_short: bool, what: &str) -> Str
     }
 }
 
-/// The first architecture over each other one, which is named by what its id has behind the last dot.
+/// Compares the first architecture with each other one, which is named by the part of its id after the last dot.
 pub fn compare(
     report: &mut Report,
     architectures: &[Architecture],
@@ -139,8 +139,8 @@ pub fn print(architecture: &Architecture, rows: &[Row]) {
     table(&title, &header, &rows);
 }
 
-/// Over the number of NFs, as in the literature: throughput with each length; of the first length latency, CPU
-/// time of the NFs, memory.
+/// Plots over the number of NFs, as in the literature: throughput with each length; for the first length latency, CPU
+/// time of the NFs, and memory.
 pub fn plots(
     report: &mut Report,
     architectures: &[Architecture],

@@ -1,7 +1,7 @@
-//! Chains of peers, of one hop and more: what a user would otherwise build of them.
+//! Chains of peers, of one hop and more: the alternatives of a user.
 //!
-//! What polls wants a core for each of its hops, and this machine has two: hops then share a core and
-//! poll in turn, a time slice each. That is measured as it is.
+//! A polling hop needs a core, and this machine has two: several hops then share a core and poll alternately, one time
+//! slice each. The measurement includes that effect.
 
 mod polling;
 
@@ -18,19 +18,19 @@ use nfluid_testbed::interrupt;
 
 /// Length of the frames, as in H11.
 const LEN: usize = 256;
-/// OVS's processes that need huge pages take their own.
+/// Processes for which OVS needs huge pages in addition to the hops.
 const DPDK_PROCESSES_BESIDE_HOPS: usize = 4;
 
-/// Starts a chain of so many hops.
+/// Starts a chain of this many hops.
 type Start = fn(&mut Resources, usize) -> anyhow::Result<Box<dyn Way>>;
 
-/// Name in figures, ways in a full run, and how many of them, the first ones, in a quick run.
+/// Name in figures, set-ups in a full run, and the number of set-ups (the first ones) in a quick run.
 const PEERS: &[(&str, &[Start], usize)] = &[
     ("linux_bridge", &[bridges, bridges_on_two_cores], 1),
     ("linux_nftables", &[routers, routers_on_two_cores], 1),
     ("xdp_redirect", &[redirects, redirects_on_two_cores], 1),
     ("testpmd_memif", &[polling::memif, polling::memif_halves], 1),
-    // To start a switch that polls beside hops that poll takes longer than a quick run may.
+    // Starting a polling switch on a core of polling hops takes longer than a quick run may.
     (
         "ovs_dpdk",
         &[
@@ -41,28 +41,28 @@ const PEERS: &[(&str, &[Start], usize)] = &[
     ),
 ];
 
-/// Chains of so many hops, of all peers that this host has.
+/// Chains of one length, of all peers that this host has.
 pub struct PeerChains {
     hops: usize,
-    /// The ways end before the resources that they use.
+    /// The set-ups; they end before the resources that they use.
     variants: Vec<Contender>,
     _resources: Resources,
 }
 
-/// Result of the fastest way of a peer.
+/// Result of the fastest set-up of a peer.
 pub struct Best {
     pub peer: &'static str,
     pub mpps: Samples,
-    /// Million frames per second of CPU time of every thread, the traffic's too.
+    /// Million frames per second of CPU time of all threads, including the traffic's.
     pub per_cpu: Samples,
-    /// Mean times of a frame that is alone from end to end, in microseconds; none for XDP redirects, whose frames no
-    /// socket sees.
+    /// Mean end-to-end times of a single frame, in microseconds; empty for XDP redirects, whose frames reach no socket.
     pub alone_us: Samples,
     conditions: String,
 }
 
 impl PeerChains {
-    /// Starts them; in a quick run one way of each peer that starts soon. What polls is stopped until it is measured.
+    /// Starts the chains; in a quick run, one set-up of each peer that starts quickly. Polling processes are stopped
+    /// until they are measured.
     ///
     /// # Errors
     /// [`CannotRun`] when this host has none of the peers.
@@ -89,10 +89,10 @@ impl PeerChains {
         })
     }
 
-    /// Measures each once, for so many seconds.
+    /// Measures each chain once, for `seconds`.
     ///
     /// # Errors
-    /// When one has ended.
+    /// When a process has ended.
     pub fn round(&mut self, report: &mut Report, seconds: f64, counts: bool) -> anyhow::Result<()> {
         round(report, &mut self.variants, &[LEN], seconds, counts)?;
         for variant in &mut self.variants {
@@ -104,7 +104,7 @@ impl PeerChains {
         Ok(())
     }
 
-    /// The fastest way of each peer.
+    /// Returns the fastest set-up of each peer.
     pub fn best(&self) -> Vec<Best> {
         let best = |(peer, _, _): &(&'static str, _, _)| {
             let (variant, measured) = fastest(&self.variants, peer, LEN)?;
@@ -119,7 +119,7 @@ impl PeerChains {
         PEERS.iter().filter_map(best).collect()
     }
 
-    /// Of the way of a peer that is the fastest for a frame that is alone.
+    /// Returns the single-frame times of a peer's set-up that is the fastest for a single frame.
     fn shortest(&self, peer: &str) -> Samples {
         let ways = self.variants.iter().filter(|variant| variant.peer == peer);
         let measured = ways.filter(|variant| !variant.alone_us.values().is_empty());
@@ -129,7 +129,8 @@ impl PeerChains {
             .unwrap_or_default()
     }
 
-    /// Hands in figures: `h11.HOPS.PEER.mpps`, `.mpps_per_cpu` and, where it is known, `.once_us`: once through, where H11's round trip goes there and back.
+    /// Reports figures: `h11.HOPS.PEER.mpps`, `.mpps_per_cpu` and, where known, `.once_us`: one way, while H11's round
+    /// trip is both ways.
     pub fn figures(&self, report: &mut Report) {
         for best in self.best() {
             let id = |what: &str| format!("h11.{}.{}.{what}", self.hops, best.peer);
@@ -156,7 +157,7 @@ impl PeerChains {
 /// Runs the experiment: chains of 1 to 10 hops of each peer.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
-    // Starting what polls on a core that others poll on is most of a quick run.
+    // Starting a polling process on a core of polling processes is most of a quick run.
     let counts = report.choose(vec![1, 2, 5, 10], vec![2]);
     let (rounds, seconds) = report.effort((7, 0.3), (2, 0.1));
     let mut mpps: Vec<Series> = PEERS
@@ -212,7 +213,7 @@ fn plot(report: &mut Report, id: &str, label: &str, series: Vec<Series>) {
     });
 }
 
-/// Processes on DPDK that exist at a time.
+/// Number of DPDK processes at a time.
 fn processes(hops: usize) -> usize {
     let ways = PEERS
         .iter()
