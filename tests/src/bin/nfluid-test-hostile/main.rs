@@ -8,6 +8,8 @@
 //!
 //! The program makes bare system calls, so that the kernel gets exactly these arguments without a library in between;
 //! hence the one unsafe function of the tests, in [`kernel`].
+
+mod attempts;
 mod kernel;
 mod lies;
 mod resources;

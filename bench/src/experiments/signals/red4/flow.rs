@@ -1,4 +1,4 @@
-//! A TCP flow of iperf3's, and what its sender's kernel says of it.
+//! A TCP flow of iperf3, and its sender's statistics from the kernel.
 
 use anyhow::Context;
 use nfluid_testbed::interrupt;
@@ -7,9 +7,9 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between two reports of the kernel's figures, in seconds.
+/// Interval of the kernel's statistics, in seconds.
 const INTERVAL: &str = "0.25";
-/// A flow has not ended so long after its time: the way back is gone.
+/// A flow that has not ended this long after its time has lost its return path.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// A flow; ended when dropped.
@@ -21,17 +21,17 @@ pub struct Client {
 /// Result of the flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
-    /// Mean of the round trip times that the sender's kernel has found, in microseconds.
+    /// Mean of the sender kernel's round trip times, in microseconds.
     pub rtt_us: f64,
-    /// Segments sent again, per second.
+    /// Retransmitted segments per second.
     pub retransmits: f64,
 }
 
 impl Client {
-    /// Starts iperf3 by a command that may have words before it.
+    /// Starts iperf3 by a command, which may have preceding arguments.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When iperf3 cannot be started.
     pub fn start(
         mut command: Command,
         server: &str,
@@ -49,7 +49,7 @@ impl Client {
         Ok(Client { child, time })
     }
 
-    /// Waits for its end; what became of it from `since` on, counted from its start.
+    /// Waits for the end of the flow; returns its results from `since` on, counted from its start.
     ///
     /// # Errors
     /// iperf3 does not end, or its output cannot be read; the error has the output.
@@ -79,7 +79,7 @@ impl Drop for Client {
     }
 }
 
-/// Of iperf3's report, the intervals that begin after so many seconds.
+/// Reads the intervals of iperf3's report that begin after `since` seconds.
 fn read(said: &Value, since: f64) -> anyhow::Result<Flow> {
     if let Some(error) = said["error"].as_str() {
         anyhow::bail!("iperf3: {error}");

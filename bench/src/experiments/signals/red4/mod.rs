@@ -1,14 +1,13 @@
-//! RED_4: two TCP flows through two NFs on one core, whose packets cost 1:1, 1:4 and 1:16 (Sharing CPUs by
-//! congestion control, KBNets '17, simulated there). Side by side: no signals, RED_4 MQ by thresholds, and the law that
-//! tunes itself; reno and cubic, with ECN and with drops.
+//! RED_4: two TCP flows through two NFs on one core, whose packets cost 1:1, 1:4 and 1:16 (Sharing CPUs by congestion
+//! control, KBNets '17, simulated there). Compared: no signals, RED_4 MQ by thresholds, and the self-tuning law; reno
+//! and cubic, with ECN and with drops.
 //!
-//! Every instance is a cgroup of its own, and cgroups of equal weight give each flow its half of the core by
-//! themselves: there is no way to put two instances into one, so the paper's unfairness cannot come about. What signals
-//! gain here is therefore not the halves but what waits in the rings (round trip times) and what is lost: both are
-//! told beside the shares.
+//! Every instance has its own cgroup, and cgroups of equal weight alone give each flow its half of the core: two
+//! instances cannot share a cgroup, so the paper's unfairness cannot occur. The benefit of signals here is therefore
+//! not the halves but the queues in the rings (round trip times) and the losses: both are reported beside the shares.
 //!
-//! The daemon that users run, its meter, controller and switch; iperf3 in network namespaces. The NFs have one core to
-//! themselves, the TCP ends the other.
+//! Uses the daemon that users run, its meter, controller and switch; iperf3 in network namespaces. The NFs have one
+//! core to themselves, the TCP ends the other.
 
 mod counters;
 mod ends;
@@ -32,18 +31,18 @@ use std::time::Duration;
 /// Signatures per frame of the cheap NF: about 10 us, so that the NFs' core is full long before that of the TCP ends.
 const ROUNDS: u32 = 900;
 const RATIOS: [u32; 3] = [1, 4, 16];
-/// The two flows: their NFs, and what stands for them in addresses.
+/// The two flows: their NFs, and their number in addresses.
 const FLOWS: [(&str, u8); 2] = [("cheap", 1), ("dear", 2)];
 const NFS: [&str; 2] = [FLOWS[0].0, FLOWS[1].0];
 
 /// The signals that senders get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signals {
-    /// A full ring alone.
+    /// No signals: only full rings drop.
     Off,
     /// RED_4 MQ by the thresholds of the guide's example.
     Thresholds,
-    /// The law of `congestion: on`.
+    /// The self-tuning law of `congestion: on`.
     SelfTuning,
 }
 
@@ -67,7 +66,7 @@ impl Signals {
     }
 }
 
-/// A setting that is compared with others.
+/// A compared setting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Setting {
     ratio: u32,
@@ -76,14 +75,14 @@ struct Setting {
     signals: Signals,
 }
 
-/// A setting and what was found.
+/// A setting and its results.
 struct Variant {
     setting: Setting,
     /// Distance of the flows' CPU time from equal, in percent of an equal part.
     unfairness: Samples,
     /// CPU time of both NFs, in percent of the core.
     used: Samples,
-    /// Of the frames for both NFs, in percent.
+    /// Lost frames of both NFs, in percent.
     lost: Samples,
     marked: Samples,
     flows: [FlowLane; 2],
@@ -98,7 +97,7 @@ struct FlowLane {
     retransmits: Samples,
 }
 
-/// How long a variant is measured, and when that begins: flows start slowly.
+/// Measuring time of a variant, and the time before it, because flows start slowly.
 #[derive(Clone, Copy)]
 struct Times {
     settle: Duration,
@@ -174,7 +173,7 @@ fn settings(report: &Report) -> Vec<Setting> {
     all
 }
 
-/// Hands in the figures that compare variants, at costs 1:16.
+/// Reports the figures that compare variants, at costs 1:16.
 fn summary(report: &mut Report, variants: &[Variant]) {
     let tuned = |variant: &&Variant| variant.setting.is_tuned() && variant.setting.ratio == 16;
     let worst = variants
@@ -226,7 +225,7 @@ fn summary(report: &mut Report, variants: &[Variant]) {
 }
 
 impl Setting {
-    /// As users have it who ask for signals.
+    /// Returns true for the signals that users get by default.
     fn is_tuned(self) -> bool {
         self.signals == Signals::SelfTuning
     }
@@ -243,7 +242,7 @@ impl Setting {
         format!("{}{ecn}, signals: {how}", self.control)
     }
 
-    /// The deployment. Rings are long: TCP fills what there is.
+    /// Returns the deployment. Rings are long: TCP fills any ring.
     fn deployment(self, namespace: &str) -> String {
         let (mut uplinks, mut instances, mut chains) =
             (String::new(), String::new(), String::new());
@@ -288,7 +287,7 @@ impl Variant {
         for end in ends {
             end.set_ecn(self.setting.ecn)?;
         }
-        // The ends find each other, and the last variant's flows are gone.
+        // Waits until the ends reach each other, and the last variant's flows are gone.
         for end in ends {
             end.reach()?;
         }
@@ -324,7 +323,7 @@ impl Variant {
         Ok(())
     }
 
-    /// The flow whose round trips take longer.
+    /// Returns the flow with the longer round trip times.
     fn slower(&self) -> usize {
         let [cheap, dear] = self.flows.each_ref().map(|flow| flow.rtt_us.median());
         usize::from(dear > cheap)

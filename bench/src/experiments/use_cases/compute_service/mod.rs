@@ -1,6 +1,6 @@
-//! A compute service: programs arrive in an open loop, each is run once in something isolated, and its result is awaited.
-//! As in LightVM's use case the program approximates e, and the machine gets at first half of what it can do, and then
-//! slightly more than that (there: 0.8 s of work every 250 ms for three cores, 107 %).
+//! A compute service: programs arrive in an open loop, each runs once in isolation, and its result is awaited. As in
+//! LightVM's use case the program approximates e; the load is first half of the machine's capacity, and then slightly
+//! more than the capacity (there: 0.8 s of work every 250 ms for three cores, 107 %).
 
 mod work;
 
@@ -22,11 +22,11 @@ const LOADS: [u32; 2] = [50, 107];
 struct Variant {
     name: &'static str,
     load: u32,
-    /// From the moment at which it should arrive to its result.
+    /// From the scheduled arrival to the result.
     service_ms: Samples,
-    /// In the daemon, until the program is executed.
+    /// Time in the daemon until the program is executed.
     created_ms: Samples,
-    /// Of the whole machine, per program.
+    /// CPU time of the whole machine per program.
     cpu_ms: f64,
     per_s: f64,
 }
@@ -70,14 +70,14 @@ fn alone(ways: &Ways, expected: &str, rounds: usize) -> anyhow::Result<Samples> 
     Ok(ms)
 }
 
-/// When programs arrive.
+/// Arrival times of programs.
 #[derive(Clone, Copy)]
 struct Arrivals {
     count: usize,
     interval: Duration,
 }
 
-/// Starts each program when it arrives, whatever became of those before.
+/// Starts each program at its arrival time, independently of the earlier programs.
 fn serve(way: &Way, load: u32, arrivals: Arrivals, expected: &str) -> anyhow::Result<Variant> {
     let mut variant = Variant {
         name: way.name,
