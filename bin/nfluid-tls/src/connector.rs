@@ -1,10 +1,10 @@
 //! A connector: makes connections to one server for a terminator, and passes them on. The connector never reads from
 //! them.
 //!
-//! The two are separate processes. An attacker who takes over a terminator, which reads strangers' data and has a
-//! key, can open no connection. The connector, which can open connections, reads no data. A request is a number of 8
-//! bytes on a socket that keeps message boundaries. The answer is that number, a byte, and the connection. The
-//! connector ends when its terminator does.
+//! Connector and terminator are separate processes. An attacker who takes over a terminator, which parses untrusted
+//! data and has a key, can open no connection. The connector, which can open connections, reads no data. A request is a
+//! number of 8 bytes on a socket that keeps message boundaries. The answer is that number, a byte, and the connection.
+//! The connector ends when its terminator does.
 
 use anyhow::{Context, bail};
 use rustix::event::Timespec;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The terminator's number among events; no request has this number.
 pub const TERMINATOR: u64 = u64::MAX;
 
-/// The result of a request: the byte of an answer.
+    /// The server has no route, or no descriptor is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {

@@ -1,8 +1,8 @@
-//! When a table that a hand sweeps piece by piece has something to do next.
+//! Next due time of a table that is swept piece by piece.
 //!
-//! Look-ups check the time themselves, so a late sweep has no effect on them; but a sleeping host has to know for how
-//! long it may sleep. Nothing is noted while frames are handled: once nothing but time changes the table, the hand
-//! goes round once more and finds the entry that ends first.
+//! Look-ups check the time themselves, so a late sweep has no effect on them; but a sleeping host must know how long it
+//! may sleep. Nothing is noted while frames are handled: once only time changes the table, the sweep makes one more
+//! round and finds the entry that expires first.
 
 use crate::function::Nanos;
 

@@ -1,16 +1,16 @@
 //! Which segments belong to a connection, and where it is in its life.
 //!
-//! Windows are followed as the Linux kernel's `nf_conntrack_proto_tcp` does, by Guido van Rooij, "Real Stateful TCP Packet
-//! Filtering in IP Filter" (2001), with window scaling (RFC 7323) and SACK (RFC 2018). RST and SYN are believed by RFC 5961: a
-//! RST ends a connection only with exactly the sequence number that its receiver expects; other ones in the window, and SYNs,
-//! pass to the receiver, whose challenge ACK settles it, and change nothing.
+//! Windows are followed as the Linux kernel's `nf_conntrack_proto_tcp` does, by Guido van Rooij, "Real Stateful TCP
+//! Packet Filtering in IP Filter" (2001), with window scaling (RFC 7323) and SACK (RFC 2018). RST and SYN are believed
+//! by RFC 5961: a RST ends a connection only with exactly the sequence number that its receiver expects; other ones in
+//! the window, and SYNs, pass to the receiver, whose challenge ACK settles it, and change nothing.
 //!
-//! A connection is **established** when each end has acknowledged the other's SYN. So a SYN from a forged address, which never
-//! sees the sequence number of the answer, establishes nothing, whatever the server answers.
+//! A connection is **established** when each end has acknowledged the other's SYN. So a SYN from a forged address,
+//! which never sees the sequence number of the answer, establishes nothing, whatever the server answers.
 //!
-//! **Recovery**: of an end whose history is not known (a connection that was picked up, or comes from an image) the next
-//! segment says where it is, until the other end has acknowledged it. Only then are the end's segments checked. So a forged
-//! segment in that time changes nothing for good: it would have to come from both sides.
+//! **Recovery**: of an end whose history is not known (a connection that was picked up, or comes from an image) the
+//! next segment says where it is, until the other end has acknowledged it. Only then are the end's segments checked. So
+//! a forged segment in that time changes nothing for good: it would have to come from both sides.
 
 use super::segment::{SCALE_MAX, Segment, before};
 use nfluid_wire::TcpFlags;
@@ -276,8 +276,8 @@ impl Connection {
             self.scales = SCALE_MAX << 4 | SCALE_MAX;
         }
         if !self.knows(from) {
-            // A SYN is answered by an ACK: its receiver still has an older connection, and the RST that the ACK brings about
-            // will end that (RFC 9293 section 3.5.1, figure 10).
+            // A SYN is answered by an ACK: its receiver still has an older connection, and the RST that the ACK brings
+            // about will end that (RFC 9293 section 3.5.1, figure 10).
             return Ok(Effect::None);
         }
         let known = self.knows(to);
@@ -429,7 +429,7 @@ impl Connection {
             return Err(OutOfWindow);
         }
         if self.stage() == Stage::Closed {
-            // There is nothing to end. Some stacks send a RST with the number of their FIN.
+            // No connection to end. Some stacks send a RST with the number of their FIN.
             return Ok(Effect::None);
         }
         if !self.knows(from) {
@@ -485,8 +485,8 @@ impl Connection {
         if is_anew {
             *self = Connection::default();
         } else if self.knows(from) {
-            // RFC 5961 section 4: whatever its sequence number, the receiver answers with a challenge ACK. If it answers with
-            // a SYN-ACK instead, both ends have forgotten this connection.
+            // RFC 5961 section 4: whatever its sequence number, the receiver answers with a challenge ACK. If it
+            // answers with a SYN-ACK instead, both ends have forgotten this connection.
             if self.has(from, of_end::UNSURE) || segment.end != self.track(from).end {
                 self.challenge = segment.end;
                 self.flags &= !CHALLENGER_IS_FAR;
