@@ -78,7 +78,7 @@ fn idle_instances_are_counted_and_weighed() {
         "l6.idle_cpu_percent",
         "l6.idle_stateful_cpu_percent",
     ] {
-        // What else the machine does is in it.
+        // The figure includes other activity of the machine.
         assert_eq!(values(&output, figure).len(), 1, "{figure}: {output}");
     }
 }

@@ -1,5 +1,6 @@
-//! The promise: who does what the guide "Write a network function in C" says, has a network function. It is built by the
-//! guide's own commands and put between two instances; every byte arrives, both ways, and its counters are right.
+//! The promise: the steps of the guide "Write a network function in C" produce a network function. The test builds it
+//! by the guide's own commands and places it between two instances; every byte arrives, both ways, and its counters are
+//! right.
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
@@ -19,7 +20,8 @@ fn project() -> PathBuf {
     tests.parent().expect("tests is in the project").to_owned()
 }
 
-/// The folder with `libnfluid.so`: the one that `NFLUID_BIN_DIR` names, or the one of the running test, built if missing.
+/// The folder with `libnfluid.so`: the one that `NFLUID_BIN_DIR` names, or the one of the running test, built if
+/// missing.
 fn library_folder() -> PathBuf {
     let named = std::env::var_os("NFLUID_BIN_DIR").map(PathBuf::from);
     let test = std::env::current_exe().expect("/proc is mounted");
@@ -66,7 +68,7 @@ struct Workshop {
 }
 
 impl Workshop {
-    /// Nothing, having told so, if the test cannot run here.
+    /// Reports the reason and returns `None` if the test cannot run here.
     fn new(test: &str) -> Option<Self> {
         if !is_root(test) {
             return None;

@@ -1,5 +1,5 @@
-//! The promise: who does what the guide "Write your own NF in Rust" says has a network function. Its code and its commands
-//! are carried out in a copy of the project; the platform that is built there runs its deployment.
+//! The promise: who does what the guide "Write your own NF in Rust" says has a network function. Its code and its
+//! commands are carried out in a copy of the project; the platform that is built there runs its deployment.
 
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Tells the test program that it runs the guide's deployment, with the programs of `NFLUID_BIN_DIR`.
+/// Environment variable: the test program runs the guide's deployment, with the programs of `NFLUID_BIN_DIR`.
 const DEPLOYING: &str = "NFLUID_TEST_GUIDE_DEPLOYMENT";
 
 fn project() -> PathBuf {
@@ -56,8 +56,8 @@ impl Guide {
     }
 }
 
-/// A copy of the project, removed when dropped: what the guide does not change is linked. It is always at the same place,
-/// which programs that are built there remember.
+/// A copy of the project, removed when dropped; files that the guide does not change are links. Its path is always the
+/// same, because programs built there contain it.
 struct Workshop {
     folder: PathBuf,
     _turn: File,

@@ -128,7 +128,7 @@ fn instances_outlive_a_killed_daemon_and_the_next_one_adopts_them() {
         assert_eq!(platform.apply(CHAIN), [""; 0], "all is as desired");
         eventually("a ping crosses again", || platform.pings("client", SERVER));
     }
-    // What was adopted is supervised as well.
+    // Adopted instances are supervised as well.
     signal(before["a"], Signal::KILL);
     eventually("it runs again", || {
         platform
@@ -255,7 +255,7 @@ fn frames_run_between_instances_without_a_daemon() {
     let sockets = ["a", "b"].map(|name| platform.run_dir().join("control").join(name));
     let forwarded = || sockets.each_ref().map(|path| forwarded_by(path));
     eventually("a broadcast runs in circles", || {
-        // Nobody has this address: the client asks all for it.
+        // No host has this address: the client broadcasts ARP requests.
         platform.pings("client", "10.0.0.77");
         let before = forwarded();
         std::thread::sleep(Duration::from_millis(300));

@@ -67,7 +67,7 @@ fn a_chain_carries_and_only_what_differs_is_changed() {
     eventually("a ping crosses three", || platform.pings("client", SERVER));
     assert!(port(&platform.ask(&["stats"]), "more.in")["rx_packets"].as_u64() > Some(0));
 
-    // What an earlier file had and this one has not is removed.
+    // Objects of an earlier file that the new file lacks are removed.
     let changes = platform.apply(CHAIN);
     assert!(
         changes.contains(&"removed instance more".to_owned()),
@@ -85,7 +85,7 @@ fn wrong_input_is_refused_and_changes_nothing() {
     };
     platform.apply(CHAIN);
     let before = (platform.pids(), platform.ask(&["get", "deployment"]));
-    // What is wrong, with what it is made so, and the key or line that the answer must name.
+    // The error, the change that causes it, and the key or line that the answer must contain.
     let table = [
         (
             "an unknown NF",
@@ -274,7 +274,7 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     let sent = platform.on("client", &format!("python3 {}", path.display()));
     assert!(sent.succeeded(), "{sent:?}");
 
-    // What the NFs have not come to yet is delivered to them, and not yet on.
+    // Frames that the NFs have not processed are delivered to them, and not yet forwarded.
     eventually("nothing waits", || {
         let stats = platform.ask(&["stats"]);
         list(&stats["ports"]).all(|port| port["rx_ring_used"] == 0)

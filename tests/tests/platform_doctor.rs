@@ -16,7 +16,7 @@ struct Check {
     remedy: String,
 }
 
-/// What the doctor says of one thing, in an environment that `wrapper` makes.
+/// Returns the doctor's result of one check, in an environment that `wrapper` makes.
 fn ask(wrapper: &str, name: &str) -> (Outcome, Check) {
     ask_program(&program("nfluid"), wrapper, name)
 }

@@ -161,7 +161,7 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
     assert!(two.a.reaches("client", SERVER));
 }
 
-/// What is done to a conversation after so many records one way or the other.
+/// A fault in a connection between hosts, after a number of records in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blow {
     Cut,
@@ -189,8 +189,8 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
         }
     }
     assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
-    // Before the source says 'state', 'go', and the first word after that: the instance has offered its state; it is held, and
-    // the target has that; it is in doubt. What the target finds in its records is the same before 'go'.
+    // Before the source sends 'state', 'go', and the first word after that: the instance has offered its state; it is
+    // held, and the target has the state; it is in doubt. The target finds the same records before 'go'.
     for (blow, all) in [
         (Blow::KillSource, &[5, 6, 7][..]),
         (Blow::KillTarget, &[5, 7]),
@@ -201,7 +201,8 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
     }
 }
 
-/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared', 'rehearsed' and 'ready'.
+/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared', 'rehearsed' and
+/// 'ready'.
 const BEFORE_STARTED: usize = 6;
 
 /// Moves the firewall; when the target has taken it and nobody has heard so yet, `blow` falls.
@@ -264,7 +265,8 @@ fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
     assert!(states(&two.b, "states") > 0);
     eventually("a ping crosses", || two.a.pings("client", SERVER));
 
-    // Both: what was made anew at the source is paused, and nobody's word but the target's or the operator's lets it go on.
+    // Both: what was made anew at the source is paused, and nobody's word but the target's or the operator's lets it go
+    // on.
     two.b.apply(two_platforms::UPLINKS);
     strike_in_doubt(&mut two, |two| two.b.cut_power());
     two.a.cut_power();

@@ -1,5 +1,5 @@
-//! Groups of tenants and placement on the real daemon: cgroups as the document says, changed and moved while instances run,
-//! found again by the next daemon, and gone when they are deleted.
+//! Groups of tenants and placement on the real daemon: cgroups as the document says, changed and moved while instances
+//! run, found again by the next daemon, and gone when they are deleted.
 
 use nfluid_ring::slice;
 use nfluid_tests::harness::patience::eventually;
@@ -416,7 +416,7 @@ fn what_is_received_at_uplinks_is_charged_to_who_gets_the_frames() {
     );
 }
 
-/// Whether the kernel keeps a slice that a thread is given.
+/// Returns true if the kernel keeps a slice that is set for a thread.
 fn has_slices() -> bool {
     let thread = std::thread::spawn(|| {
         slice::give(None, slice::PLATFORM).expect("an ordinary thread's slice");
@@ -442,7 +442,7 @@ fn who_has_little_to_do_has_a_short_slice_unless_its_operator_has_chosen_one() {
         let process = rustix::process::Pid::from_raw(pids[name].cast_signed());
         slice::of(process).expect("it runs")
     };
-    // Nothing has come to it that it could have found to be little.
+    // No frames have arrived by which it could detect small bursts.
     assert_eq!(slice_of("br"), slice::PLATFORM);
     eventually("a ping crosses", || platform.pings("client", SERVER));
     let pings = format!("ping -n -q -i 0.003 -c 60 {SERVER}");

@@ -1,4 +1,4 @@
-//! Who may use the API's socket, and what a user is told who may not.
+//! Access rights of the API's socket, and the error for users without them.
 
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::program::program;
@@ -38,7 +38,7 @@ fn run_as(platform: &Platform, nfluid: &Path, gid: u32, arguments: &[&str]) -> O
     command.output().expect("every user may run it")
 }
 
-/// What everybody may write, of what lies below.
+/// Returns the paths below that every user may write.
 fn writable_by_all(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

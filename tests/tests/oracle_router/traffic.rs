@@ -254,8 +254,8 @@ fn packet_v4(random: &mut Random, routes: &Routes, port: u8) -> Vec<u8> {
     bytes
 }
 
-/// Whether packets with options to this address are forwarded, as far as the routes tell: no errors that would have to
-/// repeat the options.
+/// Returns true if packets with options to this address are forwarded, according to the routes: no errors that would
+/// have to repeat the options.
 fn has_way(routes: &Routes, destination: IpAddr) -> bool {
     let IpAddr::V4(destination) = destination else {
         return false;

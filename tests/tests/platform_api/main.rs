@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What else the checker applies: other objects, none at all, and what must be refused.
+/// Further inputs of the checker: other objects, no objects, and inputs that must be refused.
 const OTHERS: [&str; 6] = [
     "version: 1\nflavors: { tiny: { ring: 64, memory: 8MiB } }\nswitches: { spare: {} }\ninstances: { br: { nf: bridge, flavor: tiny } }\n",
     "version: 1\n",

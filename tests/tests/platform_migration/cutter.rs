@@ -54,7 +54,7 @@ impl Cutter {
             has_called: AtomicBool::new(false),
         });
         let carrying = Arc::clone(&shared);
-        // It ends with the test program.
+        // The thread ends with the test program.
         thread::spawn(move || {
             for source in listener.incoming().flatten() {
                 carrying.carry(source);
