@@ -61,13 +61,13 @@ static PLATFORM: Mutex<()> = Mutex::new(());
 
 /// A folder like the project's for the guide's commands, removed when dropped. Make the platform after it: it lets one
 /// test at a time have one.
-struct Workshop {
+struct GuideCopy {
     folder: PathBuf,
     library: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Workshop {
+impl GuideCopy {
     /// Reports the reason and returns `None` if the test cannot run here.
     fn new(test: &str) -> Option<Self> {
         if !is_root(test) {
@@ -79,14 +79,14 @@ impl Workshop {
         }
         let folder = std::env::temp_dir().join(format!("nfl-{}-{test}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let workshop = Self {
+        let copy = Self {
             folder,
             library: library_folder(),
             _turn: PLATFORM.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        let examples = workshop.folder.join("examples");
+        let examples = copy.folder.join("examples");
         std::os::unix::fs::symlink(project().join("examples"), examples).unwrap();
-        Some(workshop)
+        Some(copy)
     }
 
     /// Runs a program or a script with header and library where `make install` would make them be found.
@@ -110,7 +110,7 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for GuideCopy {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -221,16 +221,16 @@ fn the_guide_shows_what_is_in_the_files() {
 #[test]
 fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     let test = "the_bridge_of_the_guide_passes_every_frame_both_ways";
-    let Some(workshop) = Workshop::new(test) else {
+    let Some(copy) = GuideCopy::new(test) else {
         return;
     };
     let guide = read(project().join("docs/guide/nf-in-c.md"));
     let commands = blocks(&guide, "sh");
     assert!(!commands.is_empty());
     for block in &commands {
-        workshop.run(block);
+        copy.run(block);
     }
-    let alone = workshop.bridge().output().unwrap();
+    let alone = copy.bridge().output().unwrap();
     assert_eq!(alone.status.code(), Some(1));
     let said = String::from_utf8(alone.stderr).unwrap();
     assert_eq!(blocks(&guide, "text"), [said]);
@@ -242,7 +242,7 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     scratch.link((&mut left, 0), (&mut bridge, 0)).unwrap();
     scratch.link((&mut bridge, 1), (&mut right, 0)).unwrap();
     let child = bridge
-        .spawn(workshop.bridge().stdout(Stdio::piped()))
+        .spawn(copy.bridge().stdout(Stdio::piped()))
         .unwrap();
     let mut running = Running::new(child);
     assert_eq!(running.line(), "bridge: p0 <-> p1\n");
@@ -266,18 +266,18 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
 #[test]
 fn every_function_does_what_the_header_says() {
     let test = "every_function_does_what_the_header_says";
-    let Some(workshop) = Workshop::new(test) else {
+    let Some(copy) = GuideCopy::new(test) else {
         return;
     };
     let source = project().join("tests/tests/nf_in_c/functions.c");
     let compile = "cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -o functions";
-    workshop.run(&format!("{compile} '{}' -lnfluid", source.display()));
+    copy.run(&format!("{compile} '{}' -lnfluid", source.display()));
 
     let mut scratch = Scratch::new("nf-in-c-functions").unwrap();
     let mut peer = scratch.instance(1, RING, RING).unwrap();
     let mut subject = scratch.instance(2, RING, RING).unwrap();
     scratch.link((&mut peer, 0), (&mut subject, 0)).unwrap();
-    let mut program = workshop.command(workshop.folder.join("functions"));
+    let mut program = copy.command(copy.folder.join("functions"));
     let child = subject.spawn(program.stdout(Stdio::piped())).unwrap();
     let mut running = Running::new(child);
 

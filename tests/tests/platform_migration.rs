@@ -163,7 +163,7 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
 
 /// A fault in a connection between hosts, after a number of records in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum Fault {
     Cut,
     KillSource,
     KillTarget,
@@ -181,7 +181,7 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
     let mut ends = [0, 0];
     for way in [Way::ToTarget, Way::ToSource] {
         for records in 0.. {
-            let moved = strike(&mut two, Blow::Cut, way, records);
+            let moved = strike(&mut two, Fault::Cut, way, records);
             ends[usize::from(moved.is_there)] += 1;
             if !moved.was_struck {
                 break;
@@ -191,12 +191,12 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
     assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
     // Before the source sends 'state', 'go', and the first word after that: the instance has offered its state; it is
     // held, and the target has the state; it is in doubt. The target finds the same records before 'go'.
-    for (blow, all) in [
-        (Blow::KillSource, &[5, 6, 7][..]),
-        (Blow::KillTarget, &[5, 7]),
+    for (fault, all) in [
+        (Fault::KillSource, &[5, 6, 7][..]),
+        (Fault::KillTarget, &[5, 7]),
     ] {
         for records in all {
-            strike(&mut two, blow, Way::ToTarget, *records);
+            strike(&mut two, fault, Way::ToTarget, *records);
         }
     }
 }
@@ -205,8 +205,8 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
 /// 'ready'.
 const BEFORE_STARTED: usize = 6;
 
-/// Moves the firewall; when the target has taken it and nobody has heard so yet, `blow` falls.
-fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms)) {
+/// Moves the firewall; `fault` occurs when the target has taken it and no other process knows.
+fn strike_in_doubt(two: &mut TwoPlatforms, fault: impl FnOnce(&mut TwoPlatforms)) {
     two.a.apply(FIREWALL);
     two.forget_places();
     eventually("a ping crosses", || two.a.pings("client", SERVER));
@@ -218,7 +218,7 @@ fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms))
         .expect("it is built");
     assert!(cutter.await_turn(|| matches!(moving.try_wait(), Ok(Some(_)))));
     assert!(two.b.pids().contains_key("fw"), "taken");
-    blow(two);
+    fault(two);
     cutter.strike();
     let _ended = moving.wait().expect("our child");
 }
@@ -283,9 +283,9 @@ struct Moved {
     is_there: bool,
 }
 
-/// Moves the firewall while a blow falls; there is one afterwards, with its state, and frames pass it.
-fn strike(two: &mut TwoPlatforms, blow: Blow, way: Way, records: usize) -> Moved {
-    let what = format!("{blow:?} {way:?} {records}");
+/// Moves the firewall during a fault; one firewall exists afterwards, with its state, and frames pass it.
+fn strike(two: &mut TwoPlatforms, fault: Fault, way: Way, records: usize) -> Moved {
+    let what = format!("{fault:?} {way:?} {records}");
     two.a.apply(FIREWALL);
     two.forget_places();
     eventually("a ping crosses", || two.a.pings("client", SERVER));
@@ -298,17 +298,17 @@ fn strike(two: &mut TwoPlatforms, blow: Blow, way: Way, records: usize) -> Moved
         .expect("it is built");
     let was_struck = cutter.await_turn(|| matches!(moving.try_wait(), Ok(Some(_))));
     if was_struck {
-        match blow {
-            Blow::Cut => {}
-            Blow::KillSource => two.a.kill_daemon(),
-            Blow::KillTarget => two.b.kill_daemon(),
+        match fault {
+            Fault::Cut => {}
+            Fault::KillSource => two.a.kill_daemon(),
+            Fault::KillTarget => two.b.kill_daemon(),
         }
     }
     cutter.strike();
     let _ended = moving.wait().expect("our child");
-    match blow {
-        Blow::KillSource if was_struck => two.a.start(),
-        Blow::KillTarget if was_struck => two.b.start(),
+    match fault {
+        Fault::KillSource if was_struck => two.a.start(),
+        Fault::KillTarget if was_struck => two.b.start(),
         _ => {}
     }
     let (a, b) = (&two.a, &two.b);

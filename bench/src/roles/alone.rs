@@ -1,7 +1,7 @@
 //! Single frames between two interfaces of the kernel, in two network namespaces: the next frame leaves when the last
 //! has arrived.
 
-use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use super::work::{FLOW, Outcome, cpu_seconds, print_ready, serve};
 use crate::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
@@ -19,7 +19,7 @@ pub fn alone(from: &str, to: &str, there: &Path, len: usize) -> anyhow::Result<(
     let mut sender = InterfaceSender::open(from)?;
     enter(there).context("entering the sink's namespace")?;
     let frame = udp_frame(len, FLOW);
-    say_ready()?;
+    print_ready()?;
     serve(|span| {
         // Open only during this measurement: a socket that sees every frame costs time in other measurements.
         let mut receiver = InterfaceReceiver::open(to)?;

@@ -1,6 +1,6 @@
 //! Hosts an NF as `nfluid-nf` does, so that the measured code is the shipped code.
 
-use super::work::{SLEEP, Waits, Work, say_ready};
+use super::work::{SLEEP, Waits, Work, print_ready};
 use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_nf::attached::port_info;
@@ -151,7 +151,7 @@ pub fn host(workload: &Workload, manner: Manner) -> anyhow::Result<()> {
             exit(0)
         })
         .context("a thread that waits for the end")?;
-    say_ready()?;
+    print_ready()?;
     loop {
         function.burst(&mut attached);
     }

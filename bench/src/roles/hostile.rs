@@ -1,7 +1,7 @@
 //! An NF that works normally, or is hostile to its neighbours for a while.
 
 use super::loopback::Circle;
-use super::work::{Outcome, Span, Work, run_for, say_ready};
+use super::work::{Outcome, Span, Work, run_for, print_ready};
 use crate::workload::Workload;
 use anyhow::{Context, bail};
 use nfluid_ring::attach::Attached;
@@ -59,7 +59,7 @@ pub fn run() -> anyhow::Result<()> {
     }
     let mut honest = Circle::new(&mut attached, &Workload::Bridge, LEN, FRAMES)?;
     let mut bell = bell(&attached)?;
-    say_ready()?;
+    print_ready()?;
     for line in stdin().lock().lines() {
         let order: Order = serde_json::from_str(&line?).context("an order")?;
         let time = Duration::from_secs_f64(order.seconds);

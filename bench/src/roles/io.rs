@@ -1,7 +1,7 @@
 //! I/O threads of other instances, as `nfluidd io` hosts them. They serve only during a run: a polling thread would
 //! take CPU time from measurements in between.
 
-use super::work::{Outcome, cpu_seconds, say_ready, serve};
+use super::work::{Outcome, cpu_seconds, print_ready, serve};
 use crate::io_model::Model;
 use anyhow::Context;
 use nfluid_io::{Duty, Idle, IoThread, Placement};
@@ -15,7 +15,7 @@ const LOOKS: u32 = 100;
 /// Serves the inherited ports by `model`; a thread with its own core is on `core`.
 pub fn serve_ports(model: &Model, core: usize) -> anyhow::Result<()> {
     let (program, mut instances) = from_env().context("taking over ports")?;
-    say_ready()?;
+    print_ready()?;
     serve(|span| {
         let (begin, cpu) = (Instant::now(), cpu_seconds());
         let mut outcome = run(model, core, &program, &mut instances, span.time)?;

@@ -3,7 +3,7 @@
 
 use super::fan::queue;
 use super::oneway::prepare_frames;
-use super::work::{Outcome, say_ready};
+use super::work::{Outcome, print_ready};
 use crate::traffic::Headers;
 use crate::workload::Workload;
 use anyhow::Context;
@@ -60,7 +60,7 @@ pub fn run(workload: &Workload, len: usize) -> anyhow::Result<()> {
         len,
         received: 0,
     };
-    say_ready()?;
+    print_ready()?;
     for line in std::io::stdin().lock().lines() {
         let script: Script = serde_json::from_str(&line?).context("a script")?;
         generator.play(&script)?;

@@ -81,7 +81,7 @@ pub fn run() -> anyhow::Result<()> {
             second.receive(back);
         }
         if monotonic_ns() >= second.end_ns {
-            second.say()?;
+            second.print()?;
             second = Second::begin();
         }
         std::thread::sleep(if active == 0 { 100 * LOOK } else { LOOK });
@@ -146,7 +146,7 @@ impl Second {
     }
 
     /// `second END_NS LENGTH_NS SENT RECEIVED AGES...`
-    fn say(&self) -> anyhow::Result<()> {
+    fn print(&self) -> anyhow::Result<()> {
         let now_ns = monotonic_ns();
         let length_ns = now_ns - (self.end_ns - SECOND_NS);
         let mut out = std::io::stdout().lock();

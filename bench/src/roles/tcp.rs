@@ -1,6 +1,6 @@
 //! TCP connections that carry zeros at full rate: plain ones, and ones of several subflows (RFC 8684).
 
-use super::work::say_ready;
+use super::work::print_ready;
 use anyhow::Context;
 use rustix::net::sockopt::{set_socket_reuseaddr, set_tcp_congestion};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, listen, socket};
@@ -29,7 +29,7 @@ pub fn sink(port: u16) -> anyhow::Result<()> {
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     bind(&socket, &address).with_context(|| format!("binding to port {port}"))?;
     listen(&socket, BACKLOG).context("listening")?;
-    say_ready()?;
+    print_ready()?;
     for stream in TcpListener::from(socket).incoming() {
         let mut stream = stream.context("accepting a connection")?;
         thread::spawn(move || {
@@ -50,7 +50,7 @@ pub fn source(to: SocketAddrV4, multipath: bool, control: &str) -> anyhow::Resul
     set_tcp_congestion(&socket, control)
         .with_context(|| format!("congestion control {control}"))?;
     connect(&socket, &to).with_context(|| format!("connecting to {to}"))?;
-    say_ready()?;
+    print_ready()?;
     let mut stream = TcpStream::from(socket);
     let chunk = [0; CHUNK];
     while stream.write_all(&chunk).is_ok() {}

@@ -55,7 +55,7 @@ pub struct Outcome {
 }
 
 /// Prints that the role is ready.
-pub fn say_ready() -> anyhow::Result<()> {
+pub fn print_ready() -> anyhow::Result<()> {
     println!("{READY}");
     Ok(std::io::stdout().flush()?)
 }

@@ -1,6 +1,6 @@
 //! Roles in a network namespace of the kernel's peers: programs of `peers/xdp.bpf.c`.
 
-use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use super::work::{FLOW, Outcome, cpu_seconds, print_ready, serve};
 use crate::traffic::udp_frame;
 use anyhow::Context;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
@@ -46,7 +46,7 @@ pub fn generate(
     }
     write(&mut object, "headers", &frame[..HEADERS])?;
     let generate = program(&mut object, "generate")?;
-    say_ready()?;
+    print_ready()?;
     serve(|span| blast(&generate, &frame, span.time))
 }
 
@@ -60,7 +60,7 @@ pub fn attach(object: &Path, name: &str, interface: &str, to: Option<&str>) -> a
     let attached = program.attach_xdp(index(interface)?.cast_signed());
     // Detached when the process ends.
     let _link = attached.with_context(|| format!("attaching XDP to {interface}"))?;
-    say_ready()?;
+    print_ready()?;
     serve(|_| Ok(Outcome::default()))
 }
 

@@ -72,7 +72,7 @@ fn main() {
     }
 }
 
-/// Hands all frames to the NF; nanoseconds per frame of each batch, and what was sent on.
+/// Passes all frames to the NF; returns the nanoseconds per frame of each batch, and the forwarded frames.
 fn pass(
     nf: &mut dyn NetworkFunction,
     port: u8,

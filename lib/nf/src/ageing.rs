@@ -14,7 +14,7 @@ pub(crate) const TOGETHER: Nanos = Nanos::from_secs(1);
 pub(crate) struct Ageing {
     /// Places that it has passed.
     passed: usize,
-    /// When the first of their entries ends.
+    /// Earliest expiry of their entries.
     first: Nanos,
 }
 
@@ -50,7 +50,7 @@ impl Ageing {
         }
     }
 
-    /// When a table with so many places is to be swept again: at once, as long as the hand has not been everywhere.
+    /// Returns the next sweep of a table with `places` places: at once, until the sweep has visited all places.
     pub(crate) fn next(&self, places: usize) -> Nanos {
         if self.passed < places {
             return Nanos(0);

@@ -76,7 +76,7 @@ pub fn spawn(
 ) -> Result<Child, SwitchError> {
     let serve = scratch.switch.serve()?;
     let mut fds = vec![serve.program()];
-    let mut told = Inherited {
+    let mut inherited = Inherited {
         serve: serve.program().as_raw_fd(),
         form: scratch.switch.form(),
         instances: Vec::new(),
@@ -90,15 +90,15 @@ pub fn spawn(
             .ports
             .iter()
             .map(|(port, ring, peer)| (*port, ring.as_raw_fd(), peer.map(|fd| fd.as_raw_fd())));
-        told.instances.push(InheritedInstance {
+        inherited.instances.push(InheritedInstance {
             io_doorbell: parts.io_doorbell.as_raw_fd(),
             own_doorbell: parts.own_doorbell.as_raw_fd(),
             ports: numbers.collect(),
         });
     }
-    let told =
-        serde_json::to_string(&told).map_err(|error| SwitchError::Limit(error.to_string()))?;
-    spawn_with(command.env(INHERITED_ENV, told), &fds)
+    let inherited =
+        serde_json::to_string(&inherited).map_err(|error| SwitchError::Limit(error.to_string()))?;
+    spawn_with(command.env(INHERITED_ENV, inherited), &fds)
 }
 
 /// Returns the switch and the ports of each instance that [`spawn`] passed to this process. Call once.
@@ -107,9 +107,9 @@ pub fn spawn(
 /// When the process was not started by [`spawn`].
 pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
     let own = |fd: RawFd| inherited(fd).map_err(io::Error::other);
-    let told = std::env::var(INHERITED_ENV).map_err(io::Error::other)?;
-    let told: Inherited = serde_json::from_str(&told)?;
-    let serve = Serve::of(own(told.serve)?, told.form);
+    let inherited = std::env::var(INHERITED_ENV).map_err(io::Error::other)?;
+    let inherited: Inherited = serde_json::from_str(&inherited)?;
+    let serve = Serve::of(own(inherited.serve)?, inherited.form);
     let instance = |instance: InheritedInstance| {
         let ports = instance.ports.into_iter();
         let ports =
@@ -120,6 +120,6 @@ pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
             ports,
         )
     };
-    let instances: io::Result<_> = told.instances.into_iter().map(instance).collect();
+    let instances: io::Result<_> = inherited.instances.into_iter().map(instance).collect();
     Ok((serve, instances?))
 }

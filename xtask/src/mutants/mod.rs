@@ -52,7 +52,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     let folder = session.target.join("mutants");
     let sources = folder.join("bpf");
     copy(session, &sources)?;
-    if let Some(test) = who_notices(session, &folder)? {
+    if let Some(test) = detecting_test(session, &folder)? {
         bail!("{test} fails without any mistake");
     }
     let chosen = |mutant: &&Mutant| {
@@ -63,7 +63,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     for mutant in switch::MUTANTS.iter().filter(chosen) {
         copy(session, &sources)?;
         mutant.plant(&sources)?;
-        match who_notices(session, &folder)? {
+        match detecting_test(session, &folder)? {
             Some(test) => {
                 noticed += 1;
                 println!("noticed by {test}: {}", mutant.what);
@@ -109,7 +109,7 @@ fn copy(session: &Session, to: &Path) -> Result<()> {
 
 /// Returns the first test program that fails with the copy's switch. If the kernel refuses the switch, the first
 /// program fails.
-fn who_notices(session: &Session, folder: &Path) -> Result<Option<&'static str>> {
+fn detecting_test(session: &Session, folder: &Path) -> Result<Option<&'static str>> {
     let cargo = |test: &str| {
         let mut cargo = session.cargo(["test", "--quiet", "--package", "nfluid-tests"]);
         cargo.args(["--test", test]);

@@ -174,7 +174,7 @@ impl FastFunction for Edpi {
         let adopted = self.slow.adopt(processes, name, record, kept);
         let changed = adopted.and_then(|()| {
             let order = Request::Change(self.config.text.clone());
-            self.slow.tell(processes, name, order)
+            self.slow.request(processes, name, order)
         });
         if let Err(why) = changed {
             tracing::info!(instance = name, "a new process for its slow path: {why:#}");
@@ -204,7 +204,7 @@ impl FastFunction for Edpi {
             return self.change_process(&new, context).map(|()| None);
         }
         let order = Request::Change(new.text.clone());
-        if let Err(why) = self.slow.tell(context.processes, context.name, order) {
+        if let Err(why) = self.slow.request(context.processes, context.name, order) {
             self.forbid(&self.config)?;
             return Err(refused(why));
         }
@@ -227,12 +227,12 @@ impl FastFunction for Edpi {
     fn look(&mut self, context: &mut Context<'_>) {
         let before = context.record.slow.clone();
         let record = context.record.slow.get_or_insert_default();
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         if let Some(how) = self.slow.look(record) {
-            told.push((EventKind::Crashed, how));
+            events.push((EventKind::Crashed, how));
         }
-        if let Some(said) = self.slow.heard(record) {
-            told.push((EventKind::Started, said));
+        if let Some(message) = self.slow.poll_begun(record) {
+            events.push((EventKind::Started, message));
         }
         if self.slow.is_due() {
             self.start_or_wait(context);
@@ -240,7 +240,7 @@ impl FastFunction for Edpi {
         if context.record.slow != before {
             context.save_or_warn("writing down its process");
         }
-        for (kind, message) in told {
+        for (kind, message) in events {
             context.event(kind, message);
         }
         context.note_problem(self.slow.problem());

@@ -142,7 +142,7 @@ impl InspectorProcess {
     }
 
     fn note_beginning(&mut self, record: &mut SlowRecord, asked: &mut Asked) -> anyhow::Result<()> {
-        match said(asked) {
+        match read_answer(asked) {
             Ok(hello) => {
                 record.library = hello.library;
                 record.applications = hello.applications;
@@ -157,7 +157,7 @@ impl InspectorProcess {
     }
 
     /// Returns an event's text if the process has answered that it has begun. Does not wait.
-    pub fn heard(&mut self, record: &mut SlowRecord) -> Option<String> {
+    pub fn poll_begun(&mut self, record: &mut SlowRecord) -> Option<String> {
         let (asked, until) = self.beginning.as_mut()?;
         if !asked.listen() && Instant::now() < *until {
             return None;
@@ -180,7 +180,7 @@ impl InspectorProcess {
         let why = self
             .beginning
             .take()
-            .and_then(|(mut asked, _)| said(&mut asked).err());
+            .and_then(|(mut asked, _)| read_answer(&mut asked).err());
         let lived = self.since.take().map_or(Duration::ZERO, |at| at.elapsed());
         if lived > LIFE {
             self.failures = 0;
@@ -212,14 +212,14 @@ impl InspectorProcess {
     ///
     /// # Errors
     /// The reason why the process has not served the request.
-    pub fn tell(
+    pub fn request(
         &self,
         processes: &dyn Processes,
         name: &str,
         order: Request,
     ) -> anyhow::Result<()> {
         let asked = processes.ask(name, &line_of(&order)?, &[])?;
-        hear(asked, PATIENCE).map(drop)
+        receive_answer(asked, PATIENCE).map(drop)
     }
 
     /// Takes over a process that an earlier daemon has started.
@@ -242,7 +242,7 @@ impl InspectorProcess {
         let identity = record.process.as_ref().context("there is none")?;
         let process = Instance::adopt(identity)?;
         let asked = processes.ask(name, &line_of(&Request::Hello)?, &[])?;
-        let hello = hear(asked, PATIENCE)?;
+        let hello = receive_answer(asked, PATIENCE)?;
         if !hello.works || hello.protocol != PROTOCOL {
             bail!("it has not begun, or is of another version");
         }
@@ -254,7 +254,7 @@ impl InspectorProcess {
 }
 
 /// Waits for an answer.
-fn hear(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
+fn receive_answer(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
     asked.wait(Instant::now() + patience);
     if !asked.listen() {
         bail!("no answer within {patience:?}");
@@ -263,7 +263,7 @@ fn hear(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
 }
 
 /// Reads an answer that has already arrived.
-fn said(asked: &mut Asked) -> anyhow::Result<Hello> {
+fn read_answer(asked: &mut Asked) -> anyhow::Result<Hello> {
     if !asked.listen() {
         bail!("it does not answer");
     }

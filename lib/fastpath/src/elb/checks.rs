@@ -196,15 +196,15 @@ impl Probe {
     /// Returns true if a valid answer has arrived.
     fn step(&mut self) -> Result<bool, String> {
         let socket = self.socket.as_ref().map_err(Clone::clone)?;
-        let told = |error: Errno| error.to_string();
+        let text = |error: Errno| error.to_string();
         if !self.is_connected {
             let mut fds = [PollFd::new(socket, PollFlags::OUT)];
-            let ready = poll(&mut fds, Some(&Timespec::default())).map_err(told)?;
+            let ready = poll(&mut fds, Some(&Timespec::default())).map_err(text)?;
             if ready == 0 {
                 return Ok(false);
             }
-            let connected = sockopt::socket_error(socket).map_err(told)?;
-            connected.map_err(told)?;
+            let connected = sockopt::socket_error(socket).map_err(text)?;
+            connected.map_err(text)?;
             self.is_connected = true;
             if self.request.is_empty() {
                 return Ok(true);
@@ -214,7 +214,7 @@ impl Probe {
             match send(socket, &self.request, SendFlags::NOSIGNAL) {
                 Ok(sent) => drop(self.request.drain(..sent)),
                 Err(Errno::AGAIN) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(text(error)),
             }
         }
         let mut buffer = [0u8; 64];
@@ -222,7 +222,7 @@ impl Probe {
             Ok((0, _)) => return Err("it closes the connection without an answer".to_owned()),
             Ok((got, _)) => self.answer.extend(&buffer[..got]),
             Err(Errno::AGAIN) => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(text(error)),
         }
         if self.answer.len() < STATUS_BYTES {
             return Ok(false);

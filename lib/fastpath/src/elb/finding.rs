@@ -11,7 +11,7 @@ pub(super) enum Finding {
     /// An agent's reading of its server's load, or the reason why there is none.
     Load {
         key: String,
-        said: Result<Reading, String>,
+        reading: Result<Reading, String>,
     },
 }
 

@@ -83,7 +83,7 @@ impl Elb {
     fn note(&mut self, finding: Finding, context: &mut Context<'_>) {
         match finding {
             Finding::Server { key, down } => self.note_server(&key, down.as_deref(), context),
-            Finding::Load { key, said } => self.note_load(&key, said, context),
+            Finding::Load { key, reading } => self.note_load(&key, reading, context),
         }
     }
 
@@ -104,10 +104,10 @@ impl Elb {
     }
 
     /// Notes a reading of a server's load by its agent.
-    fn note_load(&mut self, key: &str, said: Result<Reading, String>, context: &mut Context<'_>) {
+    fn note_load(&mut self, key: &str, reading: Result<Reading, String>, context: &mut Context<'_>) {
         let weight = self
             .balancing
-            .loaded(key, said, &mut context.record.numbers);
+            .loaded(key, reading, &mut context.record.numbers);
         let reason = self.balancing.load_reason(key).unwrap_or_default();
         match weight {
             Ok(Weight::Same) => return,

@@ -206,7 +206,7 @@ impl Balancing {
     pub fn loaded(
         &mut self,
         key: &str,
-        said: Result<Reading, String>,
+        reading: Result<Reading, String>,
         numbers: &mut Numbers,
     ) -> anyhow::Result<Weight> {
         let mut services = self.config.services.values();
@@ -222,7 +222,7 @@ impl Balancing {
         let estimate = self.loads.entry(key.to_owned());
         let estimate = estimate.or_insert_with(|| Estimate::new(before));
         let had_given_up = estimate.has_given_up(&law);
-        estimate.take_in(&law, said);
+        estimate.take_in(&law, reading);
         let (percent, has_given_up) = (estimate.percent(), estimate.has_given_up(&law));
         if percent != before {
             numbers.percents.insert(key.to_owned(), percent);

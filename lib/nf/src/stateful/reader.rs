@@ -37,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(record)
     }
 
-    /// Hands each record of the next list to `take`. The length that the list claims is only counted down.
+    /// Passes each record of the next list to `take`. The length that the list claims is only counted down.
     ///
     /// # Errors
     /// As for [`Reader::get`], and what `take` finds wrong.
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
         self.rest = &[];
     }
 
-    /// An error about what was read last.
+    /// Returns an error about the last record.
     pub fn nonsense(&self, what: &'static str) -> StateError {
         StateError::Malformed {
             at: self.all - self.rest.len(),

@@ -1,4 +1,4 @@
-//! Which segments belong to a connection, and where it is in its life.
+//! The segments that belong to a connection, and the connection's state.
 //!
 //! Windows are followed as the Linux kernel's `nf_conntrack_proto_tcp` does, by Guido van Rooij, "Real Stateful TCP
 //! Packet Filtering in IP Filter" (2001), with window scaling (RFC 7323) and SACK (RFC 2018). RST and SYN are believed
@@ -16,7 +16,7 @@ use super::segment::{SCALE_MAX, Segment, before};
 use nfluid_wire::TcpFlags;
 use serde::{Deserialize, Serialize};
 
-/// How old an ACK may be at least, in sequence numbers: that of the kernel's conntrack.
+/// Lower bound of the age that an ACK may have, in sequence numbers, as in the kernel's conntrack.
 const ACK_AGE_MIN: u32 = 66_000;
 /// Largest window that there is (RFC 7323 section 2.3).
 const WINDOW_MAX: u32 = 1 << 30;
@@ -24,7 +24,7 @@ const WINDOW_MAX: u32 = 1 << 30;
 /// One of the two ends of a connection. The user of this module assigns the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The firewall: who sent the first packet. The NAT: the inside host.
+    /// Firewall: the sender of the first packet. NAT: the inside host.
     Near,
     /// The other one.
     Far,
@@ -266,7 +266,7 @@ impl Connection {
         segment: &Segment<'_>,
         policy: Policy,
     ) -> Result<Effect, OutOfWindow> {
-        // RFC 9293 section 3.10.7.4: without ACK it is dropped by who gets it.
+        // RFC 9293 section 3.10.7.4: the receiver drops a segment without ACK.
         if !segment.has(TcpFlags::ACK) {
             return Err(OutOfWindow);
         }
@@ -299,7 +299,7 @@ impl Connection {
         Ok(Effect::Restarts)
     }
 
-    /// Out of the windows of an operator who does not mind: they stay as they are.
+    /// Notes a segment outside of the windows in liberal mode: the windows stay unchanged.
     #[cold]
     fn note_liberally(&mut self, from: End, segment: &Segment<'_>) -> Result<Effect, OutOfWindow> {
         self.finish(from, segment);

@@ -49,12 +49,12 @@ fn lie(arguments: &[&str]) -> Answer {
             }
         });
         turn = turn.wrapping_add(1);
-        let truth = port.taken();
+        let actual = port.taken();
         // After an empty batch the true position is published: with false positions alone the ring would stay full
         // forever.
-        let told = if received == 0 { 0 } else { claim(turn) };
+        let claimed = if received == 0 { 0 } else { claim(turn) };
         let head = &port.raw_ring().receiver.rx_head;
-        head.store(truth.wrapping_add(told), Relaxed);
+        head.store(actual.wrapping_add(claimed), Relaxed);
         if received == 0 {
             let _woken = doorbell.wait(ports, None, SLEEP);
         }

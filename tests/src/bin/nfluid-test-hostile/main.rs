@@ -30,16 +30,16 @@ fn main() {
         let mut parts = argument.split(':');
         let name = parts.next().unwrap_or_default();
         let arguments: Vec<&str> = parts.collect();
-        tell(&format!("begin {argument}\n"));
+        write_report(&format!("begin {argument}\n"));
         let answer = attempt(name, &arguments);
-        tell(&match answer {
+        write_report(&match answer {
             Ok(value) => format!("end {argument} ok {value}\n"),
             Err(Errno(errno)) => format!("end {argument} errno {errno}\n"),
         });
     }
 }
 
-fn tell(line: &str) {
+fn write_report(line: &str) {
     let report_fd = REPORT_FD.load(Ordering::Relaxed);
     // The attempts continue if nobody reads the report.
     let _written = kernel::call(

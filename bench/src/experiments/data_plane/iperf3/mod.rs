@@ -138,8 +138,8 @@ fn serve(namespace: &Namespace) -> anyhow::Result<Background> {
 fn measure(client: &Namespace, address: &str, seconds: u32) -> anyhow::Result<f64> {
     let mut command = client.command("iperf3");
     command.args(["-J", "-t", &seconds.to_string(), "-c", address]);
-    let said = output(&mut command)?;
-    let json: serde_json::Value = serde_json::from_str(&said).context("what iperf3 says")?;
+    let output = output(&mut command)?;
+    let json: serde_json::Value = serde_json::from_str(&output).context("what iperf3 says")?;
     let rate = json["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(rate.context("what iperf3 received")? / 1e9)
 }

@@ -52,16 +52,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         stream.answer()?;
         push(&mut none, &stream.run(PPS, time, || Ok(()))?);
         let before = road.counters()?;
-        let mut said = Value::Null;
+        let mut answer = Value::Null;
         let mut asked = Instant::now();
         let passage = stream.run(PPS, time, || {
             asked = Instant::now();
-            said = road.migrate()?;
+            answer = road.migrate()?;
             Ok(())
         })?;
         push(&mut moved, &passage);
         let parts: Timeline =
-            serde_json::from_value(said["took"].clone()).context("where the time went")?;
+            serde_json::from_value(answer["took"].clone()).context("where the time went")?;
         by_phase.note(asked, &parts, &passage.lost_at);
         let ms = |ns: u64| ns as f64 / 1e6;
         phases.push(parts.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
@@ -70,19 +70,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             ("the rings of the one that left", "frames_dropped"),
             ("handed on, and no room", "frames_left_out"),
         ] {
-            lost.add(what.to_owned(), Some(number(&said, key)? as u64));
+            lost.add(what.to_owned(), Some(number(&answer, key)? as u64));
         }
         uncounted.push(passage.lost as f64 - lost.sum() as f64);
         all_lost.merge(&lost);
-        let taken = number(&said, "state_taken")?;
+        let taken = number(&answer, "state_taken")?;
         anyhow::ensure!(
             taken >= f64::from(FLOWS),
             "{taken} states of {FLOWS} were taken over"
         );
-        blocked.push(number(&said, "blocked_us")? / 1e3);
-        ready.push(number(&said, "ready_us")? / 1e3);
-        took.push(number(&said, "took_us")? / 1e3);
-        frames.push(number(&said, "frames")?);
+        blocked.push(number(&answer, "blocked_us")? / 1e3);
+        ready.push(number(&answer, "ready_us")? / 1e3);
+        took.push(number(&answer, "took_us")? / 1e3);
+        frames.push(number(&answer, "frames")?);
         road.refill()?;
     }
     let conditions =

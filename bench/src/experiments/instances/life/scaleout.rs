@@ -58,7 +58,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             with.add(setup.round()?);
         }
     }
-    tell_moves(report, &with, &without);
+    report_moves(report, &with, &without);
     let mut sweep = Sweep::plain(&["members"], MOVES);
     sweep.notes = &["states that move"];
     for ((at, (from, to)), samples) in STEPS
@@ -99,7 +99,7 @@ impl Sums {
     }
 }
 
-fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
+fn report_moves(report: &mut Report, with: &Sums, without: &Sums) {
     let conditions = format!(
         "of {} frames in rounds with changes and those after them; without changes {} lost of {}",
         with.sent, without.lost, without.sent

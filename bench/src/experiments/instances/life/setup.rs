@@ -82,7 +82,7 @@ impl Setup {
     }
 
     fn pump_with(&mut self, arguments: &[String]) -> anyhow::Result<()> {
-        let told = [&[pump::ARGUMENT.to_owned()], arguments].concat();
+        let program_arguments = [&[pump::ARGUMENT.to_owned()], arguments].concat();
         let own = std::env::current_exe().context("finding this program")?;
         let rules = "allow udp from any to any keep-state";
         // The third port is not connected: a closed loop of instances is refused.
@@ -92,7 +92,7 @@ impl Setup {
             "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
             "instances": {
                 "pump": {
-                    "program": own, "args": told, "ports": ["a", "b", "open"],
+                    "program": own, "args": program_arguments, "ports": ["a", "b", "open"],
                     "flavor": "wide", "cpus": [0]
                 },
                 SUBJECT: { "nf": "firewall", "flavor": "wide", "cpus": [1], "config": { "rules": rules } },

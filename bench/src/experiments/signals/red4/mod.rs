@@ -85,12 +85,12 @@ struct Variant {
     /// Lost frames of both NFs, in percent.
     lost: Samples,
     marked: Samples,
-    flows: [FlowLane; 2],
+    flows: [FlowSamples; 2],
 }
 
 /// The measurements of a flow.
 #[derive(Default)]
-struct FlowLane {
+struct FlowSamples {
     cpu: Samples,
     mbps: Samples,
     rtt_us: Samples,
@@ -330,7 +330,7 @@ impl Variant {
     }
 
     fn row(&self) -> Vec<String> {
-        let both = |of: fn(&FlowLane) -> &Samples| {
+        let both = |of: fn(&FlowSamples) -> &Samples| {
             let [cheap, dear] = self.flows.each_ref().map(|flow| of(flow).median());
             format!("{} {}", significant(cheap), significant(dear))
         };
@@ -407,7 +407,7 @@ impl Variant {
     }
 }
 
-impl FlowLane {
+impl FlowSamples {
     fn follow(&mut self, flow: Flow) {
         self.rtt_us.push(flow.rtt_us);
         self.retransmits.push(flow.retransmits);

@@ -23,8 +23,8 @@ pub struct Connection {
 /// # Errors
 /// `ss` fails, or its output cannot be read.
 pub fn connections(host: &Namespace, port: u16) -> anyhow::Result<Vec<Connection>> {
-    let said = host.run(&format!("ss -tinHO state established dport = :{port}"))?;
-    said.lines().map(read).collect()
+    let output = host.run(&format!("ss -tinHO state established dport = :{port}"))?;
+    output.lines().map(read).collect()
 }
 
 /// Parses a line: queues, local address, remote address, and `key:value` words.

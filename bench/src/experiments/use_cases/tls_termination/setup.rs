@@ -281,17 +281,17 @@ latency:percentile(99), e.connect + e.read + e.write + e.status))
 end
 ";
 
-fn read(said: &str) -> anyhow::Result<Run> {
-    let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
+fn read(output: &str) -> anyhow::Result<Run> {
+    let line = output.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);
     let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
     let [requests, duration_us, p99_us, errors] = numbers?[..] else {
-        bail!("wrk said: {}", said.trim());
+        bail!("wrk said: {}", output.trim());
     };
     anyhow::ensure!(
         errors == 0.0 && requests > 0.0,
         "of {requests} requests {errors} have failed: {}",
-        said.trim()
+        output.trim()
     );
     Ok(Run {
         rate: requests / duration_us * 1e6,

@@ -109,11 +109,11 @@ fn start(command: &mut Command) -> anyhow::Result<Child> {
 
 fn received(client: Child) -> anyhow::Result<f64> {
     let output = client.wait_with_output().context("iperf3")?;
-    let said: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_slice(&output.stdout).context("what iperf3 says")?;
-    if let Some(error) = said["error"].as_str() {
+    if let Some(error) = report["error"].as_str() {
         bail!("iperf3: {error}");
     }
-    let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(rate.context("what iperf3 received")? / 1e9)
 }

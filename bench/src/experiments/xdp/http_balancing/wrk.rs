@@ -145,7 +145,7 @@ impl Running {
     fn end(&mut self) -> anyhow::Result<String> {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).context("ending wrk")?;
-        let mut said = String::new();
+        let mut output = String::new();
         for pipe in [
             self.0
                 .stdout
@@ -156,11 +156,11 @@ impl Running {
                 .take()
                 .map(|pipe| Box::new(pipe) as Box<dyn Read>),
         ] {
-            pipe.context("what wrk says")?.read_to_string(&mut said)?;
+            pipe.context("what wrk says")?.read_to_string(&mut output)?;
         }
         let status = self.0.wait()?;
-        anyhow::ensure!(status.success(), "wrk: {status}: {}", said.trim());
-        Ok(said)
+        anyhow::ensure!(status.success(), "wrk: {status}: {}", output.trim());
+        Ok(output)
     }
 }
 
@@ -189,21 +189,21 @@ end
 ";
 
 /// Returns requests per second; mean and 99th percentile of the response time in microseconds; wrk's corrected mean.
-fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
-    let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
+fn read(output: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
+    let line = output.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);
     let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
     let [requests, duration_us, corrected_us, errors] = numbers?[..] else {
-        bail!("wrk said: {}", said.trim());
+        bail!("wrk said: {}", output.trim());
     };
     anyhow::ensure!(
         errors == 0.0,
         "of {requests} requests {errors} have failed: {}",
-        said.trim()
+        output.trim()
     );
     anyhow::ensure!(requests > 0.0, "no request was answered");
     let mut counts = Counts::new();
-    for line in said.lines().filter_map(|line| line.strip_prefix(ANSWERS)) {
+    for line in output.lines().filter_map(|line| line.strip_prefix(ANSWERS)) {
         let (us, count) = line.split_once(' ').context("two numbers")?;
         counts.insert(us.parse()?, count.parse()?);
     }
@@ -223,9 +223,9 @@ mod tests {
     // promise: 13.17
     #[test]
     fn a_run_with_errors_is_none() {
-        let said = "Running 2s test\nmeasured 300000 2000000 210.5 0\ntook 200 1\ntook 220 3\n";
+        let output = "Running 2s test\nmeasured 300000 2000000 210.5 0\ntook 200 1\ntook 220 3\n";
         let expected = [150_000.0, 215.0, 220.0, 210.5];
-        assert_eq!(read(said, 36).unwrap(), expected);
+        assert_eq!(read(output, 36).unwrap(), expected);
         assert!(read("measured 300000 2000000 210.5 1", 36).is_err());
         assert!(read("measured 0 2000000 0 0", 36).is_err());
         assert!(read("unable to connect", 36).is_err());

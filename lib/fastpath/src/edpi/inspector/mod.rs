@@ -99,13 +99,13 @@ fn policy(config: &InspectorConfig, library: &Library) -> Result<Policy, String>
 }
 
 fn begin(config: &Value, cpus: usize, fds: Vec<OwnedFd>) -> Result<Working, String> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let text = |error: &dyn std::fmt::Display| error.to_string();
     let config = read(config)?;
-    let library = Library::open_file(&config.library).map_err(|error| said(&error))?;
+    let library = Library::open_file(&config.library).map_err(|error| text(&error))?;
     let policy = policy(&config, &library)?;
     let fds = <[OwnedFd; Tables::COUNT]>::try_from(fds);
     let fds = fds.map_err(|fds| format!("{} tables; it takes {}", fds.len(), Tables::COUNT))?;
-    let tables = Tables::handed(fds, cpus).map_err(|error| said(&error))?;
+    let tables = Tables::handed(fds, cpus).map_err(|error| text(&error))?;
     let names = (0..library.protocols()).map(|id| library.name(id).unwrap_or_default());
     let hello = Hello {
         protocol: PROTOCOL,
@@ -114,7 +114,7 @@ fn begin(config: &Value, cpus: usize, fds: Vec<OwnedFd>) -> Result<Working, Stri
         applications: names.collect(),
     };
     let slow = SlowPath::new(&tables, library, config.settings(), policy);
-    let slow = slow.map_err(|error| said(&error))?;
+    let slow = slow.map_err(|error| text(&error))?;
     Ok(Working { slow, hello })
 }
 

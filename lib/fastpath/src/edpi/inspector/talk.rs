@@ -86,17 +86,17 @@ mod tests {
         };
         let line = line_of(&request).expect("it is JSON");
         send_line(&ours, &line, &[]).expect("it is taken");
-        assert_eq!(listen(&theirs).expect("it is heard").0, request);
+        assert_eq!(listen(&theirs).expect("it arrives").0, request);
         let hello = Hello {
             protocol: PROTOCOL,
             applications: vec!["Unknown".to_owned(); 300],
             ..Hello::default()
         };
-        for said in [Ok(hello), Err("no".to_owned())] {
-            answer(&theirs, &said);
-            let (line, _none) = receive_line(&ours, LINE_MAX).expect("it is heard");
-            let heard: Result<Hello, String> = serde_json::from_slice(&line).expect("it is one");
-            assert_eq!(heard, said);
+        for sent in [Ok(hello), Err("no".to_owned())] {
+            answer(&theirs, &sent);
+            let (line, _none) = receive_line(&ours, LINE_MAX).expect("it arrives");
+            let received: Result<Hello, String> = serde_json::from_slice(&line).expect("it is one");
+            assert_eq!(received, sent);
         }
     }
 }

@@ -119,7 +119,7 @@ fn ask_all(findings: &Findings, agents: Vec<(String, SocketAddr, LoadConfig)>, s
                 if !stop.load(Ordering::Relaxed) {
                     findings.report(Finding::Load {
                         key: one.key.clone(),
-                        said: reading,
+                        reading,
                     });
                 }
             }

@@ -57,7 +57,7 @@ impl Agent {
             answer = session.get_many(&asked);
         }
         let reading = answer
-            .map_err(|error| said(&error))
+            .map_err(|error| text_of(&error))
             .and_then(|answer| read(&answer, version, &oids));
         // A late answer could still arrive after a failure: the next query uses another socket.
         if version == Version::V3 && reading.is_ok() {
@@ -96,7 +96,7 @@ impl Agent {
         let timeout = Some(self.config.timeout());
         let session = SyncSession::new_v3(self.at, timeout, number(), security);
         let mut session = Box::new(session.map_err(|error| error.to_string())?);
-        session.init().map_err(|error| said(&error))?;
+        session.init().map_err(|error| text_of(&error))?;
         Ok(session)
     }
 }
@@ -106,7 +106,7 @@ fn number() -> i32 {
     (RandomState::new().hash_one(0u8) & 0x3fff_ffff) as i32
 }
 
-fn said(error: &Error) -> String {
+fn text_of(error: &Error) -> String {
     match error {
         Error::Receive => "it does not answer in time".to_owned(),
         Error::Send => "it cannot be asked".to_owned(),
@@ -128,10 +128,10 @@ fn read(answer: &Pdu<'_>, version: Version, asked: &[Oid<'_>]) -> Result<Reading
     let mut sum = 0.0;
     let mut kinds = None;
     for oid in asked {
-        let (told, value) = values
+        let (name, value) = values
             .next()
             .ok_or("it answers less than was asked".to_owned())?;
-        if told != *oid {
+        if name != *oid {
             return Err("it answers what was not asked".to_owned());
         }
         let (kind, value) = number_of(&value)?;
