@@ -241,9 +241,7 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     let mut right = scratch.instance(1, RING, RING).unwrap();
     scratch.link((&mut left, 0), (&mut bridge, 0)).unwrap();
     scratch.link((&mut bridge, 1), (&mut right, 0)).unwrap();
-    let child = bridge
-        .spawn(copy.bridge().stdout(Stdio::piped()))
-        .unwrap();
+    let child = bridge.spawn(copy.bridge().stdout(Stdio::piped())).unwrap();
     let mut running = Running::new(child);
     assert_eq!(running.line(), "bridge: p0 <-> p1\n");
 

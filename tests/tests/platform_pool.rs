@@ -330,7 +330,8 @@ fn kernel_objects(platform: &Platform) -> (usize, usize) {
     });
     let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", platform.daemon_pid()));
     let mounts = mounts.expect("it runs");
-    let other_tests = |mount: &&str| mount.contains(" - nsfs ") && !mount.contains(&platform.edge());
+    let other_tests =
+        |mount: &&str| mount.contains(" - nsfs ") && !mount.contains(&platform.edge());
     let mounts = mounts.lines().filter(|mount| !other_tests(mount));
     (maps.iter().sum(), mounts.count())
 }
@@ -460,7 +461,7 @@ fn many_are_made_and_ended_without_a_trace() {
     eventually(&format!("all is as before, {before:?}"), || now() == before);
     let grown = memory(platform.daemon_pid()).saturating_sub(memory_before);
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
-        // The figure includes other activity of the machine.
+    // The figure includes other activity of the machine.
     println!(
         "{cycles} cycles in {took:?}; as before {before:?}; the daemon has {grown} bytes more; kernel's memory in KiB before \
          {kernel_before:?}, after {:?}",

@@ -1,7 +1,7 @@
 //! An NF that works normally, or is hostile to its neighbours for a while.
 
 use super::loopback::Circle;
-use super::work::{Outcome, Span, Work, run_for, print_ready};
+use super::work::{Outcome, Span, Work, print_ready, run_for};
 use crate::workload::Workload;
 use anyhow::{Context, bail};
 use nfluid_ring::attach::Attached;

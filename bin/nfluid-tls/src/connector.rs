@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The terminator's number among events; no request has this number.
 pub const TERMINATOR: u64 = u64::MAX;
 
-    /// The server has no route, or no descriptor is left.
+/// The server has no route, or no descriptor is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {

@@ -53,7 +53,7 @@ impl Module {
 /// Reads all files of a crate.
 ///
 /// # Errors
-    /// A file cannot be read, or is not valid Rust.
+/// A file cannot be read, or is not valid Rust.
 pub fn read(source: &Path) -> Result<Vec<Module>> {
     let mut modules = Vec::new();
     read_folder(source, &[], &mut modules)?;

@@ -99,7 +99,7 @@ fn inline_vs_best(report: &mut Report, count: usize, rows: &[Row<4>]) {
 
 fn side(scratch: &mut Scratch, count: usize, model: Model) -> anyhow::Result<Side<Chains>> {
     let firewalls = Links::firewalls();
-        // A single frame is fastest on one core; in the split model the thread is on the other core.
+    // A single frame is fastest on one core; in the split model the thread is on the other core.
     let ping = Chain::pinged(scratch, count, Placement::OneCore, &firewalls)?;
     let load = Chain::loaded(scratch, count, Placement::TrafficApart, &firewalls, LEN)?;
     let chains = Chains {

@@ -104,7 +104,12 @@ impl Elb {
     }
 
     /// Notes a reading of a server's load by its agent.
-    fn note_load(&mut self, key: &str, reading: Result<Reading, String>, context: &mut Context<'_>) {
+    fn note_load(
+        &mut self,
+        key: &str,
+        reading: Result<Reading, String>,
+        context: &mut Context<'_>,
+    ) {
         let weight = self
             .balancing
             .loaded(key, reading, &mut context.record.numbers);
