@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The terminator's number among events; no request has this number.
 pub const TERMINATOR: u64 = u64::MAX;
 
-/// The server has no route, or no descriptor is left.
+/// The result of a request: the byte of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
@@ -36,7 +36,7 @@ pub enum Outcome {
     Refused = 1,
     /// The server does not answer.
     Timeout = 2,
-    /// There is no route, or no descriptor left.
+    /// The server has no route, or no descriptor is left.
     Unreachable = 3,
 }
 

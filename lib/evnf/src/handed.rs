@@ -27,7 +27,8 @@ pub(crate) struct Handed {
 }
 
 impl Handed {
-    /// `cpus`: the number of CPUs that the kernel can have, which is the number of parts of each value; 1: not a per-CPU table.
+    /// `cpus`: the number of CPUs that the kernel can have, which is the number of parts of each value; 1: not a
+    /// per-CPU table.
     ///
     /// # Errors
     /// When the descriptor is not a table.

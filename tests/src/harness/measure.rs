@@ -13,7 +13,7 @@ const START: Duration = Duration::from_millis(100);
 /// CPU time over which two groups are compared.
 const COMPARED: Duration = Duration::from_secs(2);
 
-/// Repeats a measurement until its result `holds`, at most [`TRIES`] times; returns the first result that holds.
+/// Repeats a measurement until its result `holds`, at most `TRIES` times; returns the first result that holds.
 ///
 /// For measurements that something else on the machine can disturb: a core that is taken away during the measurement,
 /// or a neighbour that starts or ends. A real fault fails every time; a disturbance hardly ever occurs that many times

@@ -1,8 +1,8 @@
 //! H2: static assignments of CPU time to an NF and to its I/O thread (HyperNF, SoCC '17, fig. 2).
 //!
-//! `split` on two cores, the NF's process capped at 10 to 90 % of a core and the I/O thread at the rest, so that both together
-//! have one core's worth; firewalls of 10 and 50 rules, 64 and 1024 B. Frames circulate through the NF: no generator
-//! needs a core. Compared with the same NF inline on one core, which needs no assignment.
+//! `split` on two cores, the NF's process capped at 10 to 90 % of a core and the I/O thread at the rest, so that both
+//! together have one core's worth; firewalls of 10 and 50 rules, 64 and 1024 B. Frames circulate through the NF: no
+//! generator needs a core. Compared with the same NF inline on one core, which needs no assignment.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;

@@ -1,5 +1,5 @@
-//! `nf: edpi`: deep packet inspection. A fast path, and the process of its slow path, which may end and restart while packets
-//! flow.
+//! `nf: edpi`: deep packet inspection. A fast path, and the process of its slow path, which may end and restart while
+//! packets flow.
 
 mod config;
 mod figures;
