@@ -59,7 +59,7 @@ fn library(test: &str) -> Option<Library> {
     }
 }
 
-/// In which nothing happens by itself, however long the test takes.
+/// A time in which nothing expires, however long the test takes.
 fn settings() -> Settings {
     let long = Duration::from_secs(3600);
     Settings {
@@ -130,7 +130,7 @@ fn each_application_gets_what_passed_whichever_way_it_took() {
         assert_eq!(own.sum(), sum(&frames), "{name}");
         assert!(own.fast > 0, "{name}: {own:?}");
         assert!(left_by(&inspector, Exit::Passed) > 0, "{name}");
-        // Flows that have ended have left what they counted.
+        // The counts of ended flows stay.
         inspector
             .pass_time(Duration::from_secs(7200))
             .expect("it works");

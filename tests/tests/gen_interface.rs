@@ -112,7 +112,7 @@ fn within<'scope, T: Send + 'scope>(
     })
 }
 
-/// Opens a receiver on the right, then sends `traffic` from the left; what each side says.
+/// Opens a receiver on the right, then sends `traffic` from the left; returns the reports of both sides.
 fn send_across(pair: &Pair, traffic: TrafficSpec, arriving: u64) -> (SendReport, ReceiveReport) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     thread::scope(|scope| {

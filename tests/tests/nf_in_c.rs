@@ -134,7 +134,7 @@ impl Running {
         line
     }
 
-    /// Asks the program to end; its status and what it said last.
+    /// Asks the program to end; returns its status and its last output.
     fn stop(mut self) -> (ExitStatus, String) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

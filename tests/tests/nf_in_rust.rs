@@ -45,7 +45,7 @@ impl Guide {
             .collect()
     }
 
-    /// The file that a section's title names, and what the section says is in it.
+    /// Returns the file in a section's title, and the content that the section gives for it.
     fn file(&self, number: usize) -> (&str, &str) {
         let title = self.section(number).lines().next().expect("a title");
         let name = title.split('`').nth(1).expect("a file's name");
@@ -106,7 +106,7 @@ impl GuideCopy {
         self.folder.join("project")
     }
 
-    /// Runs a command of the guide; what it printed. Crates of others that the project has built already are used.
+    /// Runs a command of the guide; returns its output. Uses the project's builds of external crates.
     fn run(&self, script: &str) -> String {
         let mut command = Command::new("sh");
         command

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::thread;
 use std::time::Duration;
 
-/// ECN-capable transport (RFC 3168): what is sent so can be marked.
+/// ECN-capable transport (RFC 3168): such packets can be marked.
 const ECT0: u8 = 2;
 /// Two instances side by side on a core, each between two hosts; `RATIO` times dearer, the second.
 const BESIDE: &str = "

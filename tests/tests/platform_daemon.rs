@@ -1,4 +1,4 @@
-//! nfluidd, nfluid and nfluid-nf together: what is applied, refused, captured and counted.
+//! nfluidd, nfluid and nfluid-nf together: applying, refusing, capturing and counting.
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
@@ -262,12 +262,12 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     platform.apply(&CHAIN.replace("nf: firewall", "nf: firewall\n    restart: never"));
     eventually("a ping crosses", || platform.pings("client", SERVER));
     let flood = "ping -n -q -f -c 5000 -s 300 10.0.0.2";
-    // Once, unless a machine stands still for so long that a ring runs full.
+    // Once, unless the machine stalls for so long that a ring overflows.
     eventually("the firewall has passed ten thousand", || {
         assert!(platform.on("client", flood).succeeded());
         through(&platform.ask(&["stats"]), "fw", "tx_packets") >= 10_000
     });
-    // UDP is denied by the firewall; nobody listens, and nobody hears.
+    // UDP is denied by the firewall; no socket listens.
     let script = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nfor i in range(3000): s.sendto(b'x'*200,('10.0.0.2',9))\n";
     let path = platform.directory().join("udp.py");
     fs::write(&path, script).expect("the directory is ours");
@@ -286,7 +286,7 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
         "{stats:#}"
     );
 
-    // The same holds across each NF: the bridge drops nothing, the firewall tells what it drops.
+    // The same holds across each NF: the bridge drops no frame, the firewall reports its drops.
     assert_eq!(
         through(&stats, "br", "rx_packets"),
         through(&stats, "br", "tx_packets"),
@@ -300,7 +300,7 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     );
     assert!(denied > 0, "the firewall has seen UDP");
 
-    // An NF that is gone: what was meant for it is dropped, and counted.
+    // Frames for an NF that is gone are dropped, and counted.
     signal(platform.pids()["fw"], Signal::KILL);
     eventually("it is gone", || {
         platform.instance("fw")["state"] == "stopped"

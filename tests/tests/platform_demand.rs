@@ -168,7 +168,7 @@ fn a_first_ping_is_answered_by_way_of_a_chain_of_ones_own() {
     };
     platform.apply(CHAIN);
     assert!(first_ping(&platform, "10.2.0.2"));
-    // Both are made before the frame goes on, and its answer came back through both.
+    // Both instances are made before the frame continues, and its answer came back through both.
     let made = template(&platform);
     assert_eq!(made["made"], 1, "{made}");
     eventually("the silent one's are gone", || {

@@ -64,7 +64,7 @@ fn pid(platform: &Platform) -> Option<u32> {
 /// Packets of DNS, whichever way they took.
 fn counted(platform: &Platform) -> u64 {
     let found = inspection(platform);
-    // Before the first one is known there is none.
+    // No application is known before the first flow is decided.
     let applications = found["applications"].as_array();
     let mut applications = applications.into_iter().flatten();
     let dns = applications.find(|one| one["name"] == "DNS");
@@ -158,7 +158,7 @@ fn a_classifier_in_a_process_of_its_own_may_die_and_no_packet_is_lost_or_counted
     questions.ask(ENOUGH);
     all_are_counted(&platform, &questions, "after its death");
 
-    // Without a daemon it goes on; the next one takes it over.
+    // Without a daemon packets flow; the next daemon takes the process over.
     platform.kill_daemon();
     questions.ask(ENOUGH);
     assert!(is_alive(second));

@@ -73,7 +73,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     ));
     are_dropped(&platform, 11);
 
-    // Without a daemon the fast path goes on; the next one has the rules as they are then.
+    // Without a daemon the fast path keeps working; the next daemon loads the rules then in force.
     let counted = dropped(&platform);
     platform.kill_daemon();
     assert!(program_on(&platform, "client").is_some(), "it goes on");

@@ -1,4 +1,4 @@
-//! Functions: what they compute comes back, what is hostile is ended, and nothing of either is left.
+//! Functions: their results return, hostile functions are ended, and neither leaves anything.
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::command::Outcome;

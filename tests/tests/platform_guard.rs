@@ -30,7 +30,7 @@ fn guard(limits: &str) -> String {
     )
 }
 
-/// A thread that is told to end.
+/// A thread with a stop flag.
 struct Task {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -55,7 +55,7 @@ impl Task {
     }
 }
 
-/// Answers whoever asks.
+/// Answers all clients.
 fn serve(listener: TcpListener) -> Task {
     listener.set_nonblocking(true).expect("it can be");
     let mut clients: Vec<TcpStream> = Vec::new();
@@ -163,7 +163,7 @@ fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
     };
     all_go_on("in a flood");
 
-    // Another limit is in force at once, and disturbs nobody.
+    // Another limit is in force at once, and disturbs no connection.
     let limited = guard("destination: { packets: 1 }");
     assert_eq!(platform.apply(&limited), ["changed instance g"]);
     let datagrams = within(&client, || UdpSocket::bind("0.0.0.0:0")).expect("a port");

@@ -442,7 +442,7 @@ fn what_io_costs_is_told() {
         platform.apply(&chain(&format!(
             "{{ model: {model}, idle: poll, cap: 20% }}"
         )));
-        // Threads that poll take what they get, and that is capped.
+        // Polling threads use all CPU time that they get, and their cgroup is capped.
         one_holds(
             &format!("{model}: in ns, all, its threads, and the time"),
             || {

@@ -22,7 +22,7 @@ fn chain() -> String {
     BRIDGE_AND_FIREWALL.replace(rules, kept)
 }
 
-/// Answers before and after what is done while hosts converse.
+/// Answers before and after an operation during a conversation of the hosts.
 const ANSWERS: u64 = 50;
 
 fn with_chain(test: &str) -> Option<Platform> {
@@ -43,7 +43,7 @@ fn figure(platform: &Platform, instance: &str, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{instance} has no {name}")) as u64
 }
 
-/// Does something while the hosts converse: no question is lost, and none is answered twice.
+/// Performs an operation while the hosts converse: no request is lost, and none is answered twice.
 fn loses_nothing(platform: &Platform, act: impl FnOnce()) {
     let conversation = Conversation::unhurried(platform);
     conversation.has_answers(ANSWERS, "before");

@@ -49,7 +49,7 @@ instances:
 struct Agent(Child);
 
 impl Agent {
-    /// On a host at `address`, which says that its load is so many hundredths.
+    /// Starts an agent on a host at `address`, which reports this load in hundredths.
     fn start(platform: &Platform, host: &str, address: &str, load: u32) -> Self {
         let folder = platform.directory().join(host);
         fs::create_dir_all(&folder).expect("the directory is ours");

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Instances that are made and ended before anything is counted: what is made once, and kept.
+/// Instances that are made and ended before counting, so that objects that are made once exist.
 const WARM_UP: u32 = 50;
 /// Number of clients that make and end instances at the same time.
 const CLIENTS: u32 = 4;
@@ -336,7 +336,7 @@ fn kernel_objects(platform: &Platform) -> (usize, usize) {
     (maps.iter().sum(), mounts.count())
 }
 
-/// Memory of a process in bytes: what it has in RAM and shares with nobody's file.
+/// Returns the memory of a process in bytes: its RAM without file mappings.
 fn memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -344,7 +344,7 @@ fn memory(pid: u32) -> u64 {
     word.and_then(|kb| kb.parse::<u64>().ok()).expect("in kB") << 10
 }
 
-/// Open descriptors of a process: its own, and those of a thread that has others, by its name.
+/// Returns the open descriptors of a process: its own, and those of a thread with its own table, by the thread's name.
 fn descriptors(pid: u32) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for task in names(Path::new(&format!("/proc/{pid}/task"))) {

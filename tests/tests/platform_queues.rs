@@ -70,7 +70,7 @@ fn all_flows_keep_their_order(platform: &Platform) {
             scope.spawn(move || {
                 let came = answers(&platform.on("client", &ping));
                 assert!(came.is_sorted(), "flow {flow}: {came:?}");
-                // On a busy machine a ring may run full; what is lost is counted, and below.
+                // On a busy machine a ring may overflow; lost frames are counted below.
                 assert!(!came.is_empty(), "flow {flow}");
             });
         }

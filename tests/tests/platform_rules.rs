@@ -183,7 +183,7 @@ fn send_tagged(platform: &Platform, from: &str, to: &str, vlan: u8) -> Vec<u8> {
     bytes
 }
 
-/// Tagged frames of the rule's VLAN take its chain both ways, those of another none.
+// Tagged frames of the rule's VLAN pass its chain in both directions, frames of another VLAN do not.
 fn vlans_are_told_apart(platform: &Platform) {
     let mut expected = taken(platform);
     let tagged = expected.get_mut("tagged").expect("the chain is there");

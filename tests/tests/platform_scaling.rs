@@ -160,7 +160,7 @@ fn ping_each(platform: &Platform) {
     }
 }
 
-/// Every flow crosses, with the state that it had: none is made anew.
+/// Every flow passes, with its former state: no state is made anew.
 fn all_flows_go_on(platform: &Platform, created: u64, what: &str) {
     ping_each(platform);
     let now: u64 = figures(platform, "states_created_total").iter().sum();
@@ -207,7 +207,7 @@ fn a_daemon_killed_in_the_midst_of_a_division_leaves_every_flow_with_its_state()
     assert_eq!(created, u64::from(FLOWS) + 1, "and that of the first ping");
     // The decision holds after the restart: three members, and one.
     let three = ["fw", "fw@r1", "fw@r2"];
-    // Frames are led to the first one, and nobody has told it of the flows.
+    // Frames are sent to the first member, which has not received the flows.
     let led = ("fw@r1", "drain", Moment::Before);
     strike(&mut platform, "1", led, &three);
     // The member had the request already, and gets it again.

@@ -21,7 +21,7 @@ instances:
   own: { nf: bridge, share: 20% }
 ";
 
-/// The directory of an instance's cgroup that has its CPU weight, by what the kernel says of its process.
+/// Returns the directory of the cgroup with an instance's CPU weight, by the kernel's record of its process.
 fn cpu_group(pid: u32) -> PathBuf {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
     let of = |wanted: &str| {
@@ -108,7 +108,7 @@ fn groups_are_nested_cgroups_that_change_under_running_instances() {
     platform.apply(TENANTS);
     assert_eq!(limits(&fw), (700, Some(50)));
 
-    // To another group, out of all, and a group into another one: nobody is started anew.
+    // To another group, out of all groups, and a group into another one: no instance is restarted.
     let used = |name: &str| {
         let stats = platform.ask(&["stats"]);
         let found = list(&stats["instances"]).find(|it| it["name"] == name);
@@ -238,7 +238,7 @@ fn the_next_daemon_finds_the_groups_and_who_is_in_them() {
     assert_eq!(platform.pids(), before);
     assert_eq!(place(&platform, "fw"), "g-gold/g-alice/i-fw");
     assert_eq!(platform.apply(TENANTS), [""; 0]);
-    // A daemon that was killed between the move of an instance and the file that says so.
+    // A daemon that was killed between the move of an instance and the record of it.
     platform.kill_daemon();
     for own in platform.cgroups() {
         let astray = own.join("g-stray").join("i-fw");

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A user of the host who is nobody in particular, and a group that has nothing.
+/// An unprivileged user of the host, and a group without rights.
 const STRANGER: u32 = 54_321;
 
 /// The group's number, as the host has it.

@@ -179,7 +179,7 @@ fn a_hundred_tenants_have_a_firewall_each() {
     });
     assert_eq!(refused(&platform.ask(&["stats"])), names(1));
 
-    // An answer that nobody has asked for is refused by the firewall of the tenant whom it is for.
+    // The firewall of the receiving tenant refuses an unrequested answer.
     allowed
         .send_to(b"unasked", (address(7), 1))
         .expect("it is sent");

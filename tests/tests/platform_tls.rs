@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A tenant: certificate, key, and an address at which nobody listens yet.
+/// A tenant: certificate, key, and an address that is free.
 struct Tenant {
     name: String,
     folder: String,
@@ -130,7 +130,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// A server that sends back what it gets; it ends with the test.
+/// A server that echoes; it ends with the test.
 fn echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

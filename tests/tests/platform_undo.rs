@@ -23,7 +23,7 @@ fn names_in(directory: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Everything that tells of an instance `name`: files, pins, cgroups.
+/// Returns all traces of an instance `name`: files, pins, cgroups.
 fn traces(platform: &Platform, name: &str) -> Vec<PathBuf> {
     let run = platform.run_dir();
     let mut places = vec![

@@ -31,7 +31,7 @@ chains:
   web: { from: lan, to: wan, via: [a] }
 ";
 
-/// The bridge stands between two switches.
+/// The bridge connects two switches.
 const SWITCHES: &str = "
 version: 1
 switches: { front: {}, back: {} }
@@ -275,7 +275,7 @@ fn a_process_of_another_version_is_replaced() {
     signal(real, Signal::KILL);
     eventually("it is dead", || !is_alive(real));
 
-    // A process that says that it is of another version.
+    // A process that reports another version.
     let mut other = Command::new("sleep")
         .arg("1000")
         .stdin(Stdio::null())

@@ -35,7 +35,7 @@ impl Round {
         self.sent >= FRAMES && self.waited < AFTER
     }
 
-    /// Later than a frame that nobody holds up.
+    /// Longer than the delay of a frame that is not held up.
     fn came_by_time(&self) -> bool {
         self.waited >= AFTER
     }

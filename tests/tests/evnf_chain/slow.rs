@@ -199,7 +199,7 @@ fn nothing_overtakes_what_is_in_a_slow_path_whatever_the_interleaving() {
             behind += way.counted(SlowExit::Behind);
             late += way.late;
         }
-        // Each kind has met what it is there for.
+        // Each kind of packet has reached its case.
         assert_eq!(behind > 0, patience == NEVER, "{behind}");
         assert_eq!(late > 0, patience == AT_ONCE, "{late}");
     }

@@ -27,7 +27,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Makes one; `name` tells it from the other.
+    /// Makes a kernel; `name` distinguishes it from the other.
     pub fn new(name: &str) -> Self {
         let namespaces = Namespaces::new(name);
         let kernel = &namespaces.kernel;

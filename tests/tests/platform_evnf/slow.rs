@@ -140,7 +140,7 @@ fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     let slow_path = fw["fast"]["slow_path"].as_str().unwrap_or_default();
     assert!(slow_path.starts_with("tap nfslo"), "{fw}");
 
-    // Verdicts are the rules', whoever decides.
+    // Verdicts are those of the rules, in the fast path or in the slow path.
     let [slow, denied, forbidden, fast] =
         [SLOW, DENIED, FORBIDDEN, FAST].map(|port| listen(&platform, port));
     comes(&platform, &fast, FAST, "by the fast path");
@@ -170,7 +170,7 @@ fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     comes(&platform, &slow, SLOW, "with another daemon");
     assert_eq!(platform.apply(BESIDE), [""; 0], "nothing to change");
 
-    // Without the process the fast path goes on, and nothing else passes.
+    // Without the process the fast path continues, and no other packets pass.
     signal(platform.pids()["rest"], Signal::KILL);
     eventually("it is seen that the process is gone", || {
         !platform.pids().contains_key("rest")

@@ -32,7 +32,7 @@ struct Shared {
     has_called: AtomicBool,
 }
 
-/// Stands between two daemons: the first conversation is cut, others pass.
+/// A proxy between two daemons: it cuts the first connection, others pass.
 pub struct Cutter {
     address: SocketAddr,
     shared: Arc<Shared>,
