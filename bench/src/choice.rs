@@ -1,12 +1,12 @@
-//! The experiments that a name on the command line means, and the list of all names.
+//! Resolves names on the command line to experiments, and lists all names.
 
 use crate::experiment::{Experiment, Topic};
 use anyhow::bail;
 
-/// A name is suggested if it differs from the given one by at most one typing error in so many letters.
+/// A name is suggested if it differs from the given name by at most one typing error per this many letters.
 const LETTERS_PER_ERROR: usize = 3;
 
-/// Returns the experiment of `all` that has this name or alias; for `all`, every one.
+/// Returns the experiment of `all` that has this name or alias; for the name `all`, every experiment.
 ///
 /// # Errors
 /// No experiment has the name. The error suggests the closest name, if one is close.

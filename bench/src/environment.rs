@@ -1,10 +1,10 @@
-//! Where a figure was measured.
+//! Machine, kernel and commit of a measurement.
 
 use crate::host::distance::core_to_core_ns;
 use nfluid_figures::environment::Environment;
 use std::fs;
 
-/// Environment variable in which `make bench` names the commit that this program was built from.
+/// Environment variable in which `make bench` passes the commit of this program.
 const COMMIT_ENV: &str = "NFLUID_COMMIT";
 
 /// Reads the environment of this run from the running system.

@@ -3,11 +3,11 @@
 use crate::needs::Needs;
 use crate::report::Report;
 
-/// Experiments of one subject.
+/// A group of related experiments.
 pub struct Topic {
     /// The heading above the experiments, in lists and on pages.
     pub title: &'static str,
-    /// In the order in which they are run and shown.
+    /// The experiments in the order in which they run and appear.
     pub experiments: &'static [Experiment],
 }
 
@@ -15,14 +15,14 @@ pub struct Topic {
 pub struct Experiment {
     /// The experiment's name on the command line: what the experiment measures.
     pub name: &'static str,
-    /// Other names that the command line takes: the id of the experiment in the literature, or a former name. Ids of figures
-    /// begin with the id, and so stay comparable.
+    /// Other accepted names: the id of the experiment in the literature, or a former name. Figure ids begin with this
+    /// id, and so stay comparable.
     pub aliases: &'static [&'static str],
     /// The comparison that the experiment makes, in a line.
     pub summary: &'static str,
     /// Debian packages that the experiment needs.
     pub needs: Needs,
-    /// Runs it.
+    /// Runs the experiment.
     pub run: Run,
 }
 
@@ -33,5 +33,6 @@ impl Experiment {
     }
 }
 
-/// Measures, prints tables, hands in figures and plots; [`nfluid_testbed::CannotRun`] if the host cannot run it.
+/// Measures, prints tables, reports figures and plots; [`nfluid_testbed::CannotRun`] if the host cannot run the
+/// experiment.
 pub type Run = fn(&mut Report) -> anyhow::Result<()>;

@@ -1,4 +1,4 @@
-//! The I/O models, and the cores and caps with which each is measured.
+//! The I/O models, and the cores and caps of their measurements.
 
 use crate::host::cpu::ANY_CORE;
 use crate::roles::work::Waits;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Model {
     /// The sending thread of the NF itself.
     Inline,
-    /// An I/O thread on a core of its own; without work it polls or sleeps.
+    /// An I/O thread on its own core; without work it polls or sleeps.
     Split { polls: bool },
     /// An I/O thread per NF, on the NF's core.
     Merge,
@@ -17,12 +17,12 @@ pub enum Model {
     Mix,
 }
 
-/// Where the NF runs, and where its traffic is made.
+/// Core of the NF, and core of its traffic.
 const NF_CORE: usize = 0;
 const TRAFFIC_CORE: usize = 1;
 
 impl Model {
-    /// All of them.
+    /// All models.
     pub const ALL: [Model; 5] = [
         Model::Inline,
         Model::Split { polls: false },
@@ -31,7 +31,7 @@ impl Model {
         Model::Mix,
     ];
 
-    /// Returns the model's name, as figure ids have it.
+    /// Returns the model's name in figure ids.
     pub fn name(self) -> &'static str {
         match self {
             Model::Inline => "inline",
@@ -47,14 +47,14 @@ impl Model {
         matches!(self, Model::Split { .. })
     }
 
-    /// The core of a split's I/O thread: one that nobody else has, if there is one.
+    /// Returns the core of a split's I/O thread: an otherwise unused core, if there is one.
     pub fn io_core() -> usize {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if cores > 2 { 2 } else { TRAFFIC_CORE }
     }
 
-    /// Core of the traffic's process, and what it does while it waits. Where a split's thread has to
-    /// share that core, the traffic makes room for it, and may go where the NF's cap leaves room.
+    /// Returns the core of the traffic's process, and its behaviour while it waits. If a split's thread shares that
+    /// core, the traffic yields, and may also run where the NF's cap leaves time.
     pub fn traffic(self) -> (usize, Waits) {
         match self {
             Model::Split { .. } if Self::io_core() == TRAFFIC_CORE => (ANY_CORE, Waits::Yielding),
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// Says who runs the switch, and where.
+    /// Returns a description of the thread that runs the switch, and its core.
     pub fn place(self) -> &'static str {
         match self {
             Model::Inline => "the NF's process runs the switch itself",
@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    /// The same, with the caps of [`io_threads`](crate::setups::io_threads).
+    /// As [`Model::place`], with the caps of [`io_threads`](crate::setups::io_threads).
     pub fn conditions(self) -> String {
         let capped = if self.is_split() {
             "; both capped at 50 % of a core"
@@ -86,7 +86,7 @@ impl Model {
         format!("{}{capped}", self.place())
     }
 
-    /// The NF's core.
+    /// Returns the NF's core.
     pub fn nf_core() -> usize {
         NF_CORE
     }

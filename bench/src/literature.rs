@@ -1,25 +1,25 @@
-//! The experiments of the literature with their results, and which of our figures answer them.
+//! The experiments of the literature with their results, and our figures that correspond to them.
 //!
 //! H: HyperNF (SoCC '17; Superfluidity D5.2 section 3). D: massive numbers of tiny NFs on DPDK
 //! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). E: network functions
-//! with a fast path in XDP. Their absolute figures are of other machines, and context; ratios compare.
+//! with a fast path in XDP. Their absolute figures are from other machines, for context; ratios are comparable.
 
 use nfluid_figures::record::{Figure, Record};
 
 /// An experiment of the literature.
 pub struct Row {
-    /// Its id in this project.
+    /// The experiment's id in this project.
     pub id: &'static str,
     /// The quantity that was measured.
     pub what: &'static str,
     /// The result in the literature.
     pub result: &'static str,
-    /// Ids of our figures that answer it, behind the row's own (or its experiments' name) and a dot; a `*` stands for any part
-    /// between dots.
+    /// Ids of our corresponding figures, without the row's own id (or its experiments' name) and a dot; a `*` stands
+    /// for any part between dots.
     pub figures: &'static [&'static str],
 }
 
-/// What D1 to D5 measure: with frames of 700 B, then with others or in another manner.
+/// Figures of D1 to D5: with frames of 700 B, then with other lengths or in another manner.
 const MASSIVE: &[&str] = &[
     "*.gbps",
     "*.mpps",
@@ -32,7 +32,7 @@ const MASSIVE: &[&str] = &[
     "*.*.latency_ms",
 ];
 
-/// All of them that this program or `nfluid-sim` repeats.
+/// All rows that this program or `nfluid-sim` repeats.
 pub const ROWS: &[Row] = &[
     Row {
         id: "H2",
@@ -245,7 +245,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 impl Row {
-    /// Our figures that answer it, each once, in the order of [`Row::figures`].
+    /// Returns our corresponding figures, each once, in the order of [`Row::figures`].
     pub fn answers<'a>(&self, records: &'a [Record]) -> Vec<(&'a Record, &'a Figure)> {
         let begins = self.begins();
         let is_answer = |pattern: &str, figure: &Figure| {
@@ -271,8 +271,8 @@ impl Row {
         answers
     }
 
-    /// Returns the beginnings of the ids of figures that may answer the row: the row's id, or the names of the experiments on
-    /// congestion signals.
+    /// Returns the prefixes of the ids of figures that may correspond to the row: the row's id, or the names of the
+    /// experiments on congestion signals.
     fn begins(&self) -> Vec<String> {
         let names = match self.id {
             "R5" | "R6" => &["sim", "red4"][..],

@@ -35,19 +35,19 @@ use std::process::ExitCode;
 /// Exit code of an experiment that this host cannot run.
 const CANNOT_RUN: u8 = 3;
 
-/// Runs one of nfluid's experiments. `nfluid-bench list` shows their names and their ids in the
-/// literature; both may be given. `nfluid-bench packages` (or `packages NAME`) names the Debian packages
+/// Runs one of nfluid's experiments. `nfluid-bench list` prints their names and their ids in the
+/// literature; both are accepted. `nfluid-bench packages` (or `packages NAME`) prints the Debian packages
 /// that experiments need and this host lacks, `nfluid-bench report` joins their results into one page.
 ///
 /// Exit codes: 0; 1 on an error; 3 if this host cannot run the experiment, or none of them; 130 when
-/// interrupted. `all` leaves out, with the reason, what the host cannot run, and goes on after an
+/// interrupted. `all` leaves out, with the reason, what the host cannot run, and continues after an
 /// experiment that fails: it exits with 1 at the end.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
     /// The experiment (its name, or its id in the literature), `all`, `list`, `packages`, or `report`.
     experiment: String,
-    /// Of `packages`: the experiment that is to be run [default: all].
+    /// For `packages`: the experiment to run [default: all].
     #[arg(requires = "experiment")]
     of: Option<String>,
     /// End within 20 seconds: fewer and shorter repetitions, fewer sizes.
@@ -59,14 +59,15 @@ struct Arguments {
     /// Folder for each experiment's JSON file and plots, and for the report.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// Of `report`: also replace the figures by topic in this page (docs/performance.md) by those of full runs.
+    /// For `report`: also replace the figures by topic in this page (docs/performance.md) by those of full runs.
     #[arg(long, value_name = "PAGE")]
     update: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
 }
 
-/// A role of this program as an instance of the platform: its name, the check that the program was started in it, and the role itself.
+/// A role of this program as an instance of the platform: its name, the check that the program was started in this
+/// role, and its main function.
 type AsInstance = (&'static str, fn() -> bool, fn() -> anyhow::Result<()>);
 
 const INSTANCES: [AsInstance; 3] = [
@@ -154,7 +155,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
     } else {
         session.run_all(&chosen)
     };
-    // The figures so far are shown, also when something failed or was interrupted.
+    // The figures so far are printed, also after an error or an interrupt.
     session.print_figures();
     outcome?;
     match &arguments.json {

@@ -1,4 +1,4 @@
-//! Programs that experiments need beside the project's own, each with its Debian package.
+//! Programs that experiments need in addition to the project's own, each with its Debian package.
 
 use nfluid_testbed::program::{Need, missing};
 
@@ -13,16 +13,16 @@ pub const IPTABLES: &[Need] = &[("iptables-restore", "iptables")];
 pub const OPENSSL: &[Need] = &[("openssl", "openssl")];
 pub const PYTHON: &[Need] = &[("python3", "python3")];
 pub const NDPI: &[Need] = &[("ndpiReader", "libndpi-bin")];
-/// Load over HTTP, and who serves it.
+/// HTTP load generator and server.
 pub const HTTP: &[Need] = &[("wrk", "wrk"), ("nginx", "nginx-light")];
 pub const WRK: &[Need] = &[("wrk", "wrk")];
 pub const HAPROXY: &[Need] = &[("haproxy", "haproxy")];
-/// Peers in eBPF are compiled here.
+/// For compiling eBPF peers.
 pub const CLANG: &[Need] = &[
     ("clang", "clang"),
     ("/usr/include/bpf/bpf_helpers.h", "libbpf-dev"),
 ];
-/// Peers in C are compiled here, against Debian's DPDK.
+/// For compiling C peers against Debian's DPDK.
 pub const DPDK: &[Need] = &[
     ("dpdk-testpmd", "dpdk-dev"),
     ("/usr/include/dpdk/rte_config.h", "libdpdk-dev"),
@@ -36,7 +36,7 @@ pub const OPEN_VSWITCH: &[Need] = &[
     ),
     ("ovs-vsctl", "openvswitch-switch-dpdk"),
 ];
-/// Others that start something isolated.
+/// Other programs that start something isolated.
 pub const CONTAINERS: &[Need] = &[
     ("unshare", "util-linux"),
     ("bwrap", "bubblewrap"),
@@ -47,20 +47,20 @@ pub const CONTAINERS: &[Need] = &[
 /// Programs that one experiment needs.
 #[derive(Clone, Copy, Default)]
 pub struct Needs {
-    /// Without these programs the experiment does not run.
+    /// The experiment does not run without these programs.
     pub required: &'static [&'static [Need]],
-    /// Without these programs the experiment leaves out the peers that they belong to.
+    /// Without these programs the experiment leaves out their peers.
     pub compared: &'static [&'static [Need]],
 }
 
-/// Nothing but the project's own programs.
+/// No program but the project's own.
 pub const NOTHING: Needs = Needs {
     required: &[],
     compared: &[],
 };
 
 impl Needs {
-    /// Missing packages: the required ones, and those of peers.
+    /// Returns the missing packages: the required ones, and those of peers.
     pub fn missing(&self) -> [Vec<&'static str>; 2] {
         [self.required, self.compared].map(|sets| missing(sets.iter().copied().flatten()))
     }

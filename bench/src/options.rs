@@ -1,21 +1,23 @@
 //! Options of the command line that an experiment may read.
 
-/// How brief a run is, and the options of single experiments.
+/// Options for short runs, and options of single experiments.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Options {
-    /// Like --quick, with a quarter of its repetitions and times: shows that the experiment runs. The figures are worthless.
+    /// Like --quick, with a quarter of its repetitions and times: tests that the experiment runs. The figures are
+    /// worthless.
     #[arg(long)]
     pub brief: bool,
-    /// Of flow-steering: NFs that classification reaches directly, the rest takes another hop [default: all].
+    /// For flow-steering: number of NFs that classification reaches directly; the others take another hop [default:
+    /// all].
     #[arg(long, value_name = "N")]
     pub queues: Option<u32>,
-    /// Of flow-steering: classify by this NIC's own flow steering; refused where that cannot be done.
+    /// For flow-steering: classify by this NIC's own flow steering; refused if the NIC does not support it.
     #[arg(long, value_name = "INTERFACE")]
     pub nic: Option<String>,
 }
 
 impl Options {
-    /// Returns the options as they are written on the command line, each behind a space.
+    /// Returns the options as written on the command line, each after a space.
     pub fn command_line(&self) -> String {
         let brief = if self.brief { " --brief" } else { "" };
         let queues = self.queues.map(|queues| format!(" --queues {queues}"));

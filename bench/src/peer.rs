@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that has not ended so long after its input was closed is killed.
+/// Time that a process has to end after its input was closed; then it is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A process of an experiment. Dropping ends the process.
@@ -93,7 +93,7 @@ impl Peer {
         })
     }
 
-    /// Waits until the process prints that it is ready; earlier lines are of its libraries.
+    /// Waits until the process prints that it is ready; earlier lines are output of its libraries.
     pub fn await_ready(&mut self) -> anyhow::Result<()> {
         loop {
             let line = self.line().context("a role does not get ready")?;
@@ -133,7 +133,7 @@ impl Peer {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Starts a run of so many seconds, with frames of length `len` if the program takes one.
+    /// Starts a run of `seconds`, with frames of length `len` if the program takes a length.
     pub fn start_run(&mut self, seconds: f64, len: Option<usize>) -> anyhow::Result<()> {
         match len {
             Some(len) => self.send_line(&format!("{seconds} {len}")),
@@ -141,8 +141,8 @@ impl Peer {
         }
     }
 
-    /// Starts a run in which `seconds` count from `from_ns` on, by the monotonic clock. The run begins at once, and goes on
-    /// for `after`.
+    /// Starts a run in which `seconds` count from `from_ns` on, by the monotonic clock. The run begins at once, and
+    /// continues for `after`.
     pub fn start_span(
         &mut self,
         seconds: f64,
@@ -158,7 +158,7 @@ impl Peer {
         writeln!(input, "{line}").context("telling a role what to do (has it ended?)")
     }
 
-    /// Starts a run with so many frames under way, in a program that takes that number.
+    /// Starts a run with `window` frames in flight, in a program that takes this number.
     pub fn start_window(&mut self, seconds: f64, len: usize, window: u32) -> anyhow::Result<()> {
         let input = self.input.as_mut().context("standard input of a role")?;
         writeln!(input, "{seconds} {len} {window}").context("starting a role (has it ended?)")

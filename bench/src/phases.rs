@@ -1,21 +1,21 @@
-//! Samples of the parts of something, by the names of the parts, in the order in which they are first met.
+//! Samples of the phases of an operation, by name, in the order of their first occurrence.
 
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 
-/// The quantity of a sweep of parts.
+/// The quantity of a sweep of phases.
 pub const PARTS: [Quantity; 1] = [Quantity::new(
     "_ms",
     "ms",
     &[("median", Shown::Median), ("p99", Shown::P99)],
 )];
 
-/// The parts.
+/// Samples by phase.
 #[derive(Debug, Default)]
 pub struct Phases(Vec<(String, Samples)>);
 
 impl Phases {
-    /// Adds the time of each part, in milliseconds.
+    /// Adds the time of each phase, in milliseconds.
     pub fn push(&mut self, parts: impl IntoIterator<Item = (String, f64)>) {
         for (what, ms) in parts {
             match self.0.iter_mut().find(|(name, _)| *name == what) {
@@ -25,7 +25,7 @@ impl Phases {
         }
     }
 
-    /// Adds a row for each part: behind the cells of `key` the part's name. The figures are `PREFIX.phase.PART_ms`.
+    /// Adds a row for each phase: the cells of `key` and the phase's name. The figures are `PREFIX.phase.PART_ms`.
     pub fn add_to(&self, sweep: &mut Sweep<1>, key: &[&str], prefix: &str, conditions: &str) {
         for (what, samples) in &self.0 {
             let key: Vec<String> = key

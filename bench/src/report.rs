@@ -1,5 +1,4 @@
-//! What an experiment prints and hands in: tables for people, `figure ID VALUE UNIT` lines for
-//! programs, plots.
+//! Output of an experiment: tables for readers, `figure ID VALUE UNIT` lines for programs, plots.
 
 pub use nfluid_figures::terminal::{print_figures, significant, table};
 
@@ -25,11 +24,11 @@ pub struct Report {
 
 /// A number of repetitions, or a time.
 pub trait Effort {
-    /// Returns a quarter of it, and at least one repetition or 0.1 s.
+    /// Returns a quarter of the effort, at least one repetition or 0.1 s.
     fn brief(self) -> Self;
 }
 
-/// A brief run takes this part of a quick run's repetitions and times.
+/// Divisor of a quick run's repetitions and times in a brief run.
 const BRIEF_PART: u8 = 4;
 
 macro_rules! counted {
@@ -44,7 +43,7 @@ macro_rules! counted {
 
 counted!(i32 u32 u64 usize);
 
-/// On a core that others use, a process gets some turns within this time.
+/// Least time of a brief run: on a shared core, a process gets some turns within this time.
 const BRIEF_SECONDS_MIN: f64 = 0.1;
 
 impl Effort for f64 {
@@ -79,12 +78,12 @@ impl<A: Effort, B: Effort, C: Effort> Effort for (A, B, C) {
     }
 }
 
-/// How long an experiment may wait for near cores, in all.
+/// Total time for which an experiment may wait for near cores.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_QUICK: Duration = Duration::from_secs(1);
 
 impl Report {
-    /// Returns the empty report of the experiment `name`; prints where the experiment runs.
+    /// Returns the empty report of the experiment `name`; prints the run's environment.
     pub fn new(name: &str, summary: &str, quick: bool, options: &Options) -> Self {
         let environment = environment::read();
         println!(
@@ -123,18 +122,18 @@ impl Report {
         }
     }
 
-    /// The options of the command line.
+    /// Returns the options of the command line.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// `full` in a full run, `quick` in a quick one.
+    /// Returns `full` in a full run, `quick` in a quick run.
     pub fn choose<T>(&self, full: T, quick: T) -> T {
         if self.record.quick { quick } else { full }
     }
 
-    /// How often and how long something is measured: `full` in a full run, `quick` in a quick one, a part of that in a
-    /// brief one.
+    /// Returns the repetitions or the time of a measurement: `full` in a full run, `quick` in a quick run, a part of
+    /// that in a brief run.
     pub fn effort<T: Effort>(&self, full: T, quick: T) -> T {
         let chosen = self.choose(full, quick);
         if self.options.brief {
@@ -144,8 +143,8 @@ impl Report {
         }
     }
 
-    /// Before each measurement of an experiment in which two cores share memory: waits, for a limited
-    /// time, until the host has put them near to each other.
+    /// Waits, for a limited time, until the host has placed the cores near to each other. Called before each
+    /// measurement of an experiment in which two cores share memory.
     pub fn settle(&mut self) {
         let patience = self.choose(PATIENCE, PATIENCE_QUICK);
         let known = self.record.environment.core_to_core_ns;
@@ -180,8 +179,8 @@ impl Report {
         self.figure(id, &Samples::from(value), unit, conditions);
     }
 
-    /// Adds a plot; it is drawn when the results are written. One that was given before gets the new
-    /// points too; one without points is none.
+    /// Adds a plot, which is drawn when the results are written. A further plot of the same id adds its points; a plot
+    /// without points is not drawn.
     pub fn plot(&mut self, plot: Plot) {
         let plots = &mut self.record.plots;
         if plot.series.iter().all(|series| series.points.is_empty()) {
@@ -193,7 +192,7 @@ impl Report {
         }
     }
 
-    /// Ends the run; prints whether the machine has stayed the same.
+    /// Ends the run; prints whether the machine's state has changed.
     pub fn finish(self) -> Record {
         let Report {
             mut record, steady, ..
@@ -216,7 +215,7 @@ pub fn core_distance(core_to_core_ns: Option<f64>) -> String {
     core_to_core_ns.map_or_else(|| "unknown".to_owned(), |ns| format!("{ns:.0} ns"))
 }
 
-/// Gbit/s of so many millions of frames of `len` bytes per second.
+/// Returns the Gbit/s of `mpps` million frames of `len` bytes per second.
 pub fn gbps(mpps: f64, len: usize) -> f64 {
     mpps * len as f64 * 8.0 / 1e3
 }

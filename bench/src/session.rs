@@ -1,4 +1,4 @@
-//! A run of the program: experiments in turn, each with a report and results of its own.
+//! A run of the program: experiments one after the other, each with its own report and results.
 
 use crate::experiment::Experiment;
 use crate::options::Options;
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The experiments that have been run.
+/// The experiments that have run.
 pub struct Session {
     folder: PathBuf,
     quick: bool,
@@ -23,7 +23,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Nothing has been run; results will go to `folder`.
+    /// Makes an empty session; results will go to `folder`.
     pub fn new(folder: &Path, quick: bool) -> Self {
         Session {
             folder: folder.to_owned(),
@@ -33,7 +33,8 @@ impl Session {
         }
     }
 
-    /// Runs one experiment and writes its results. What one that fails has measured until then is printed, not written.
+    /// Runs one experiment and writes its results. After a failure, the figures measured so far are printed, not
+    /// written.
     ///
     /// # Errors
     /// Those of the experiment; [`CannotRun`] and [`Interrupted`] among them.
@@ -77,12 +78,11 @@ impl Session {
         Ok(())
     }
 
-    /// Runs several; one that fails or that this host cannot run does not keep the others from
-    /// running.
+    /// Runs several experiments. The others run also after an experiment that fails or that this host cannot run.
     ///
     /// # Errors
-    /// [`CannotRun`] when this host can run none of them; [`Interrupted`]; an error that names those
-    /// that failed.
+    /// [`CannotRun`] when this host can run none of them; [`Interrupted`]; an error with the names of the failed
+    /// experiments.
     pub fn run_all(&mut self, experiments: &[&Experiment]) -> anyhow::Result<()> {
         let (mut failed, mut left_out) = (Vec::new(), 0);
         for experiment in experiments {
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Writes everything to one file.
+    /// Writes the results of all experiments to one file.
     ///
     /// # Errors
     /// When the file cannot be written.

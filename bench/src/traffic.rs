@@ -5,11 +5,11 @@ use nfluid_wire::ether::MacAddr;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 
-/// Where the frames of two flows differ: from the header checksum to the UDP checksum.
+/// Bytes in which the frames of two flows differ: from the header checksum to the UDP checksum.
 pub const VARYING: Range<usize> = 24..42;
-/// Where a time stamp lies: in the payload.
+/// Position of a time stamp: in the payload.
 pub const STAMP: Range<usize> = 42..50;
-/// Where a number lies that the receiver tells frames apart by: behind it.
+/// Position of a number by which the receiver distinguishes frames: after the time stamp.
 pub const VARIANT: Range<usize> = 50..54;
 /// Ethernet, IPv4, UDP.
 const HEADERS: usize = 14 + 20 + 8;
@@ -17,14 +17,14 @@ const HEADERS: usize = 14 + 20 + 8;
 /// Source and destination of a flow.
 pub type Flow = (SocketAddrV4, SocketAddrV4);
 
-/// A UDP frame of exactly `len` bytes (64 or more): flow number `flow` of 10.0/16 -> 10.1/16.
+/// Returns a UDP frame of exactly `len` bytes (64 or more): flow number `flow` of 10.0/16 -> 10.1/16.
 pub fn udp_frame(len: usize, flow: u32) -> Vec<u8> {
     let frame = flow_frame(len, &numbered(flow), [2, 0, 0, 0, 1, 2]);
     debug_assert!(frame.is_ok());
     frame.unwrap_or_else(|_| vec![0; len])
 }
 
-/// Flow number `flow` of 10.0/16 -> 10.1/16, port 53.
+/// Returns flow number `flow` of 10.0/16 -> 10.1/16, port 53.
 pub fn numbered(flow: u32) -> Flow {
     let [_, _, high, low] = flow.to_be_bytes();
     let port = 1024 + (flow % 40000) as u16;
@@ -43,7 +43,7 @@ fn flow_frame(len: usize, flow: &Flow, to: [u8; 6]) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The frames of many flows: one whole, of the others what differs.
+/// The frames of many flows: one complete frame, and the differences of the others.
 pub struct Headers {
     template: Vec<u8>,
     varying: Vec<[u8; VARYING.end - VARYING.start]>,
@@ -51,10 +51,10 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// UDP frames of `len` bytes (64 or more) to the hardware address `to`.
+    /// Makes UDP frames of `len` bytes (64 or more) to the hardware address `to`.
     ///
     /// # Errors
-    /// Without a flow, or when the length is none of a frame.
+    /// Without a flow, or when the length is not that of a frame.
     pub fn new(flows: &[Flow], to: [u8; 6], len: usize) -> anyhow::Result<Self> {
         let first = flows.first();
         let first = first.ok_or_else(|| anyhow::anyhow!("traffic without a flow"))?;
@@ -69,12 +69,12 @@ impl Headers {
         })
     }
 
-    /// A whole frame.
+    /// Returns a complete frame.
     pub fn template(&self) -> &[u8] {
         &self.template
     }
 
-    /// The bytes at [`VARYING`] of the next flow, round and round.
+    /// Returns the bytes at [`VARYING`] of the next flow, cyclically.
     pub fn next(&mut self) -> &[u8] {
         let index = self.next;
         self.next = if index + 1 == self.varying.len() {

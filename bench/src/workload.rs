@@ -1,5 +1,5 @@
-//! Workload of a measurement: an NF with its configuration, and the traffic that exercises all of it. The NF's process and the
-//! sender's process both derive configuration and traffic from the same few parameters.
+//! Workload of a measurement: an NF with its configuration, and the traffic that exercises all of it. The NF's process
+//! and the sender's process both derive configuration and traffic from the same few parameters.
 
 use crate::traffic::{Flow, numbered};
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,11 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Flows of traffic whose flows do not matter.
+/// Number of flows of traffic whose flows do not matter.
 const FLOWS: u32 = 1000;
-/// Destinations where they matter: more than any cache holds.
+/// Number of destinations where they matter: more than any cache holds.
 const DESTINATIONS: usize = 1 << 20;
-/// From this number of routes on, lengths and order are the Internet's.
+/// From this number of routes on, prefix lengths and order are those of the Internet.
 const MANY_ROUTES: usize = 1000;
 
 /// An NF with its configuration, and the traffic that it forwards.
@@ -20,11 +20,11 @@ const MANY_ROUTES: usize = 1000;
 pub enum Workload {
     /// A bridge from port to port.
     Bridge,
-    /// A firewall of `rules` rules, of which only the last one matches, and `flows` flows (at most 65,536).
+    /// A firewall of `rules` rules, of which only the last matches, and `flows` flows (at most 65,536).
     Firewall { rules: u32, flows: u32 },
     /// A router of `routes` routes through four neighbours.
     Router { routes: usize },
-    /// A NAT with `flows` UDP flows from inside, a hundred of each host.
+    /// A NAT with `flows` UDP flows from inside, a hundred per host.
     Nat { flows: u32 },
 }
 
@@ -71,7 +71,7 @@ impl Workload {
     }
 }
 
-/// Rules that nearly match: the source always, the destination or the port never, until the last.
+/// Returns rules that nearly match: the source always, the destination or the port only in the last rule.
 fn firewall_rules(rules: u32) -> String {
     let mut text = String::new();
     for i in 1..rules {
@@ -104,7 +104,7 @@ fn router_config(routes: usize) -> Value {
     })
 }
 
-/// `count` different prefixes.
+/// Returns `count` different prefixes.
 fn prefixes(count: usize) -> Vec<(Ipv4Addr, u32)> {
     if count < MANY_ROUTES {
         // Few: one /16 each.
@@ -115,7 +115,7 @@ fn prefixes(count: usize) -> Vec<(Ipv4Addr, u32)> {
     let mut seen = HashSet::with_capacity(count);
     let mut list = Vec::with_capacity(count);
     while list.len() < count {
-        // As in the Internet's table: six in ten are /24.
+        // As in the Internet's routing table: six in ten are /24.
         let length = match random.next() % 100 {
             0..60 => 24,
             60..72 => 23,
@@ -166,12 +166,12 @@ fn inside_flow(flow: u32) -> Flow {
 pub struct Xorshift(u64);
 
 impl Xorshift {
-    /// From a seed that is not 0.
+    /// Makes a generator from a seed that is not 0.
     pub fn new(seed: u64) -> Self {
         Xorshift(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,4 +1,5 @@
-//! Compiles the shim against the nDPI headers of this machine, if it has some. The library itself is opened when it is needed.
+//! Compiles the shim against the nDPI headers of this machine, if it has some. The library itself is opened when it is
+//! needed.
 
 /// The version of nDPI that this is written for: later ones have other calls.
 const SINCE: &str = "4.2";
@@ -7,7 +8,7 @@ const BEFORE: &str = "4.4";
 fn main() {
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-env-changed=PKG_CONFIG_PATH");
-    // Where Debian's libndpi-dev says that it is there: what was built without it is built again once it is installed.
+    // The header of Debian's libndpi-dev: after its installation, a build without nDPI is repeated.
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets it");
     let packages = format!("/usr/lib/{arch}-linux-gnu/pkgconfig");
     if std::path::Path::new(&packages).is_dir() {

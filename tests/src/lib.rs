@@ -1,3 +1,3 @@
-//! What the tests of this folder share. The tests themselves are in `tests/`, one file per promise.
+//! Harness shared by the tests of this folder. The tests themselves are in `tests/`, one file per promise.
 
 pub mod harness;

@@ -10,7 +10,8 @@ fn what_signals_cost_is_measured_by_batch() {
     if !is_root("what_signals_cost_is_measured_by_batch") {
         return;
     }
-    // What is measured, not how much: a difference of two lanes may be anything on a busy machine.
+    // Checks the presence of figures, not their values: the difference of two variants may be anything on a busy
+    // machine.
     let output = text(&bench(&["red4-cost", effort()]));
     for id in ["red4.cost_ns", "red4.marked_ns"] {
         assert_eq!(values(&output, id).len(), 1, "{output}");
@@ -72,7 +73,7 @@ fn refusal_spares_the_work_on_frames_that_die() {
     if !is_root("refusal_spares_the_work_on_frames_that_die") {
         return;
     }
-    // It fails by itself if counters do not agree.
+    // The experiment itself fails if counters do not agree.
     one_holds(
         "percent of the CPU time that is wasted, with refusal and without",
         || {

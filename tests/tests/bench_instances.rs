@@ -1,4 +1,4 @@
-//! The promise: the life of instances is measured, from their creation to their restart, and what they are used for.
+//! The promise: the experiments on the life of instances, from creation to restart, and on their use cases run.
 
 use nfluid_tests::harness::experiments::{bench, effort, text, values};
 use nfluid_tests::harness::skip::is_root;
@@ -78,7 +78,7 @@ fn idle_instances_are_counted_and_weighed() {
         "l6.idle_cpu_percent",
         "l6.idle_stateful_cpu_percent",
     ] {
-        // What else the machine does is in it.
+        // The figure includes other activity of the machine.
         assert_eq!(values(&output, figure).len(), 1, "{figure}: {output}");
     }
 }
@@ -101,7 +101,7 @@ fn instances_are_upgraded_under_traffic() {
         return;
     }
     let output = hands_in("upgrade", &["upgrade.took_ms", "upgrade.silent_ms"]);
-    // How many are lost on a machine with much else to do says nothing; that it is counted does.
+    // The number of lost frames means nothing on a busy machine; the test checks that they are counted.
     assert!(output.contains("figure upgrade.lost "), "{output}");
 }
 

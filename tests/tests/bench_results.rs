@@ -1,4 +1,5 @@
-//! The promise: experiments can be listed, run, interrupted, and say the same on the terminal, in JSON and on the page of all results.
+//! The promise: experiments can be listed, run, interrupted, and say the same on the terminal, in JSON and on the page
+//! of all results.
 
 use nfluid_tests::harness::command::run;
 use nfluid_tests::harness::experiments::{bench, bench_into, effort, text};
@@ -187,7 +188,7 @@ fn an_interrupted_experiment_leaves_nothing_behind() {
         let over = child.try_wait().expect("it can be asked").is_some();
         over || namespaces() >= 18
     });
-    // What it says if it has ended: that nothing here can be compared with.
+    // An error means that the process has ended, because it found no peer to compare with on this host.
     let _ = kill_process(Pid::from_child(&child), Signal::TERM);
     let output = child.wait_with_output().expect("it ends");
     let errors = String::from_utf8_lossy(&output.stderr);

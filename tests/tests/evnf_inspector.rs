@@ -1,5 +1,5 @@
-//! eDPI on real traffic: through the fast path, everything is classified and counted as by the classifier alone, whichever way each
-//! packet has taken.
+//! eDPI on real traffic: through the fast path, everything is classified and counted as by the classifier alone,
+//! whichever way each packet has taken.
 
 use nfluid_dpi::classifier::{Classifier, Limits};
 use nfluid_dpi::headers::Link;
@@ -28,7 +28,7 @@ const NAMES: [&str; 4] = [
     "http_ipv6.pcap",
     "zoom.pcap",
 ];
-/// What the kernel runs a program on in a test.
+/// Longest packet on which the kernel runs a program in a test.
 const LONGEST: usize = 2000;
 
 fn frames(test: &str, name: &str) -> Option<Vec<Vec<u8>>> {
@@ -59,7 +59,7 @@ fn library(test: &str) -> Option<Library> {
     }
 }
 
-/// In which nothing happens by itself, however long the test takes.
+/// A time in which nothing expires, however long the test takes.
 fn settings() -> Settings {
     let long = Duration::from_secs(3600);
     Settings {
@@ -130,7 +130,7 @@ fn each_application_gets_what_passed_whichever_way_it_took() {
         assert_eq!(own.sum(), sum(&frames), "{name}");
         assert!(own.fast > 0, "{name}: {own:?}");
         assert!(left_by(&inspector, Exit::Passed) > 0, "{name}");
-        // Flows that have ended have left what they counted.
+        // The counts of ended flows stay.
         inspector
             .pass_time(Duration::from_secs(7200))
             .expect("it works");
@@ -283,7 +283,7 @@ fn an_application_that_is_not_wanted_is_dropped_once_it_is_known() {
     );
     assert_eq!(counted.sum(), sum(&frames));
 
-    // What its owner forbids, an entry cannot ask for.
+    // An entry cannot request an action that its owner forbids.
     let mut fast = inspector.leave();
     fast.forbid(&[Treated::Drop]).expect("the kernel takes it");
     for frame in &frames {

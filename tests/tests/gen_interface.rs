@@ -1,5 +1,5 @@
-//! The promise: what the traffic library says about traffic on a network interface is what happened there. A bridge in a
-//! namespace of its own joins two others; what is lost there is lost by a rule of nftables that counts it.
+//! The promise: what the traffic library says about traffic on a network interface is what happened there. A bridge in
+//! a namespace of its own joins two others; what is lost there is lost by a rule of nftables that counts it.
 
 use nfluid_gen::capture::Capture;
 use nfluid_gen::clock::MonotonicClock;
@@ -43,7 +43,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Nothing, having told so, if the test cannot run here.
+    /// Reports the reason and returns `None` if the test cannot run here.
     fn new(test: &str) -> Option<Self> {
         if !is_root(test) {
             return None;
@@ -112,7 +112,7 @@ fn within<'scope, T: Send + 'scope>(
     })
 }
 
-/// Opens a receiver on the right, then sends `traffic` from the left; what each side says.
+/// Opens a receiver on the right, then sends `traffic` from the left; returns the reports of both sides.
 fn send_across(pair: &Pair, traffic: TrafficSpec, arriving: u64) -> (SendReport, ReceiveReport) {
     let (ready, is_ready) = std::sync::mpsc::channel();
     thread::scope(|scope| {

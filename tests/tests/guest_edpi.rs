@@ -1,4 +1,4 @@
-//! eDPI's fast path on each kernel: it is taken, counts each packet once, and treats those of flows in its table as that says.
+//! eDPI's fast path on each kernel: it loads, counts each packet once, and treats packets of flows by its table.
 
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::hook::Hook;
@@ -216,7 +216,7 @@ fn what_is_of_no_flow_and_what_has_no_room_leaves_by_its_own_exit() {
         counted(&inspector, Exit::Unseen),
         of(100 - copied, packet.len())
     );
-    // A table that is full says so.
+    // A full table returns an error.
     for port in 0..8 {
         let one = SocketAddr::from(([10, 0, 0, 1], port));
         let key = FlowKey::new(one, at("10.0.0.2:1"), UDP);

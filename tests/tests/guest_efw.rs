@@ -124,7 +124,7 @@ fn each_packet_leaves_by_the_exit_that_is_its_own() {
         ),
         (bytes(plain().vlans(&tags)), Exit::Tagged),
         (bytes(plain().vlans(&stacked)), Exit::Tagged),
-        // Tunnels go by their outer headers, as in the kernel: what is denied is within.
+        // Tunnels are decided by their outer headers, as in the kernel: the inner packet would be denied.
         (within("10.0.0.3", "10.1.0.1", 47), Exit::Accept),
         (within("10.0.0.3", "10.1.0.1", 4), Exit::Accept),
         (within("10.0.0.2", "10.1.0.1", 4), Exit::Ask),

@@ -1,5 +1,5 @@
-//! The model of the switch's protocol (docs/internals/model.md) does what the real program does: the same frames, calls and
-//! changes, one after the other, leave the same counters, rings and addresses in both. Both loop forms.
+//! The model of the switch's protocol (docs/internals/model.md) does what the real program does: the same frames, calls
+//! and changes, one after the other, leave the same counters, rings and addresses in both. Both loop forms.
 
 mod switch_fixture;
 
@@ -313,7 +313,7 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// The instance ends, and another one goes on with its ports.
+    /// The instance ends, and another one continues with its ports.
     fn restart(&mut self) {
         let at = self.some_place();
         let Place { real, model, ports } = &mut self.places[at];
@@ -423,8 +423,8 @@ impl<'a> Both<'a> {
     }
 }
 
-/// Catches: any line of the program that counts, checks or delivers otherwise than the model, which then is to be changed
-/// like it, so that its interleavings are those of the real one.
+/// Catches: any line of the program that counts, checks or delivers otherwise than the model, which then is to be
+/// changed like it, so that its interleavings are those of the real one.
 // promise: 1.41
 #[test]
 fn the_model_does_what_the_program_does() {

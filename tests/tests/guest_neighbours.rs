@@ -19,7 +19,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Set for this program when it is started again: what it plays.
+/// Environment variable with the role of this program when it is started again.
 const ROLE: &str = "NFLUID_TEST_ROLE";
 const FRAME_BYTES: usize = 200;
 
@@ -240,8 +240,8 @@ fn linked(scratch: &mut Scratch) -> (ScratchInstance, ScratchInstance) {
     (a, b)
 }
 
-/// A pair of neighbours beside a hostile instance with the same weight on the same CPU, which has 32 MiB: the pair loses
-/// no frame, and has half of the CPU time.
+/// A pair of neighbours beside a hostile instance with the same weight on the same CPU, which has 32 MiB: the pair
+/// loses no frame, and has half of the CPU time.
 fn beside(test: &str, role: &str) {
     let Some(sandboxes) = Sandboxes::new(test) else {
         return;

@@ -1,4 +1,4 @@
-//! The kernel that this runs on has what everything else stands on. In a guest it is also the kernel that was asked for.
+//! The kernel has the features that all other tests need. In a guest it is also the requested kernel.
 
 use std::fs;
 

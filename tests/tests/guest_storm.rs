@@ -87,8 +87,8 @@ fn assert_books_balance(switch: &Switch, ports: &[u32]) {
     assert_eq!(all.tx_frames, all.rx_frames + all.dropped_total());
 }
 
-/// Catches: copy_run, exchange_run or admit_frame that return without publishing what was reserved for them, when a port at
-/// either end has gone down meanwhile; flood_frame that then counts nothing.
+/// Catches: copy_run, exchange_run or admit_frame that return without publishing what was reserved for them, when a
+/// port at either end has gone down meanwhile; flood_frame that then counts nothing.
 // promise: 1.6, 1.35
 #[test]
 fn a_ring_goes_on_whenever_the_ports_at_its_ends_go_down_and_up() {
@@ -232,8 +232,8 @@ fn an_address_that_is_pinned_to_a_port_elsewhere_leads_nowhere() {
 const ADDRESSES: u8 = 64;
 
 /// Catches: an address that is learned into a switch that its port has just left, or that counts although its port is
-/// elsewhere by now; a frame that is delivered to a port of another switch; a port that is led into its next switch while
-/// frames of the last one are on their way to it.
+/// elsewhere by now; a frame that is delivered to a port of another switch; a port that is led into its next switch
+/// while frames of the last one are on their way to it.
 // promise: 1.17, 1.37
 #[test]
 fn no_frame_crosses_while_a_port_moves_between_switches() {
@@ -298,8 +298,8 @@ fn no_frame_crosses_while_a_port_moves_between_switches() {
     });
 }
 
-/// Catches: gaps that are filled while a call is about to publish them; those that are not filled; a ring that is looked at
-/// once and taken for stuck.
+/// Catches: gaps that are filled while a call is about to publish them; those that are not filled; a ring that is
+/// looked at once and taken for stuck.
 // promise: 1.33, 1.36
 #[test]
 fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
@@ -345,7 +345,7 @@ fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
 /// A switch whose only members have just left another switch.
 const ELSEWHERE: u32 = 9;
 
-/// Senders that always send, and who gets it.
+/// Senders that always send, and their receiver.
 struct Lane {
     senders: Vec<ScratchInstance>,
     receiver: ScratchInstance,
@@ -355,7 +355,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Two senders on a switch: while one of them stands still within a call, the other goes on.
+    /// Two senders on a switch: while one of them is stopped within a call, the other continues.
     fn on_switch(scratch: &mut Scratch, number: u32) -> Self {
         let mut all: Vec<_> = (0..3)
             .map(|_| scratch.instance(1, RING, RING).expect("instance"))
@@ -516,8 +516,8 @@ fn assert_all_books_balance(switch: &Switch, lanes: &mut [Lane]) {
     assert_eq!(at_receivers, got + all.dropped(DropReason::Reclaimed));
 }
 
-/// Catches: whatever leaves a ring stuck or a frame uncounted when a port changes at any moment; looks for stuck rings that
-/// take frames under way for lost.
+/// Catches: whatever leaves a ring stuck or a frame uncounted when a port changes at any moment; looks for stuck rings
+/// that take frames under way for lost.
 // promise: 1.7
 #[test]
 fn whatever_happens_to_ports_everybody_goes_on_and_the_books_balance() {

@@ -90,7 +90,7 @@ fn learned_addresses_age_and_those_in_use_do_not() {
             let turn = Instant::now();
             assert_eq!(members.switched(0, &says(used)), [2]);
             let reached = members.switched(1, &to(used));
-            // On a machine so slow that nothing can be said, again.
+            // The machine was too slow for a result: again.
             let in_use = turn.elapsed() < Duration::from_secs(1);
             if in_use {
                 assert_eq!(reached, [0], "what is in use is known");

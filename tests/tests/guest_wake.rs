@@ -33,7 +33,8 @@ fn pair(scratch: &mut Scratch, linked: bool, after: Duration) -> Members {
     members
 }
 
-/// Does what takes less than [`LONG`], again if the machine stood still for so long meanwhile: nothing can be said then.
+/// Does what takes less than [`LONG`], again if the machine stood still for so long meanwhile: nothing can be said
+/// then.
 fn within_long<T>(act: impl FnMut() -> T) -> T {
     within(LONG, act)
 }
@@ -123,7 +124,7 @@ fn frames_that_a_receiver_has_taken_and_still_holds_do_not_count() {
             for _ in 0..HELD {
                 assert!(own.ports[0].take_slot().is_some());
             }
-            // The receiver falls asleep by itself, and stores what it has seen.
+            // The receiver falls asleep, and stores the frames that it has seen.
             let slept = own.doorbell.wait(&mut own.ports, None, Duration::ZERO);
             assert_eq!(slept.expect("a wait"), Woken::Nothing);
             own.ports[0].raw_ring().receiver.rx_sleep.store(8, SeqCst);

@@ -1,5 +1,6 @@
-//! The promise: who does what the guide "Write a network function in C" says, has a network function. It is built by the
-//! guide's own commands and put between two instances; every byte arrives, both ways, and its counters are right.
+//! The promise: the steps of the guide "Write a network function in C" produce a network function. The test builds it
+//! by the guide's own commands and places it between two instances; every byte arrives, both ways, and its counters are
+//! right.
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
@@ -19,7 +20,8 @@ fn project() -> PathBuf {
     tests.parent().expect("tests is in the project").to_owned()
 }
 
-/// The folder with `libnfluid.so`: the one that `NFLUID_BIN_DIR` names, or the one of the running test, built if missing.
+/// The folder with `libnfluid.so`: the one that `NFLUID_BIN_DIR` names, or the one of the running test, built if
+/// missing.
 fn library_folder() -> PathBuf {
     let named = std::env::var_os("NFLUID_BIN_DIR").map(PathBuf::from);
     let test = std::env::current_exe().expect("/proc is mounted");
@@ -59,14 +61,14 @@ static PLATFORM: Mutex<()> = Mutex::new(());
 
 /// A folder like the project's for the guide's commands, removed when dropped. Make the platform after it: it lets one
 /// test at a time have one.
-struct Workshop {
+struct GuideCopy {
     folder: PathBuf,
     library: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
-impl Workshop {
-    /// Nothing, having told so, if the test cannot run here.
+impl GuideCopy {
+    /// Reports the reason and returns `None` if the test cannot run here.
     fn new(test: &str) -> Option<Self> {
         if !is_root(test) {
             return None;
@@ -77,14 +79,14 @@ impl Workshop {
         }
         let folder = std::env::temp_dir().join(format!("nfl-{}-{test}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let workshop = Self {
+        let copy = Self {
             folder,
             library: library_folder(),
             _turn: PLATFORM.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        let examples = workshop.folder.join("examples");
+        let examples = copy.folder.join("examples");
         std::os::unix::fs::symlink(project().join("examples"), examples).unwrap();
-        Some(workshop)
+        Some(copy)
     }
 
     /// Runs a program or a script with header and library where `make install` would make them be found.
@@ -108,7 +110,7 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for GuideCopy {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -132,7 +134,7 @@ impl Running {
         line
     }
 
-    /// Asks the program to end; its status and what it said last.
+    /// Asks the program to end; returns its status and its last output.
     fn stop(mut self) -> (ExitStatus, String) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -219,16 +221,16 @@ fn the_guide_shows_what_is_in_the_files() {
 #[test]
 fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     let test = "the_bridge_of_the_guide_passes_every_frame_both_ways";
-    let Some(workshop) = Workshop::new(test) else {
+    let Some(copy) = GuideCopy::new(test) else {
         return;
     };
     let guide = read(project().join("docs/guide/nf-in-c.md"));
     let commands = blocks(&guide, "sh");
     assert!(!commands.is_empty());
     for block in &commands {
-        workshop.run(block);
+        copy.run(block);
     }
-    let alone = workshop.bridge().output().unwrap();
+    let alone = copy.bridge().output().unwrap();
     assert_eq!(alone.status.code(), Some(1));
     let said = String::from_utf8(alone.stderr).unwrap();
     assert_eq!(blocks(&guide, "text"), [said]);
@@ -239,9 +241,7 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     let mut right = scratch.instance(1, RING, RING).unwrap();
     scratch.link((&mut left, 0), (&mut bridge, 0)).unwrap();
     scratch.link((&mut bridge, 1), (&mut right, 0)).unwrap();
-    let child = bridge
-        .spawn(workshop.bridge().stdout(Stdio::piped()))
-        .unwrap();
+    let child = bridge.spawn(copy.bridge().stdout(Stdio::piped())).unwrap();
     let mut running = Running::new(child);
     assert_eq!(running.line(), "bridge: p0 <-> p1\n");
 
@@ -264,18 +264,18 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
 #[test]
 fn every_function_does_what_the_header_says() {
     let test = "every_function_does_what_the_header_says";
-    let Some(workshop) = Workshop::new(test) else {
+    let Some(copy) = GuideCopy::new(test) else {
         return;
     };
     let source = project().join("tests/tests/nf_in_c/functions.c");
     let compile = "cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -o functions";
-    workshop.run(&format!("{compile} '{}' -lnfluid", source.display()));
+    copy.run(&format!("{compile} '{}' -lnfluid", source.display()));
 
     let mut scratch = Scratch::new("nf-in-c-functions").unwrap();
     let mut peer = scratch.instance(1, RING, RING).unwrap();
     let mut subject = scratch.instance(2, RING, RING).unwrap();
     scratch.link((&mut peer, 0), (&mut subject, 0)).unwrap();
-    let mut program = workshop.command(workshop.folder.join("functions"));
+    let mut program = copy.command(copy.folder.join("functions"));
     let child = subject.spawn(program.stdout(Stdio::piped())).unwrap();
     let mut running = Running::new(child);
 

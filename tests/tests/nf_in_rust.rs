@@ -1,5 +1,5 @@
-//! The promise: who does what the guide "Write your own NF in Rust" says has a network function. Its code and its commands
-//! are carried out in a copy of the project; the platform that is built there runs its deployment.
+//! The promise: who does what the guide "Write your own NF in Rust" says has a network function. Its code and its
+//! commands are carried out in a copy of the project; the platform that is built there runs its deployment.
 
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Tells the test program that it runs the guide's deployment, with the programs of `NFLUID_BIN_DIR`.
+/// Environment variable: the test program runs the guide's deployment, with the programs of `NFLUID_BIN_DIR`.
 const DEPLOYING: &str = "NFLUID_TEST_GUIDE_DEPLOYMENT";
 
 fn project() -> PathBuf {
@@ -45,7 +45,7 @@ impl Guide {
             .collect()
     }
 
-    /// The file that a section's title names, and what the section says is in it.
+    /// Returns the file in a section's title, and the content that the section gives for it.
     fn file(&self, number: usize) -> (&str, &str) {
         let title = self.section(number).lines().next().expect("a title");
         let name = title.split('`').nth(1).expect("a file's name");
@@ -56,31 +56,31 @@ impl Guide {
     }
 }
 
-/// A copy of the project, removed when dropped: what the guide does not change is linked. It is always at the same place,
-/// which programs that are built there remember.
-struct Workshop {
+/// A copy of the project, removed when dropped; files that the guide does not change are links. Its path is always the
+/// same, because programs built there contain it.
+struct GuideCopy {
     folder: PathBuf,
     _turn: File,
 }
 
-impl Workshop {
+impl GuideCopy {
     fn new() -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nf-in-rust");
         fs::create_dir_all(folder.parent().expect("it is in another")).unwrap();
         let turn = File::create(folder.with_extension("lock")).unwrap();
         flock(&turn, FlockOperation::LockExclusive).unwrap();
         let _of_one_that_was_killed = fs::remove_dir_all(&folder);
-        let workshop = Workshop {
+        let copy = GuideCopy {
             folder,
             _turn: turn,
         };
-        let (from, to) = (project(), workshop.project());
+        let (from, to) = (project(), copy.project());
         fs::create_dir_all(to.join("lib")).unwrap();
         link_all(&from, &to, &["target", "lib", "Cargo.toml", "Cargo.lock"]);
         link_all(&from.join("lib"), &to.join("lib"), &["nf"]);
         let captures = from.join("../shared");
         if captures.is_dir() {
-            symlink(captures, workshop.folder.join("shared")).unwrap();
+            symlink(captures, copy.folder.join("shared")).unwrap();
         }
         fs::copy(from.join("Cargo.lock"), to.join("Cargo.lock")).unwrap();
         // Another version, so that what is built is not taken for the project's own.
@@ -99,14 +99,14 @@ impl Workshop {
             .arg(from.join("lib/nf"))
             .arg(to.join("lib"));
         assert!(copying.status().unwrap().success());
-        workshop
+        copy
     }
 
     fn project(&self) -> PathBuf {
         self.folder.join("project")
     }
 
-    /// Runs a command of the guide; what it printed. Crates of others that the project has built already are used.
+    /// Runs a command of the guide; returns its output. Uses the project's builds of external crates.
     fn run(&self, script: &str) -> String {
         let mut command = Command::new("sh");
         command
@@ -137,7 +137,7 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for GuideCopy {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
@@ -155,11 +155,11 @@ fn link_all(from: &Path, to: &Path, except: &[&str]) {
 }
 
 /// Sections 1 to 6, up to the tests of 7: the network function is written and registered.
-fn write_and_register(guide: &Guide, workshop: &Workshop) {
+fn write_and_register(guide: &Guide, copy: &GuideCopy) {
     for script in guide.blocks(1, "sh") {
-        workshop.run(script);
+        copy.run(script);
     }
-    let folder = workshop.project().join("lib/nf/src/maxlen");
+    let folder = copy.project().join("lib/nf/src/maxlen");
     for number in [2, 3, 4, 5, 7] {
         let (name, content) = guide.file(number);
         fs::write(folder.join(name), content).unwrap();
@@ -168,16 +168,16 @@ fn write_and_register(guide: &Guide, workshop: &Workshop) {
     let module = "pub mod maxlen;";
     assert!(registering.contains(module));
     let module = format!("{module}\n");
-    workshop.insert("lib/nf/src/lib.rs", "pub mod mirror;", &module);
+    copy.insert("lib/nf/src/lib.rs", "pub mod mirror;", &module);
     let [entry, case] = guide.blocks(6, "rust")[..] else {
         panic!("a row of the catalogue and one of the captures");
     };
     let catalogue = "lib/nf/src/catalogue.rs";
-    workshop.insert(catalogue, "mirror, nat", "maxlen, ");
+    copy.insert(catalogue, "mirror, nat", "maxlen, ");
     let next = "    Entry {\n        name: \"mirror\"";
-    workshop.insert(catalogue, next, entry);
+    copy.insert(catalogue, next, entry);
     let next = "    Case {\n        nf: \"mirror\"";
-    workshop.insert("lib/nf/tests/captures.rs", next, case);
+    copy.insert("lib/nf/tests/captures.rs", next, case);
 }
 
 // promise: 10.20
@@ -185,12 +185,12 @@ fn write_and_register(guide: &Guide, workshop: &Workshop) {
 fn who_follows_the_guide_has_a_network_function() {
     let test = "who_follows_the_guide_has_a_network_function";
     let guide = Guide::read();
-    let workshop = Workshop::new();
-    write_and_register(&guide, &workshop);
+    let copy = GuideCopy::new();
+    write_and_register(&guide, &copy);
     let [commands] = guide.blocks(7, "sh")[..] else {
         panic!("one block of commands");
     };
-    let said = workshop.run(commands);
+    let said = copy.run(commands);
     for test in [
         "maxlen::tests::what_is_too_long_is_dropped_and_counted",
         "maxlen::tests::a_new_configuration_takes_effect_and_a_wrong_one_does_not",
@@ -205,11 +205,11 @@ fn who_follows_the_guide_has_a_network_function() {
     }
     // Of what `make install` installs. Chosen among all packages: the features of the crates of others are those of the
     // project's own build, which need not be built again.
-    workshop.run("cargo build --workspace --bin nfluidd --bin nfluid --bin nfluid-nf");
+    copy.run("cargo build --workspace --bin nfluidd --bin nfluid --bin nfluid-nf");
     let mut deploying = Command::new(std::env::current_exe().unwrap());
     deploying
         .args(["--exact", "the_guides_deployment", "--nocapture"])
-        .env("NFLUID_BIN_DIR", workshop.folder.join("target/debug"))
+        .env("NFLUID_BIN_DIR", copy.folder.join("target/debug"))
         .env(DEPLOYING, "");
     let deployed = deploying.output().unwrap();
     let said = String::from_utf8_lossy(&deployed.stdout);

@@ -1,5 +1,5 @@
-//! The promise: a host that cannot limit instances is told what it lacks, at the start and at each change, and what runs
-//! goes on as it was.
+//! The promise: a host that cannot limit instances is told what it lacks, at the start and at each change, and what
+//! runs goes on as it was.
 
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::mounts::has_own_mounts;
@@ -32,7 +32,7 @@ fn unified() -> String {
     place.expect("there is a hierarchy").to_owned()
 }
 
-/// What must not change.
+/// Returns the state that must not change.
 fn state(platform: &Platform) -> (BTreeMap<String, u32>, Value, Vec<PathBuf>) {
     let inside = |place: PathBuf| {
         let entries = fs::read_dir(place).expect("it is there").flatten();

@@ -1,4 +1,4 @@
-//! What packets cost, who is told of congestion, and what chains refuse: the real daemon, flooded.
+//! Cost of packets, congestion signals to senders, and refusal by chains: the real daemon, flooded.
 
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::patience::eventually;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::thread;
 use std::time::Duration;
 
-/// ECN-capable transport (RFC 3168): what is sent so can be marked.
+/// ECN-capable transport (RFC 3168): such packets can be marked.
 const ECT0: u8 = 2;
 /// Two instances side by side on a core, each between two hosts; `RATIO` times dearer, the second.
 const BESIDE: &str = "
@@ -297,8 +297,9 @@ fn an_nf_that_lies_in_its_ring_changes_neither_its_cost_nor_its_neighbours_signa
     }
 }
 
-/// Whether the recent cost of an instance is its CPU time over the frames that the switch delivered to it meanwhile. A
-/// liar may have lied until no frame fits into its ring: it gets none then, and its cost does not change.
+/// Returns true if the recent cost of an instance is its CPU time divided by the frames that the switch delivered to
+/// it. With `lies`, an instance may have lied until no frame fits into its ring: then it gets none, and its cost does
+/// not change.
 fn costs_what_the_kernel_says(platform: &Platform, name: &str, lies: bool) -> bool {
     let read = || {
         let now = stats(platform);

@@ -1,4 +1,4 @@
-//! Each party of a platform is killed in turn: what it leaves, who notices, and what goes on.
+//! Each party of a platform is killed in turn: checks the leftovers, the detection, and the operation of the others.
 
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::{must, run};
@@ -128,7 +128,7 @@ fn instances_outlive_a_killed_daemon_and_the_next_one_adopts_them() {
         assert_eq!(platform.apply(CHAIN), [""; 0], "all is as desired");
         eventually("a ping crosses again", || platform.pings("client", SERVER));
     }
-    // What was adopted is supervised as well.
+    // Adopted instances are supervised as well.
     signal(before["a"], Signal::KILL);
     eventually("it runs again", || {
         platform
@@ -205,7 +205,7 @@ fn an_uplink_that_is_taken_over_under_traffic_goes_on() {
     };
     platform.apply(CHAIN);
     eventually("a ping crosses", || platform.pings("client", SERVER));
-    // No question about addresses holds the frames up while nobody answers.
+    // No unanswered ARP request holds the frames up.
     for (host, address) in [("client", SERVER), ("server", "10.0.0.1")] {
         let peer = if host == "client" { "server" } else { "client" };
         let shown = platform.on(peer, "ip -j link show eth0").stdout;
@@ -255,7 +255,7 @@ fn frames_run_between_instances_without_a_daemon() {
     let sockets = ["a", "b"].map(|name| platform.run_dir().join("control").join(name));
     let forwarded = || sockets.each_ref().map(|path| forwarded_by(path));
     eventually("a broadcast runs in circles", || {
-        // Nobody has this address: the client asks all for it.
+        // No host has this address: the client broadcasts ARP requests.
         platform.pings("client", "10.0.0.77");
         let before = forwarded();
         std::thread::sleep(Duration::from_millis(300));
@@ -276,7 +276,7 @@ fn frames_run_between_instances_without_a_daemon() {
     }
 }
 
-/// Frames that a bridge says that it has forwarded.
+/// Returns the number of frames that a bridge has forwarded, by its metrics.
 fn forwarded_by(control: &std::path::Path) -> f64 {
     let answer = metrics_of(control);
     let metrics = answer["nf"].as_object().expect("metrics");

@@ -1,4 +1,4 @@
-//! nfluidd, nfluid and nfluid-nf together: what is applied, refused, captured and counted.
+//! nfluidd, nfluid and nfluid-nf together: applying, refusing, capturing and counting.
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
@@ -67,7 +67,7 @@ fn a_chain_carries_and_only_what_differs_is_changed() {
     eventually("a ping crosses three", || platform.pings("client", SERVER));
     assert!(port(&platform.ask(&["stats"]), "more.in")["rx_packets"].as_u64() > Some(0));
 
-    // What an earlier file had and this one has not is removed.
+    // Objects of an earlier file that the new file lacks are removed.
     let changes = platform.apply(CHAIN);
     assert!(
         changes.contains(&"removed instance more".to_owned()),
@@ -85,7 +85,7 @@ fn wrong_input_is_refused_and_changes_nothing() {
     };
     platform.apply(CHAIN);
     let before = (platform.pids(), platform.ask(&["get", "deployment"]));
-    // What is wrong, with what it is made so, and the key or line that the answer must name.
+    // The error, the change that causes it, and the key or line that the answer must contain.
     let table = [
         (
             "an unknown NF",
@@ -262,19 +262,19 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     platform.apply(&CHAIN.replace("nf: firewall", "nf: firewall\n    restart: never"));
     eventually("a ping crosses", || platform.pings("client", SERVER));
     let flood = "ping -n -q -f -c 5000 -s 300 10.0.0.2";
-    // Once, unless a machine stands still for so long that a ring runs full.
+    // Once, unless the machine stalls for so long that a ring overflows.
     eventually("the firewall has passed ten thousand", || {
         assert!(platform.on("client", flood).succeeded());
         through(&platform.ask(&["stats"]), "fw", "tx_packets") >= 10_000
     });
-    // UDP is denied by the firewall; nobody listens, and nobody hears.
+    // UDP is denied by the firewall; no socket listens.
     let script = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\nfor i in range(3000): s.sendto(b'x'*200,('10.0.0.2',9))\n";
     let path = platform.directory().join("udp.py");
     fs::write(&path, script).expect("the directory is ours");
     let sent = platform.on("client", &format!("python3 {}", path.display()));
     assert!(sent.succeeded(), "{sent:?}");
 
-    // What the NFs have not come to yet is delivered to them, and not yet on.
+    // Frames that the NFs have not processed are delivered to them, and not yet forwarded.
     eventually("nothing waits", || {
         let stats = platform.ask(&["stats"]);
         list(&stats["ports"]).all(|port| port["rx_ring_used"] == 0)
@@ -286,7 +286,7 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
         "{stats:#}"
     );
 
-    // The same holds across each NF: the bridge drops nothing, the firewall tells what it drops.
+    // The same holds across each NF: the bridge drops no frame, the firewall reports its drops.
     assert_eq!(
         through(&stats, "br", "rx_packets"),
         through(&stats, "br", "tx_packets"),
@@ -300,7 +300,7 @@ fn every_frame_that_enters_is_delivered_or_dropped_with_a_reason() {
     );
     assert!(denied > 0, "the firewall has seen UDP");
 
-    // An NF that is gone: what was meant for it is dropped, and counted.
+    // Frames for an NF that is gone are dropped, and counted.
     signal(platform.pids()["fw"], Signal::KILL);
     eventually("it is gone", || {
         platform.instance("fw")["state"] == "stopped"

@@ -1,5 +1,5 @@
-//! Instances on demand: who comes gets one, with its first frame; who is silent loses it; a flood takes nothing from those who
-//! are there; and whatever happens to the daemon, nothing is left.
+//! Instances on demand: who comes gets one, with its first frame; who is silent loses it; a flood takes nothing from
+//! those who are there; and whatever happens to the daemon, nothing is left.
 
 #[path = "uplink_fixture/mod.rs"]
 mod uplink_fixture;
@@ -68,7 +68,7 @@ fn on(platform: &Platform, host: &str, line: &str) -> String {
     outcome.stdout.trim().to_owned()
 }
 
-/// Whether a single echo request of a subscriber is answered, however long that takes.
+/// Returns true if a single echo request of a subscriber is answered, however long that takes.
 fn first_ping(platform: &Platform, subscriber: &str) -> bool {
     let patience = PATIENCE.as_secs();
     let line = format!("ping -n -c 1 -W {patience} -I {subscriber} {SERVER}");
@@ -114,8 +114,8 @@ fn a_first_ping_is_answered_by_way_of_an_instance_that_is_gone_when_it_is_silent
             on_demand(&platform).is_empty() && template(&platform)["ended"] == 4 * round
         });
     }
-    // One that is not silent keeps its instance. Other limits concern who comes from then on, another configuration
-    // everybody.
+    // An active subscriber keeps its instance. Changed limits apply to new subscribers, another configuration applies
+    // to all.
     assert!(
         [1, 4, 16, 64]
             .into_iter()
@@ -168,13 +168,13 @@ fn a_first_ping_is_answered_by_way_of_a_chain_of_ones_own() {
     };
     platform.apply(CHAIN);
     assert!(first_ping(&platform, "10.2.0.2"));
-    // Both are made before the frame goes on, and its answer came back through both.
+    // Both instances are made before the frame continues, and its answer came back through both.
     let made = template(&platform);
     assert_eq!(made["made"], 1, "{made}");
     eventually("the silent one's are gone", || {
         on_demand(&platform).is_empty() && template(&platform)["ended"] == 1
     });
-    // They are ended by a change as well, and by somebody who asks for that.
+    // A change also ends them, and so does a user's request.
     platform.apply(&CHAIN.replace("300ms", "60s"));
     assert!(first_ping(&platform, "10.2.0.3"));
     let names = ["subscriber@10-2-0-3", "subscriber@10-2-0-3@2"];

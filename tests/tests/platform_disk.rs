@@ -71,7 +71,7 @@ fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
         assert_eq!(now, before);
         assert!(platform.reaches("client", SERVER), "it forwards still");
     }
-    // What needs no room works: what is in force is applied, and the daemon can be replaced.
+    // Operations without need for disk space work: a deployment in force is applied, and the daemon can be replaced.
     assert_eq!(platform.apply(CHAIN), [""; 0]);
     platform.kill_daemon();
     platform.start();
@@ -94,7 +94,8 @@ fn a_disk_that_fills_up_changes_nothing_until_there_is_room() {
     drop(mount);
 }
 
-/// Catches: no total of the logs; a total, but nothing kept for records; a script of a function that takes what is kept.
+/// Catches: no total of the logs; a total, but nothing kept for records; a script of a function that takes what is
+/// kept.
 // promise: 7.25
 #[test]
 fn logs_leave_room_for_records_so_that_a_killed_nf_comes_back() {

@@ -1,4 +1,5 @@
-//! `nfluid doctor` where something is missing: it is named, with what to do about it, and the exit code tells.
+//! `nfluid doctor` on an incomplete host: it names the missing feature and the remedy, and its exit code shows the
+//! result.
 
 use nfluid_tests::harness::command::{Outcome, must, run};
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
@@ -16,7 +17,7 @@ struct Check {
     remedy: String,
 }
 
-/// What the doctor says of one thing, in an environment that `wrapper` makes.
+/// Returns the doctor's result of one check, in an environment that `wrapper` makes.
 fn ask(wrapper: &str, name: &str) -> (Outcome, Check) {
     ask_program(&program("nfluid"), wrapper, name)
 }

@@ -1,5 +1,5 @@
-//! The promise: nDPI runs in a process of its own, in a sandbox, and whatever becomes of that, packets go on and each is counted
-//! once.
+//! The promise: nDPI runs in a process of its own, in a sandbox, and whatever becomes of that, packets go on and each
+//! is counted once.
 
 use nfluid_dpi::library::Library;
 use nfluid_testbed::process::{is_alive, signal};
@@ -27,7 +27,7 @@ fn document(config: &str) -> String {
     )
 }
 
-/// One client that asks questions, always from the same port.
+/// A client that sends requests, always from the same port.
 struct Questions {
     socket: UdpSocket,
     asked: u64,
@@ -64,7 +64,7 @@ fn pid(platform: &Platform) -> Option<u32> {
 /// Packets of DNS, whichever way they took.
 fn counted(platform: &Platform) -> u64 {
     let found = inspection(platform);
-    // Before the first one is known there is none.
+    // No application is known before the first flow is decided.
     let applications = found["applications"].as_array();
     let mut applications = applications.into_iter().flatten();
     let dns = applications.find(|one| one["name"] == "DNS");
@@ -84,7 +84,7 @@ fn dropped(platform: &Platform) -> u64 {
     packets["drop dropped"].as_u64().unwrap_or(0)
 }
 
-/// What the kernel says of a process.
+/// Checks the kernel's view of a process's confinement.
 fn is_confined(pid: u32) {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = |key: &str| {
@@ -122,7 +122,7 @@ fn a_classifier_in_a_process_of_its_own_may_die_and_no_packet_is_lost_or_counted
         "ip netns exec {edge} sysctl -qw net.ipv4.ip_forward=1"
     ));
 
-    // What nDPI does not know, or is not there, is said before anything is made.
+    // Unknown or missing applications and libraries are refused before anything is made.
     for (config, why) in [
         (", applications: { Nonsense: { do: drop } }", "Nonsense"),
         (
@@ -146,7 +146,7 @@ fn a_classifier_in_a_process_of_its_own_may_die_and_no_packet_is_lost_or_counted
         inspection(&platform)["flows_fast"].as_u64() > Some(0)
     });
 
-    // It dies: packets go on, its successor knows what it knew.
+    // The process dies: packets flow, and its successor knows the same flows.
     signal(first, Signal::KILL);
     questions.ask(ENOUGH);
     eventually("another one runs", || {
@@ -158,7 +158,7 @@ fn a_classifier_in_a_process_of_its_own_may_die_and_no_packet_is_lost_or_counted
     questions.ask(ENOUGH);
     all_are_counted(&platform, &questions, "after its death");
 
-    // Without a daemon it goes on; the next one takes it over.
+    // Without a daemon packets flow; the next daemon takes the process over.
     platform.kill_daemon();
     questions.ask(ENOUGH);
     assert!(is_alive(second));

@@ -1,5 +1,5 @@
-//! The promise: a network function in XDP is an instance like any other - applied, described, counted, changed, adopted,
-//! deleted - and the kernel's rules are in force behind it all the time.
+//! The promise: a network function in XDP is an instance like any other - applied, described, counted, changed,
+//! adopted, deleted - and the kernel's rules are in force behind it all the time.
 
 use nfluid_evnf::firewall::Firewall;
 use nfluid_tests::harness::command::must;
@@ -73,7 +73,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     ));
     are_dropped(&platform, 11);
 
-    // Without a daemon the fast path goes on; the next one has the rules as they are then.
+    // Without a daemon the fast path keeps working; the next daemon loads the rules then in force.
     let counted = dropped(&platform);
     platform.kill_daemon();
     assert!(program_on(&platform, "client").is_some(), "it goes on");
@@ -86,7 +86,7 @@ fn a_firewall_in_xdp_follows_the_hosts_rules_through_kill_and_change_and_leaves_
     assert!(platform.reaches("client", "10.0.1.2"));
     assert_eq!(platform.apply(FIREWALL), [""; 0], "nothing to change");
 
-    // Who else wants the interface is told who has it.
+    // An instance that also wants the interface is refused with the owner's name.
     let refused = platform.try_apply(&format!(
         "{FIREWALL}  other: {{ tier: xdp, nf: efw, interface: client, netns: EDGE }}\n"
     ));

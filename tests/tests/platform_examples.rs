@@ -63,7 +63,7 @@ fn nested_groups_placement_and_congestion_work_as_they_are_printed() {
 // promise: 7.26
 #[test]
 fn tenants_are_served_over_tls_as_the_example_shows() {
-    // Whether platforms can be here at all.
+    // Checks that platforms can run here at all.
     let Some(_platform) = Platform::at_rest("tenants_are_served_over_tls_as_the_example_shows")
     else {
         return;

@@ -1,4 +1,4 @@
-//! Functions: what they compute comes back, what is hostile is ended, and nothing of either is left.
+//! Functions: their results return, hostile functions are ended, and neither leaves anything.
 
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::command::Outcome;
@@ -185,7 +185,8 @@ fn a_hostile_function_is_ended_and_reaches_nothing() {
     let orphans =
         "import os, time\nfor _ in range(5):\n  if os.fork() == 0: time.sleep(99)\nos._exit(3)";
     ended(orphans, &[], 3, "");
-    // The loader with another program: by a path beside the flag for an empty one (catches: the filter tests the flag alone).
+    // The loader with another program: by a path beside the flag for an empty one (catches: the filter tests the flag
+    // alone).
     let loader = "import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
 argv = (ctypes.c_char_p * 3)(b'ld', b'/usr/lib/x86_64-linux-gnu/libc.so.6', None)
@@ -232,7 +233,7 @@ os._exit(ctypes.get_errno())";
     assert_eq!(left(&platform), Vec::<PathBuf>::new());
 }
 
-/// What `#!` or an ELF file names is looked at, and not opened.
+/// The interpreter in `#!` or in an ELF file is checked, and not opened.
 ///
 /// Catches: a landlock rule or `Program::open` opens it for reading: then this call does not end before its time.
 // promise: 3.18, 16.2
@@ -316,7 +317,8 @@ fn all_functions_together_have_a_limit() {
         host.totalram * u64::from(host.mem_unit) / 2 / 4096
     );
     assert_eq!(limit("pids.max").as_deref(), Some("4096"));
-    // One that reaches it ends alone: the kernel may end all of a function, and not all functions.
+    // A process that reaches the limit ends alone: the kernel may end all processes of a function, and not all
+    // functions.
     assert_ne!(limit("memory.oom.group").as_deref(), Some("1"));
 }
 

@@ -1,5 +1,5 @@
-//! The promise: a guard in XDP is an instance like any other, and connections come about and go on through it while others
-//! flood it.
+//! The promise: a guard in XDP is an instance like any other, and connections come about and go on through it while
+//! others flood it.
 
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -30,7 +30,7 @@ fn guard(limits: &str) -> String {
     )
 }
 
-/// A thread that is told to end.
+/// A thread with a stop flag.
 struct Task {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -55,7 +55,7 @@ impl Task {
     }
 }
 
-/// Answers whoever asks.
+/// Answers all clients.
 fn serve(listener: TcpListener) -> Task {
     listener.set_nonblocking(true).expect("it can be");
     let mut clients: Vec<TcpStream> = Vec::new();
@@ -66,7 +66,7 @@ fn serve(listener: TcpListener) -> Task {
         }
         for client in &mut clients {
             if client.read(&mut [0; 1]).is_ok_and(|got| got > 0) {
-                // It may have gone meanwhile.
+                // The client may have gone meanwhile.
                 let _sent = client.write_all(b"!");
             }
         }
@@ -98,7 +98,7 @@ fn connect(client: &Path) -> Option<TcpStream> {
     })
 }
 
-/// Whether one is answered. The server may not have believed in it.
+/// Returns true if a connection is answered. The server may have refused the cookie.
 fn is_answered(stream: &mut TcpStream) -> bool {
     let asked = stream.write_all(b"?");
     asked.is_ok() && stream.read_exact(&mut [0]).is_ok()
@@ -147,7 +147,8 @@ fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
     eventually("it answers a flood", || {
         packets(&platform, "send", "answered") > 1000
     });
-    // Sockets believe in cookies once they have sent one, which the flood may keep them from: then who is known is heard.
+    // Sockets believe in cookies once they have sent one, which the flood may keep them from: then who is known is
+    // heard.
     let mut kept = vec![];
     eventually("connections come about", || {
         let new = connect(&client);
@@ -162,12 +163,12 @@ fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
     };
     all_go_on("in a flood");
 
-    // Another limit is in force at once, and disturbs nobody.
+    // Another limit is in force at once, and disturbs no connection.
     let limited = guard("destination: { packets: 1 }");
     assert_eq!(platform.apply(&limited), ["changed instance g"]);
     let datagrams = within(&client, || UdpSocket::bind("0.0.0.0:0")).expect("a port");
     eventually("what is too much for a destination is dropped", || {
-        // Nobody listens there, and that may have been said.
+        // No socket listens there, which may cause an error.
         let _sent = datagrams.send_to(b"x", (END.0, 9));
         packets(&platform, "drop", "destination") > 0
     });
@@ -182,7 +183,7 @@ fn connections_come_about_and_go_on_behind_a_guard_while_it_is_flooded() {
         "it counts on"
     );
     all_go_on("with another daemon");
-    // Nothing else is under way that would carry an answer along.
+    // No other traffic is in flight that would carry an answer along.
     flooding.end();
     for number in 0..5 {
         let mut stream = connect(&client).expect("nobody is in the way");

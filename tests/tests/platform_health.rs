@@ -16,7 +16,7 @@ fn health(keys: &str) -> String {
     format!("interval: 100ms, timeout: 200ms, failures: 2, grace: 0s, {keys}")
 }
 
-/// What the daemon tells of instance `a`: its state, and why it is unhealthy.
+/// Returns the daemon's report about instance `a`: its state, and why it is unhealthy.
 fn state(platform: &Platform) -> (String, String) {
     let instance = platform.instance("a");
     let word = |key: &str| instance[key].as_str().unwrap_or_default().to_owned();
@@ -45,7 +45,7 @@ fn one_that_hangs_is_restarted_and_frames_pass_again() {
         let before = platform.pids()["a"];
         signal(before, Signal::STOP);
         eventually("it is another one", || {
-            // What waits for it is what shows that it hangs.
+            // A waiting frame is what shows that the instance hangs.
             let _unanswered = platform.pings("client", SERVER);
             platform.pids().get("a").is_some_and(|pid| *pid != before)
         });
@@ -94,7 +94,7 @@ fn one_that_is_only_reported_stays_as_it_is_and_recovers() {
     assert_eq!(platform.pids(), pids);
     assert!(platform.events_of("a").ends_with(&["healthy".to_owned()]));
 
-    // Who looks is looked after as well after the daemon's end; a change is one while it runs.
+    // Health checks continue after the daemon's restart; they can be changed while the instance runs.
     platform.kill_daemon();
     platform.start();
     signal(pids["a"], Signal::STOP);
@@ -115,8 +115,8 @@ fn one_that_is_slow_or_paused_is_well() {
     let Some(platform) = two_hosts("one_that_is_slow_or_paused_is_well") else {
         return;
     };
-    // A hundredth of a core, and more frames than that is enough for. The time counts in which it runs, and is not taken
-    // from it without a word, as a machine's owner may: not for that long.
+    // A hundredth of a core, and more frames than that is enough for. The time counts in which it runs, and is not
+    // taken from it without a word, as a machine's owner may: not for that long.
     let keys = health("checks: [process, progress]")
         .replace("failures: 2", "failures: 1")
         .replace("timeout: 200ms", "timeout: 500ms");

@@ -92,7 +92,7 @@ fn every_frame_arrives_while(
             platform.on("server", "ip -s link").stdout
         )
     };
-    // What enters at one uplink leaves at the other.
+    // Frames that enter at one uplink leave at the other.
     assert_eq!(drops(platform), BTreeMap::new(), "{}", why());
     let uplinks = platform.ask(&["get", "uplinks"]);
     let of = |uplink: usize, key: &str| uplinks[uplink]["counters"][key].clone();
@@ -119,7 +119,7 @@ fn backlog_drops() -> u64 {
     counts.sum()
 }
 
-/// What a generator says in the end.
+/// Returns the final report of a generator.
 fn report(generator: Child) -> Value {
     let output = generator.wait_with_output().expect("it is our child");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -238,7 +238,7 @@ fn a_killed_process_of_the_threads_comes_back_and_no_frame_is_lost() {
                 eventually("frames pass again", || received(platform) > so_far + 30);
             }
         });
-        // What nobody needs any more is forgiven.
+        // Failures of a thread that is no longer needed are forgotten.
         platform.apply(&chain("inline"));
     }
     let events = platform.events_of("io");
@@ -270,7 +270,7 @@ fn the_threads_outlive_the_daemon_and_the_next_one_adopts_them() {
         assert_eq!(platform.apply(&chain(model)), [""; 0], "all is as desired");
         assert_eq!(threads(&platform), expected_threads(model));
     }
-    // What was adopted is changed like any other, and what died while no daemon looked is made anew.
+    // Adopted threads can be changed, and threads that died while no daemon ran are made anew.
     platform.apply(&chain("mix"));
     let before = io_pid(&platform).expect("it runs");
     platform.kill_daemon();
@@ -356,7 +356,7 @@ fn odd_frames() -> Vec<Vec<u8>> {
     frames
 }
 
-/// What the switch has counted: of each port all but the calls, and the addresses that it has learned.
+/// Returns the switch's counters: of each port all but the calls, and the learned addresses.
 fn counted(platform: &Platform) -> Value {
     let mut all = Vec::new();
     for kind in ["ports", "uplinks"] {
@@ -386,7 +386,7 @@ fn every_model_forwards_drops_learns_and_counts_alike() {
         let (client, server) = (raw("client"), raw("server"));
         let mut arrived = Vec::new();
         for frame in odd_frames() {
-            // One at a time: which of two ways is faster is nobody's promise.
+            // One frame at a time: the order of frames on two paths is not promised.
             client.send(&frame);
             arrived.extend(server.receive(Duration::from_millis(100)));
         }
@@ -442,7 +442,7 @@ fn what_io_costs_is_told() {
         platform.apply(&chain(&format!(
             "{{ model: {model}, idle: poll, cap: 20% }}"
         )));
-        // Threads that poll take what they get, and that is capped.
+        // Polling threads use all CPU time that they get, and their cgroup is capped.
         one_holds(
             &format!("{model}: in ns, all, its threads, and the time"),
             || {

@@ -22,7 +22,7 @@ fn chain() -> String {
     BRIDGE_AND_FIREWALL.replace(rules, kept)
 }
 
-/// Answers before and after what is done while hosts converse.
+/// Answers before and after an operation during a conversation of the hosts.
 const ANSWERS: u64 = 50;
 
 fn with_chain(test: &str) -> Option<Platform> {
@@ -43,7 +43,7 @@ fn figure(platform: &Platform, instance: &str, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("{instance} has no {name}")) as u64
 }
 
-/// Does something while the hosts converse: no question is lost, and none is answered twice.
+/// Performs an operation while the hosts converse: no request is lost, and none is answered twice.
 fn loses_nothing(platform: &Platform, act: impl FnOnce()) {
     let conversation = Conversation::unhurried(platform);
     conversation.has_answers(ANSWERS, "before");
@@ -112,8 +112,8 @@ fn a_paused_instance_holds_drops_or_lets_past_what_is_for_it() {
     assert_eq!(state(&platform, "br"), "running");
 }
 
-/// Catches: a call that returns without publishing what it has reserved when a port at either end goes down: the first of
-/// twenty pauses left the ring stuck for good, and the instance still said `running`.
+/// Catches: a call that returns without publishing what it has reserved when a port at either end goes down: the first
+/// of twenty pauses left the ring stuck for good, and the instance still said `running`.
 // promise: 5.7
 #[test]
 fn a_chain_at_full_rate_goes_on_after_every_pause() {
@@ -247,8 +247,8 @@ fn while_one_instance_is_upgraded_others_are_not_held_up() {
     let Some(platform) = with_chain("while_one_instance_is_upgraded_others_are_not_held_up") else {
         return;
     };
-    // It hands nothing over until it goes on; too late, as on a machine where what is asked meanwhile takes seconds, and the
-    // upgrade fails.
+    // The stopped instance hands nothing over until it continues. On a machine where the requests in between take
+    // seconds, that is too late, and the upgrade fails: then the measurement is repeated.
     let (pid, ..) = one_holds(
         "the process, its upgrade, and what was asked meanwhile",
         || {

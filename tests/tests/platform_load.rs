@@ -1,5 +1,5 @@
-//! The promise: weights of a balancer's servers follow the load that their SNMP agents tell - Debian's `snmpd` here - and are the
-//! configured ones when an agent says nothing.
+//! The promise: weights of a balancer's servers follow the load that their SNMP agents tell - Debian's `snmpd` here -
+//! and are the configured ones when an agent says nothing.
 
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::eventually;
@@ -49,7 +49,7 @@ instances:
 struct Agent(Child);
 
 impl Agent {
-    /// On a host at `address`, which says that its load is so many hundredths.
+    /// Starts an agent on a host at `address`, which reports this load in hundredths.
     fn start(platform: &Platform, host: &str, address: &str, load: u32) -> Self {
         let folder = platform.directory().join(host);
         fs::create_dir_all(&folder).expect("the directory is ours");
@@ -80,7 +80,7 @@ impl Drop for Agent {
     }
 }
 
-/// What is known of the load of a service's server.
+/// Returns the status of the load of a service's server.
 fn load(platform: &Platform, service: usize, server: usize) -> Value {
     let lb = platform.instance("lb");
     lb["fast"]["services"][service]["servers"][server]["load"].clone()

@@ -161,9 +161,9 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
     assert!(two.a.reaches("client", SERVER));
 }
 
-/// What is done to a conversation after so many records one way or the other.
+/// A fault in a connection between hosts, after a number of records in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blow {
+enum Fault {
     Cut,
     KillSource,
     KillTarget,
@@ -181,7 +181,7 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
     let mut ends = [0, 0];
     for way in [Way::ToTarget, Way::ToSource] {
         for records in 0.. {
-            let moved = strike(&mut two, Blow::Cut, way, records);
+            let moved = strike(&mut two, Fault::Cut, way, records);
             ends[usize::from(moved.is_there)] += 1;
             if !moved.was_struck {
                 break;
@@ -189,23 +189,24 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
         }
     }
     assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
-    // Before the source says 'state', 'go', and the first word after that: the instance has offered its state; it is held, and
-    // the target has that; it is in doubt. What the target finds in its records is the same before 'go'.
-    for (blow, all) in [
-        (Blow::KillSource, &[5, 6, 7][..]),
-        (Blow::KillTarget, &[5, 7]),
+    // Before the source sends 'state', 'go', and the first word after that: the instance has offered its state; it is
+    // held, and the target has the state; it is in doubt. The target finds the same records before 'go'.
+    for (fault, all) in [
+        (Fault::KillSource, &[5, 6, 7][..]),
+        (Fault::KillTarget, &[5, 7]),
     ] {
         for records in all {
-            strike(&mut two, blow, Way::ToTarget, *records);
+            strike(&mut two, fault, Way::ToTarget, *records);
         }
     }
 }
 
-/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared', 'rehearsed' and 'ready'.
+/// Records of a target's before its word that the instance runs there: the handshake's, 'prepared', 'rehearsed' and
+/// 'ready'.
 const BEFORE_STARTED: usize = 6;
 
-/// Moves the firewall; when the target has taken it and nobody has heard so yet, `blow` falls.
-fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms)) {
+/// Moves the firewall; `fault` occurs when the target has taken it and no other process knows.
+fn strike_in_doubt(two: &mut TwoPlatforms, fault: impl FnOnce(&mut TwoPlatforms)) {
     two.a.apply(FIREWALL);
     two.forget_places();
     eventually("a ping crosses", || two.a.pings("client", SERVER));
@@ -217,7 +218,7 @@ fn strike_in_doubt(two: &mut TwoPlatforms, blow: impl FnOnce(&mut TwoPlatforms))
         .expect("it is built");
     assert!(cutter.await_turn(|| matches!(moving.try_wait(), Ok(Some(_)))));
     assert!(two.b.pids().contains_key("fw"), "taken");
-    blow(two);
+    fault(two);
     cutter.strike();
     let _ended = moving.wait().expect("our child");
 }
@@ -264,7 +265,8 @@ fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
     assert!(states(&two.b, "states") > 0);
     eventually("a ping crosses", || two.a.pings("client", SERVER));
 
-    // Both: what was made anew at the source is paused, and nobody's word but the target's or the operator's lets it go on.
+    // Both: what was made anew at the source is paused, and nobody's word but the target's or the operator's lets it go
+    // on.
     two.b.apply(two_platforms::UPLINKS);
     strike_in_doubt(&mut two, |two| two.b.cut_power());
     two.a.cut_power();
@@ -281,9 +283,9 @@ struct Moved {
     is_there: bool,
 }
 
-/// Moves the firewall while a blow falls; there is one afterwards, with its state, and frames pass it.
-fn strike(two: &mut TwoPlatforms, blow: Blow, way: Way, records: usize) -> Moved {
-    let what = format!("{blow:?} {way:?} {records}");
+/// Moves the firewall during a fault; one firewall exists afterwards, with its state, and frames pass it.
+fn strike(two: &mut TwoPlatforms, fault: Fault, way: Way, records: usize) -> Moved {
+    let what = format!("{fault:?} {way:?} {records}");
     two.a.apply(FIREWALL);
     two.forget_places();
     eventually("a ping crosses", || two.a.pings("client", SERVER));
@@ -296,17 +298,17 @@ fn strike(two: &mut TwoPlatforms, blow: Blow, way: Way, records: usize) -> Moved
         .expect("it is built");
     let was_struck = cutter.await_turn(|| matches!(moving.try_wait(), Ok(Some(_))));
     if was_struck {
-        match blow {
-            Blow::Cut => {}
-            Blow::KillSource => two.a.kill_daemon(),
-            Blow::KillTarget => two.b.kill_daemon(),
+        match fault {
+            Fault::Cut => {}
+            Fault::KillSource => two.a.kill_daemon(),
+            Fault::KillTarget => two.b.kill_daemon(),
         }
     }
     cutter.strike();
     let _ended = moving.wait().expect("our child");
-    match blow {
-        Blow::KillSource if was_struck => two.a.start(),
-        Blow::KillTarget if was_struck => two.b.start(),
+    match fault {
+        Fault::KillSource if was_struck => two.a.start(),
+        Fault::KillTarget if was_struck => two.b.start(),
         _ => {}
     }
     let (a, b) = (&two.a, &two.b);

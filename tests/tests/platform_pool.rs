@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Instances that are made and ended before anything is counted: what is made once, and kept.
+/// Instances that are made and ended before counting, so that objects that are made once exist.
 const WARM_UP: u32 = 50;
-/// Who makes and ends them at the same time.
+/// Number of clients that make and end instances at the same time.
 const CLIENTS: u32 = 4;
-/// How much more memory the daemon may have after all others: for events, and for what the allocator keeps for its threads.
-/// 28 KiB for each of 300, 84 bytes for each of 100,000 (`NFLUID_CYCLES`).
+/// How much more memory the daemon may have after all others: for events, and for what the allocator keeps for its
+/// threads. 28 KiB for each of 300, 84 bytes for each of 100,000 (`NFLUID_CYCLES`).
 const MEMORY_MAX: u64 = 8 << 20;
 
 const POOL: &str = "pool: { medium: { size: 3 } }\n";
@@ -52,7 +52,7 @@ fn kernel_kib() -> BTreeMap<String, u64> {
     text.lines().filter_map(line).collect()
 }
 
-/// What lies in a folder.
+/// Returns the names in a folder.
 fn names(folder: &Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -89,7 +89,7 @@ fn an_instance_from_a_shell_is_like_any_other() {
     let firewall = platform.nfluid(&["command", "fw", "no-such-command"]);
     assert!(!firewall.succeeded(), "its own NF answers: {firewall:?}");
 
-    // It is restarted as it was, and taken over by the next daemon, which makes new shells.
+    // The instance is restarted unchanged, and taken over by the next daemon, which makes new shells.
     let before = platform.pids();
     signal(before["fw"], Signal::KILL);
     eventually("it runs again", || {
@@ -129,7 +129,7 @@ fn an_instance_from_a_shell_is_like_any_other() {
     eventually("nothing is left", || left(&platform).is_empty());
 }
 
-/// What is left of instances and shells.
+/// Returns the leftovers of instances and shells.
 fn left(platform: &Platform) -> Vec<String> {
     let is_left = |name: &String| name.starts_with('_') || name.starts_with("i-");
     let files = belongings(platform).into_iter().filter(is_left);
@@ -147,7 +147,7 @@ fn kill_shells(platform: &Platform) {
     }
     let has_ended = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-        // Nobody has asked for its end yet, or it is gone.
+        // The process has not been asked to end, or it is gone.
         stat.map_or(true, |stat| {
             let state = stat.rsplit_once(") ");
             state.is_some_and(|(_, rest)| rest.starts_with('Z'))
@@ -156,7 +156,7 @@ fn kill_shells(platform: &Platform) {
     eventually("the shells have ended", || shells.iter().all(has_ended));
 }
 
-/// What a program tries, as in the tests of the sandbox's barriers; the last kills it.
+/// Attempts of a program, as in the tests of the sandbox's barriers; the last one kills it.
 const ATTEMPTS: [&str; 18] = [
     "open:/etc/passwd",
     "open:/dev/null",
@@ -180,7 +180,7 @@ const ATTEMPTS: [&str; 18] = [
 /// So many of them are refused; only a look at the root may not be.
 const REFUSED: usize = 10;
 
-/// What the program of an instance has reported; nothing until it has been killed for its last attempt.
+/// Returns the report of an instance's program; `None` until it has been killed for its last attempt.
 fn report(platform: &Platform, name: &str) -> Option<Report> {
     let path = platform.run_dir().join("logs").join(name);
     let path = path.with_extension("log");
@@ -239,7 +239,7 @@ fn programs_and_members_of_groups_come_out_of_pools_behind_the_same_barriers() {
     }
     assert_eq!(await_report(&platform, "pooled"), plain);
     assert_eq!(platform.instance("friend")["trust"], "friends");
-    // Those that have ended would be started again by the next daemon.
+    // The next daemon would start ended instances again.
     let begin = begin.replace(&format!("  plain: {hostile}\n"), "");
     platform.apply(&format!("{begin}{more}{pools}"));
     let pids = platform.pids();
@@ -317,9 +317,9 @@ fn a_daemon_that_is_killed_while_shells_are_taken_leaves_one_or_the_other() {
     }
 }
 
-/// What the kernel keeps for instances: maps in the switch's tables, and what is mounted where the daemon is. Other platforms
-/// of this host have tables of their own. Tests beside this one mount network namespaces, which all of the host see: they are
-/// not counted.
+/// Counts the kernel's objects of instances: maps in the switch's tables, and mounts in the daemon's namespace. Other
+/// platforms of this host have their own tables. Mounts of network namespaces by parallel tests, which the whole host
+/// sees, are not counted.
 fn kernel_objects(platform: &Platform) -> (usize, usize) {
     let maps = ["nfl_rings", "nfl_pools", "nfl_bells"].map(|name| {
         let table = MapHandle::from_pinned_path(platform.pins().join(name));
@@ -330,12 +330,13 @@ fn kernel_objects(platform: &Platform) -> (usize, usize) {
     });
     let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", platform.daemon_pid()));
     let mounts = mounts.expect("it runs");
-    let other_tests = |mount: &&str| mount.contains(" - nsfs ") && !mount.contains(&platform.edge());
+    let other_tests =
+        |mount: &&str| mount.contains(" - nsfs ") && !mount.contains(&platform.edge());
     let mounts = mounts.lines().filter(|mount| !other_tests(mount));
     (maps.iter().sum(), mounts.count())
 }
 
-/// Memory of a process in bytes: what it has in RAM and shares with nobody's file.
+/// Returns the memory of a process in bytes: its RAM without file mappings.
 fn memory(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -343,7 +344,7 @@ fn memory(pid: u32) -> u64 {
     word.and_then(|kb| kb.parse::<u64>().ok()).expect("in kB") << 10
 }
 
-/// Open descriptors of a process: its own, and those of a thread that has others, by its name.
+/// Returns the open descriptors of a process: its own, and those of a thread with its own table, by the thread's name.
 fn descriptors(pid: u32) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for task in names(Path::new(&format!("/proc/{pid}/task"))) {
@@ -445,7 +446,7 @@ fn many_are_made_and_ended_without_a_trace() {
             kernel_objects(&platform),
         )
     };
-    // What has ended is taken back in the background.
+    // Resources of ended instances are freed in the background.
     let mut before = now();
     eventually("nothing changes any more", || {
         thread::sleep(Duration::from_millis(300));
@@ -460,7 +461,7 @@ fn many_are_made_and_ended_without_a_trace() {
     eventually(&format!("all is as before, {before:?}"), || now() == before);
     let grown = memory(platform.daemon_pid()).saturating_sub(memory_before);
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
-    // What else the machine does is in it.
+    // The figure includes other activity of the machine.
     println!(
         "{cycles} cycles in {took:?}; as before {before:?}; the daemon has {grown} bytes more; kernel's memory in KiB before \
          {kernel_before:?}, after {:?}",

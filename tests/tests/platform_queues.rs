@@ -39,7 +39,7 @@ fn two_hosts(test: &str) -> Option<Platform> {
     Some(platform)
 }
 
-/// What the NF says of itself.
+/// Returns the NF's own metrics.
 fn metrics(platform: &Platform, instance: &str) -> Value {
     metrics_of(&platform.run_dir().join("control").join(instance))
 }
@@ -70,7 +70,7 @@ fn all_flows_keep_their_order(platform: &Platform) {
             scope.spawn(move || {
                 let came = answers(&platform.on("client", &ping));
                 assert!(came.is_sorted(), "flow {flow}: {came:?}");
-                // On a busy machine a ring may run full; what is lost is counted, and below.
+                // On a busy machine a ring may overflow; lost frames are counted below.
                 assert!(!came.is_empty(), "flow {flow}");
             });
         }
@@ -94,7 +94,7 @@ fn flows_are_spread_and_each_keeps_its_order() {
         list(&said["ports"]).all(|port| port["calls"].as_u64() > Some(10))
     });
 
-    // What both queues have received is what came to the ports, in the daemon's figures and the NF's.
+    // Frames received by both queues equal frames at the ports, in the daemon's metrics and the NF's.
     eventually("all counters agree", || {
         let ports = platform.ask(&["get", "ports"]);
         let of = |name: &str| list(&ports).find(|port| port["name"] == name).cloned();

@@ -37,7 +37,7 @@ chains:
   branch-dns: { from: branch, to: wan, via: [branch-dns], match: [{ proto: udp, dport: 53 }] }
 ";
 
-/// Who sends from where to where, and the chain that takes it.
+/// Sender, source, destination, and the chain that receives the traffic.
 const ROUTES: [(&str, &str, &str, &str); 6] = [
     ("client", "10.0.0.1", "10.0.0.2:53", "dns"),
     ("client", "10.0.0.1", "10.0.0.2:52", "low"),
@@ -99,7 +99,7 @@ fn raw(platform: &Platform, host: &str) -> Raw {
     within(&namespace(platform, host), || Raw::open("eth0")).expect("a raw socket")
 }
 
-/// Whether one datagram arrives, and its answer too.
+/// Returns true if one datagram arrives, and its answer too.
 fn is_answered(platform: &Platform, route: (&str, &str, &str), patience: Duration) -> bool {
     let (host, from, to) = route;
     let server = socket(platform, "server", to, patience);
@@ -113,7 +113,7 @@ fn is_answered(platform: &Platform, route: (&str, &str, &str), patience: Duratio
             return false;
         };
         assert_eq!(&bytes[..len], b"question");
-        // One that was given up may come late.
+        // An answer that was given up may arrive late.
         if asker == own {
             break asker;
         }
@@ -183,7 +183,7 @@ fn send_tagged(platform: &Platform, from: &str, to: &str, vlan: u8) -> Vec<u8> {
     bytes
 }
 
-/// Tagged frames of the rule's VLAN take its chain both ways, those of another none.
+// Tagged frames of the rule's VLAN pass its chain in both directions, frames of another VLAN do not.
 fn vlans_are_told_apart(platform: &Platform) {
     let mut expected = taken(platform);
     let tagged = expected.get_mut("tagged").expect("the chain is there");
@@ -233,7 +233,7 @@ fn each_datagram_takes_the_first_chain_whose_rules_match() {
     each_takes_its_chain(&platform, |_, chain| chain.to_owned());
     vlans_are_told_apart(&platform);
 
-    // What no rule names goes nowhere, and is counted where it entered.
+    // Traffic without a rule is dropped, and counted where it entered.
     for (host, from, to, uplink) in [
         ("client", "10.0.0.1", "10.0.0.2:100", "lan"),
         ("branch", "10.1.0.1", "10.1.0.2:52", "branch"),

@@ -113,7 +113,7 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     }
     assert_eq!(members(&platform), ["fw", "fw@r1", "fw@r2"]);
     assert_eq!(platform.pids()["fw"], first, "the first one stays");
-    // One for each flow, whoever has it: none was made anew.
+    // One state per flow, in any member: no state was made anew.
     let flows = rounds.len() as u64 * u64::from(FLOWS);
     let created: u64 = figures(&platform, "states_created_total").iter().sum();
     assert_eq!(created - before, flows);
@@ -133,7 +133,7 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
     assert_eq!(members(&platform), ["fw"]);
     assert_eq!(figures(&platform, "states"), [flows + before]);
     assert!(returned(&platform) >= crossed);
-    // One that stands still is left alone, also by an apply, which comes so far as to make the other.
+    // A paused instance is not scaled, not even by an apply that has already made the other member.
     platform.must_say(&["pause", "fw"]);
     platform.must_refuse(&["scale", "fw", "2"], "is paused");
     let refused = platform.try_apply(&chain(2));
@@ -160,7 +160,7 @@ fn ping_each(platform: &Platform) {
     }
 }
 
-/// Every flow crosses, with the state that it had: none is made anew.
+/// Every flow passes, with its former state: no state is made anew.
 fn all_flows_go_on(platform: &Platform, created: u64, what: &str) {
     ping_each(platform);
     let now: u64 = figures(platform, "states_created_total").iter().sum();
@@ -169,8 +169,8 @@ fn all_flows_go_on(platform: &Platform, created: u64, what: &str) {
     assert_eq!(states, created, "{what}");
 }
 
-/// Asks for so many members; the daemon is killed at that request to that member, and another one is started. Who is there
-/// then is `left`, and every flow goes on.
+/// Asks for a number of members; the daemon is killed at that request to that member, and another daemon is started.
+/// The members are then `left`, and every flow continues.
 fn strike(
     platform: &mut Platform,
     replicas: &str,
@@ -205,12 +205,12 @@ fn a_daemon_killed_in_the_midst_of_a_division_leaves_every_flow_with_its_state()
     ping_each(&platform);
     let created: u64 = figures(&platform, "states_created_total").iter().sum();
     assert_eq!(created, u64::from(FLOWS) + 1, "and that of the first ping");
-    // What was decided on holds: three, and one.
+    // The decision holds after the restart: three members, and one.
     let three = ["fw", "fw@r1", "fw@r2"];
-    // Frames are led to the first one, and nobody has told it of the flows.
+    // Frames are sent to the first member, which has not received the flows.
     let led = ("fw@r1", "drain", Moment::Before);
     strike(&mut platform, "1", led, &three);
-    // It was told already, and is told again.
+    // The member had the request already, and gets it again.
     let told = ("fw", "import", Moment::After);
     strike(&mut platform, "1", told, &three);
     platform.must_say(&["scale", "fw", "1"]);

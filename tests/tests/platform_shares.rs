@@ -1,5 +1,5 @@
-//! Groups of tenants and placement on the real daemon: cgroups as the document says, changed and moved while instances run,
-//! found again by the next daemon, and gone when they are deleted.
+//! Groups of tenants and placement on the real daemon: cgroups as the document says, changed and moved while instances
+//! run, found again by the next daemon, and gone when they are deleted.
 
 use nfluid_ring::slice;
 use nfluid_tests::harness::patience::eventually;
@@ -21,7 +21,7 @@ instances:
   own: { nf: bridge, share: 20% }
 ";
 
-/// The directory of an instance's cgroup that has its CPU weight, by what the kernel says of its process.
+/// Returns the directory of the cgroup with an instance's CPU weight, by the kernel's record of its process.
 fn cpu_group(pid: u32) -> PathBuf {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("it runs");
     let of = |wanted: &str| {
@@ -108,7 +108,7 @@ fn groups_are_nested_cgroups_that_change_under_running_instances() {
     platform.apply(TENANTS);
     assert_eq!(limits(&fw), (700, Some(50)));
 
-    // To another group, out of all, and a group into another one: nobody is started anew.
+    // To another group, out of all groups, and a group into another one: no instance is restarted.
     let used = |name: &str| {
         let stats = platform.ask(&["stats"]);
         let found = list(&stats["instances"]).find(|it| it["name"] == name);
@@ -238,7 +238,7 @@ fn the_next_daemon_finds_the_groups_and_who_is_in_them() {
     assert_eq!(platform.pids(), before);
     assert_eq!(place(&platform, "fw"), "g-gold/g-alice/i-fw");
     assert_eq!(platform.apply(TENANTS), [""; 0]);
-    // A daemon that was killed between the move of an instance and the file that says so.
+    // A daemon that was killed between the move of an instance and the record of it.
     platform.kill_daemon();
     for own in platform.cgroups() {
         let astray = own.join("g-stray").join("i-fw");
@@ -416,7 +416,7 @@ fn what_is_received_at_uplinks_is_charged_to_who_gets_the_frames() {
     );
 }
 
-/// Whether the kernel keeps a slice that a thread is given.
+/// Returns true if the kernel keeps a slice that is set for a thread.
 fn has_slices() -> bool {
     let thread = std::thread::spawn(|| {
         slice::give(None, slice::PLATFORM).expect("an ordinary thread's slice");
@@ -442,7 +442,7 @@ fn who_has_little_to_do_has_a_short_slice_unless_its_operator_has_chosen_one() {
         let process = rustix::process::Pid::from_raw(pids[name].cast_signed());
         slice::of(process).expect("it runs")
     };
-    // Nothing has come to it that it could have found to be little.
+    // No frames have arrived by which it could detect small bursts.
     assert_eq!(slice_of("br"), slice::PLATFORM);
     eventually("a ping crosses", || platform.pings("client", SERVER));
     let pings = format!("ping -n -q -i 0.003 -c 60 {SERVER}");

@@ -1,4 +1,4 @@
-//! Who may use the API's socket, and what a user is told who may not.
+//! Access rights of the API's socket, and the error for users without them.
 
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::program::program;
@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A user of the host who is nobody in particular, and a group that has nothing.
+/// An unprivileged user of the host, and a group without rights.
 const STRANGER: u32 = 54_321;
 
 /// The group's number, as the host has it.
@@ -38,7 +38,7 @@ fn run_as(platform: &Platform, nfluid: &Path, gid: u32, arguments: &[&str]) -> O
     command.output().expect("every user may run it")
 }
 
-/// What everybody may write, of what lies below.
+/// Returns the paths below that every user may write.
 fn writable_by_all(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

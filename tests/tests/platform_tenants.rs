@@ -38,7 +38,7 @@ fn deployment() -> String {
     })
 }
 
-/// One host with an address of every tenant, and one beyond them all.
+/// A host with an address of every tenant, and a host beyond all tenants.
 fn two_hosts(test: &str) -> Option<Platform> {
     let mut platform = Platform::new(test)?;
     platform.host("access", "10.1.0.2/32");
@@ -140,7 +140,7 @@ fn a_hundred_tenants_have_a_firewall_each() {
         .map(|tenant| (tenant, socket(&platform, "access", &address(tenant), 0)))
         .collect();
 
-    // What is denied does not arrive, and its own firewall counts it.
+    // Denied traffic does not arrive, and the tenant's own firewall counts it.
     for (_, tenant) in &tenants {
         tenant.send_to(b"denied", (SERVER, DENIED)).expect("sent");
     }
@@ -151,7 +151,7 @@ fn a_hundred_tenants_have_a_firewall_each() {
     let arrived = denied.recv(&mut [0; 16]).expect_err("nothing arrives");
     assert_eq!(arrived.kind(), ErrorKind::WouldBlock);
 
-    // What is allowed arrives, and so does its answer; tenant by tenant, so that each is seen by its own firewall alone.
+    // Allowed traffic arrives, and so does its answer; tenant by tenant, so that only its own firewall sees each.
     let mut expected = seen(&platform.ask(&["stats"]));
     assert_eq!(expected, names((1, 0)));
     for (tenant, client) in &tenants {
@@ -179,7 +179,7 @@ fn a_hundred_tenants_have_a_firewall_each() {
     });
     assert_eq!(refused(&platform.ask(&["stats"])), names(1));
 
-    // An answer that nobody has asked for is refused by the firewall of the tenant whom it is for.
+    // The firewall of the receiving tenant refuses an unrequested answer.
     allowed
         .send_to(b"unasked", (address(7), 1))
         .expect("it is sent");
@@ -206,7 +206,7 @@ fn a_hundred_tenants_have_a_firewall_each() {
         platform.pins().join("instances"),
         platform.pins().join("uplinks"),
     ] {
-        // What the kernel has to let go of first is taken back in the background.
+        // Objects that the kernel has to release first are removed in the background.
         eventually(&format!("nothing is left in {}", place.display()), || {
             fs::read_dir(&place).into_iter().flatten().next().is_none()
         });

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A tenant: certificate, key, and an address at which nobody listens yet.
+/// A tenant: certificate, key, and an address that is free.
 struct Tenant {
     name: String,
     folder: String,
@@ -78,7 +78,7 @@ impl Tenant {
         Ok(StreamOwned::new(client, stream))
     }
 
-    /// What comes back of what a client sends.
+    /// Returns the reply to a client's text.
     fn echoes(&self, text: &[u8]) -> io::Result<Vec<u8>> {
         echo(&mut self.client()?, text)
     }
@@ -99,7 +99,8 @@ fn echo(client: &mut Client, text: &[u8]) -> io::Result<Vec<u8>> {
     Ok(back)
 }
 
-/// A client in the middle of a conversation hears that it is over: it neither waits nor gets anything that nobody has said.
+/// A client in the middle of a conversation hears that it is over: it neither waits nor gets anything that nobody has
+/// said.
 fn hears_the_end(mut client: Client) {
     let mut rest = Vec::new();
     match client.read_to_end(&mut rest) {
@@ -129,7 +130,7 @@ fn free_address() -> SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// A server that sends back what it gets; it ends with the test.
+/// A server that echoes; it ends with the test.
 fn echo_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -186,8 +187,8 @@ fn a_tenant_is_served_with_its_own_key_whoever_is_killed() {
     let metrics = platform.page("/metrics");
     assert!(metrics.contains(handshakes), "{metrics}");
 
-    // The kernel's stack is the terminators' only way: they have neither ports nor sockets of their own making, and nobody
-    // finds the key where it is not asked for.
+    // The kernel's stack is the terminators' only way: they have neither ports nor sockets of their own making, and
+    // nobody finds the key where it is not asked for.
     let found = files_with(platform.directory(), &shop.secret);
     assert_eq!(found, [format!("{}/shop.key", shop.folder)]);
     let pid = platform.pids()["shop"];
@@ -198,7 +199,7 @@ fn a_tenant_is_served_with_its_own_key_whoever_is_killed() {
     let filter = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     assert!(filter.contains("Seccomp:\t2"), "{filter}");
 
-    // One that dies is started again, and so is its connector, whichever of the two it is; clients hear of it, others do not.
+    // A terminator or connector that dies is restarted with the other of the pair; its clients notice, others do not.
     let mut others = bank.client().expect("it serves");
     let first = pid;
     let itself = |_: &Platform, pid: u32| pid;
@@ -223,7 +224,7 @@ fn a_tenant_is_served_with_its_own_key_whoever_is_killed() {
     assert_eq!(platform.pids()["shop"], again);
     assert!(platform.apply(&both).is_empty());
 
-    // What is taken out serves nobody, and leaves no process.
+    // A removed terminator serves no client, and leaves no process.
     platform.apply(&deployment(&[bank.instance(backend, &bank)]));
     assert!(TcpStream::connect(shop.address).is_err() && !is_alive(again));
     bank.await_echo();

@@ -104,13 +104,13 @@ fn members_of_a_trust_group_are_killed_adopted_and_joined_without_disturbing_the
     assert_eq!(platform.pids(), pids);
     ends.are_connected();
 
-    // One more joins, the others run on.
+    // A further instance joins, the others keep running.
     platform.apply(&chain(&[friends; 4]));
     let more = platform.pids();
     assert!(pids.iter().all(|(name, pid)| more[name] == *pid));
     ends.are_connected();
 
-    // One leaves: it alone is started anew.
+    // An instance leaves: only this instance is restarted.
     platform.apply(&chain(&[friends, friends, "", friends]));
     let fewer = platform.pids();
     for name in ["a", "b", "d"] {

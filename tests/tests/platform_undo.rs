@@ -1,4 +1,4 @@
-//! What cannot be made is taken back: an apply that fails late leaves nothing, and hinders no later one.
+//! A failed apply is undone: a late failure leaves nothing, and does not hinder a later apply.
 
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
 use nfluid_tests::harness::patience::eventually;
@@ -23,7 +23,7 @@ fn names_in(directory: &Path) -> BTreeSet<String> {
         .collect()
 }
 
-/// Everything that tells of an instance `name`: files, pins, cgroups.
+/// Returns all traces of an instance `name`: files, pins, cgroups.
 fn traces(platform: &Platform, name: &str) -> Vec<PathBuf> {
     let run = platform.run_dir();
     let mut places = vec![
@@ -70,8 +70,8 @@ fn fails_and_leaves_nothing(platform: &Platform, why: &str) {
     assert_eq!(platform.apply(ENDS), [""; 0], "{why}: as before");
 }
 
-/// The same chain is accepted now, works, and has the numbers that it would have had at once: what had them before gives
-/// them back soon, when its maps are gone.
+/// The same chain is accepted now, works, and has the numbers that it would have had at once: what had them before
+/// gives them back soon, when its maps are gone.
 fn works_now(platform: &Platform, why: &str) {
     let apply = || {
         let changes = platform.apply(CHAIN);
@@ -108,7 +108,7 @@ fn a_file_in_the_way_of_any_step_undoes_all_steps() {
         fs::write(&place, "in the way").expect("it is ours");
         fails_and_leaves_nothing(&platform, directory);
         fs::remove_file(&place).expect("it is ours");
-        // What former instances of these names have said stays readable.
+        // Logs of former instances of these names stay readable.
         let mut left = names_in(&aside);
         left.retain(|name| !name.ends_with(".log"));
         assert_eq!(left, BTreeSet::new(), "{directory}");
@@ -204,7 +204,7 @@ fn a_restart_that_fails_is_tried_again() {
     fs::create_dir_all(socket.join("x")).expect("it is ours");
     let refused = platform.nfluid(&["restart", "a"]);
     assert!(!refused.succeeded(), "{refused:?}");
-    // It does not run, and nobody is told that it does.
+    // The instance does not run, and is not reported as running.
     assert_ne!(platform.instance("a")["state"], "running");
     fs::remove_dir_all(&socket).expect("it is ours");
     eventually("it runs again", || {

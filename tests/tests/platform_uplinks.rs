@@ -31,7 +31,7 @@ chains:
   web: { from: lan, to: wan, via: [a] }
 ";
 
-/// The bridge stands between two switches.
+/// The bridge connects two switches.
 const SWITCHES: &str = "
 version: 1
 switches: { front: {}, back: {} }
@@ -53,7 +53,7 @@ uplinks:
 /// Slots of the uplinks' rings: the default flavor's.
 const RING: u64 = 256;
 
-/// What the daemon says about an uplink.
+/// Returns the daemon's status of an uplink.
 fn uplink(platform: &Platform, name: &str) -> Value {
     let all = platform.ask(&["get", "uplinks"]);
     let found = list(&all).find(|uplink| uplink["name"] == name);
@@ -165,7 +165,7 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
     }
     let books = conversation.end();
     assert_eq!(books.lost, 0);
-    // Those on their way when the process was killed, at most a ring of them.
+    // Frames in flight when the process was killed, at most a ring of them.
     assert!(books.answered_twice <= 6 * RING, "{books:?}");
 }
 
@@ -191,7 +191,7 @@ fn what_an_interface_receives_needs_neither_daemon_nor_process() {
         .expect("a timeout");
     let sender = within(&client, || UdpSocket::bind("10.0.0.1:0")).expect("bind");
     sender.connect("10.0.0.2:7").expect("an address");
-    // Nothing comes back to the client: nobody answers if it asks for the server's address again.
+    // No reply reaches the client: no host answers if it asks for the server's address again.
     let client_name = client.file_name().expect("a name").to_string_lossy();
     let server_name = server.file_name().expect("a name").to_string_lossy();
     let shown = must(&format!("ip -n {server_name} -j link show eth0"));
@@ -275,7 +275,7 @@ fn a_process_of_another_version_is_replaced() {
     signal(real, Signal::KILL);
     eventually("it is dead", || !is_alive(real));
 
-    // A process that says that it is of another version.
+    // A process that reports another version.
     let mut other = Command::new("sleep")
         .arg("1000")
         .stdin(Stdio::null())
@@ -340,7 +340,7 @@ fn errors_of_an_uplink_come_through_its_process_and_nothing_is_left() {
     eventually("a ping crosses", || platform.pings("client", SERVER));
     assert_eq!(uplink_processes(&platform).len(), 2);
     signal(pid(&platform, "lan"), Signal::STOP);
-    // One that does not obey is killed, and what it has done is undone.
+    // A program that ignores the request to end is killed, and its changes are undone.
     let deleted = platform.nfluid(&["delete", "--all"]);
     assert!(deleted.succeeded(), "{deleted:?}");
     assert_eq!(uplink_processes(&platform), [0; 0]);
@@ -381,6 +381,6 @@ fn a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on() {
     }
     assert_eq!((pid(&platform, "lan"), uplink_processes(&platform)), before);
     assert!(platform.reaches("client", SERVER));
-    // What is classified by XDP says nothing of a NIC.
+    // An uplink that classifies by XDP reports no NIC.
     assert_eq!(uplink(&platform, "lan")["steering"], Value::Null);
 }

@@ -35,7 +35,7 @@ impl Round {
         self.sent >= FRAMES && self.waited < AFTER
     }
 
-    /// Later than a frame that nobody holds up.
+    /// Longer than the delay of a frame that is not held up.
     fn came_by_time(&self) -> bool {
         self.waited >= AFTER
     }
@@ -103,7 +103,7 @@ fn an_instance_is_woken_for_a_group_of_frames_or_when_the_first_has_waited_long_
         "{described:?}"
     );
 
-    // It is changed while the instance runs.
+    // The policy changes while the instance runs.
     let pids = platform.pids();
     assert_eq!(platform.apply(&chain("")), ["changed instance a"]);
     eventually("frames come at once", || ends.round(FRAMES).came_at_once());
@@ -112,7 +112,7 @@ fn an_instance_is_woken_for_a_group_of_frames_or_when_the_first_has_waited_long_
     groups_wake(&ends);
     assert_eq!(platform.pids(), pids, "it was not restarted");
 
-    // It outlives the daemon, and the instance.
+    // The policy outlives the daemon, and the instance.
     platform.kill_daemon();
     platform.start();
     assert_eq!(platform.apply(&chain(WAKE)), [""; 0], "all is as desired");

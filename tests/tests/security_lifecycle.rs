@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A daemon in a process of its own, and what it said.
+/// A daemon in its own process, and its output.
 struct Daemon {
     child: Child,
     said: Vec<String>,
@@ -210,7 +210,7 @@ fn how_an_instance_ended_is_told() {
     let (_, ended) = sandboxes.run(&["crash"], Setup::default());
     assert!(matches!(ended, Ended::Killed(_)), "{ended}");
     let sandboxed = sandboxes.start(&["burn-until"], Setup::default());
-    // As process 1 of its namespace it is deaf to what it has no handler for.
+    // As process 1 of its namespace it ignores signals without a handler.
     sandboxed.instance.signal(Signal::TERM).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert_eq!(sandboxed.instance.try_wait().unwrap(), None);

@@ -235,8 +235,8 @@ fn two_that_want_one_cpu_share_it_by_weight() {
     );
 }
 
-/// Two of the same weight on one CPU, made anew for each measurement, the second of which is the one in question: it gets
-/// half.
+/// Two of the same weight on one CPU, made anew for each measurement, the second of which is the one in question: it
+/// gets half.
 fn assert_half(start: impl Fn() -> (Sandboxed, Sandboxed)) {
     one_holds(
         "percent that it got of what two get",
@@ -248,7 +248,7 @@ fn assert_half(start: impl Fn() -> (Sandboxed, Sandboxed)) {
     );
 }
 
-/// Keeps this thread on the second CPU; nothing if there is none.
+/// Pins this thread to the second CPU, if there is one.
 fn go_elsewhere() -> Option<()> {
     let mut second = CpuSet::new();
     second.set(1);
@@ -414,8 +414,8 @@ fn an_instance_stays_on_its_cpus() {
     );
 }
 
-/// The CPU time of a group that is frozen. Linux calls a task frozen just before it leaves its CPU: its last moments are
-/// still to be added.
+/// The CPU time of a group that is frozen. Linux calls a task frozen just before it leaves its CPU: its last moments
+/// are still to be added.
 fn settled_cpu_time(cgroup: &Cgroup) -> Duration {
     let mut last = cpu_time(cgroup);
     for _ in 0..100 {

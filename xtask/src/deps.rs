@@ -1,4 +1,5 @@
-//! What a machine needs: Debian packages, Rust targets and components, and one Python program in a folder of its own.
+//! Installs what the tasks need: Debian packages, Rust targets and components, and one Python program in its own
+//! folder.
 //!
 //! Only what is missing is installed, so that a second run needs neither root nor a network.
 
@@ -12,10 +13,10 @@ use anyhow::{Context, Result, bail};
 use crate::instance;
 use crate::session::Session;
 
-/// A set of packages, by what it is needed for.
+/// A set of packages for one purpose.
 pub type Packages = &'static [&'static str];
 
-/// To build the platform's programs.
+/// For building the platform's programs.
 const BUILD: Packages = &[
     "clang",
     "gcc",
@@ -27,9 +28,9 @@ const BUILD: Packages = &[
     "pkg-config",
     "zlib1g-dev",
 ];
-/// To build deep packet inspection into the daemon; without it, an instance of `edpi` is refused.
+/// For building deep packet inspection into the daemon; without them, an instance of `edpi` is refused.
 const DPI: Packages = &["libndpi-dev"];
-/// To check the style of C sources.
+/// For checking the style of C sources.
 const LINT: Packages = &["clang-format"];
 /// Programs that the demo runs.
 const DEMO: Packages = &[
@@ -42,7 +43,7 @@ const DEMO: Packages = &[
     "procps",
     "python3",
 ];
-/// More programs whose traffic the tests send, and that look at it.
+/// Further programs that generate or capture the tests' traffic.
 const TRAFFIC: Packages = &["ethtool", "nftables", "openssl", "tcpdump", "tcpreplay"];
 /// Tests: the kernel as an oracle, guests, and the API's checker.
 const TEST: Packages = &[
@@ -58,9 +59,9 @@ const TEST: Packages = &[
     "xdp-tools",
     "xz-utils",
 ];
-/// To build libFuzzer.
+/// For building libFuzzer.
 const FUZZ: Packages = &["g++"];
-/// Peers that the tests of the benchmarks compare with. `make bench` asks nfluid-bench which packages it needs.
+/// Peers with which the tests of the benchmarks compare. `make bench` asks nfluid-bench for the packages that it needs.
 const PEERS: Packages = &[
     "dpdk-dev",
     "haproxy",
@@ -78,7 +79,7 @@ pub struct Needs {
     targets: &'static [&'static str],
 }
 
-/// The network functions and what they stand on are built for these too: a guest without a kernel, and wasm.
+/// The network functions and their dependencies are also built for these targets: a guest without a kernel, and wasm.
 pub const NO_STD_TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];
 const HOST: &[&str] = &[instance::TARGET];
 const ALL_TARGETS: &[&str] = &[NO_STD_TARGETS[0], NO_STD_TARGETS[1], instance::TARGET];
@@ -99,7 +100,7 @@ pub const ALL: Needs = needs(
 
 const COMPONENTS: [(&str, &str); 2] = [("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")];
 
-/// Packages that start a service when they are installed. nfluid only wants the programs.
+/// Packages that start a service at installation. nfluid needs only their programs.
 const SERVICES: [(&str, &str); 4] = [
     ("haproxy", "haproxy"),
     ("nginx-light", "nginx"),
@@ -110,7 +111,7 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 const POLICY_TEXT: &str =
     "#!/bin/sh\n# written by nfluid's xtask while it installs packages\nexit 101\n";
 
-/// Prints what is missing.
+/// Prints missing packages, targets and components.
 ///
 /// # Errors
 /// Something is missing.
@@ -127,7 +128,7 @@ pub fn check(needs: Needs) -> Result<()> {
 /// Installs what is missing.
 ///
 /// # Errors
-/// Not Debian, not root, no network, or a package that does not exist; the message says what to do.
+/// Not Debian, not root, no network, or a package that does not exist; the message has the remedy.
 pub fn install(session: &Session, needs: Needs) -> Result<()> {
     install_packages(session, &missing_packages(needs.packages)?)?;
     for target in missing_targets(needs.targets)? {
@@ -152,7 +153,7 @@ pub fn install_components(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Installs the API's checker into a virtual environment under the target folder and returns its folder of programs.
+/// Installs the API's checker into a virtual environment under the target folder; returns the folder of its programs.
 ///
 /// # Errors
 /// The environment cannot be made, or pip cannot fetch the packages.
@@ -180,7 +181,7 @@ pub fn install_python(session: &Session) -> Result<std::path::PathBuf> {
     Ok(venv.join("bin"))
 }
 
-/// The first program of that name on the path, or in the folders that a user's path may lack.
+/// Returns the first program of that name in `PATH`, or in the folders that a user's path may lack.
 pub fn find_program(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path);
@@ -266,7 +267,7 @@ fn apt(session: &Session, args: &[&str]) -> Result<()> {
     session.run(&mut apt)
 }
 
-/// The services would start at the next boot.
+/// Disables the services, which would otherwise start at the next boot.
 fn disable_services(installed: &[&str]) {
     if !Path::new("/run/systemd/system").exists() {
         return;
@@ -283,8 +284,8 @@ fn disable_services(installed: &[&str]) {
     }
 }
 
-/// While it lives, packages that are installed start no service (Debian policy, invoke-rc.d(8)). A policy of the
-/// machine's own stays.
+/// Guard: while it exists, package installation starts no service (Debian policy, invoke-rc.d(8)). An existing policy
+/// of the machine stays.
 struct NoServices {
     ours: bool,
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the fuzz targets, one after the other, each from its seeds and what earlier runs found.
+//! `cargo xtask fuzz`: runs the fuzz targets one after the other, each from its seeds and its corpus of earlier runs.
 //!
 //! libFuzzer with AddressSanitizer. The compiler's flags for both are unstable ones: the stable compiler takes them
 //! with RUSTC_BOOTSTRAP, so that no second toolchain is needed.
@@ -12,34 +12,35 @@ use clap::Args;
 use crate::deps;
 use crate::session::{Interrupted, Session};
 
-/// The host's own triple: given explicitly, build scripts are not instrumented.
+/// The host's own target triple: given explicitly, so that build scripts are not instrumented.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// Counters for every edge, and what is compared, so that libFuzzer sees what an input reaches (LLVM, SanitizerCoverage).
+/// Counters for every edge and tracing of comparisons, so that libFuzzer sees what an input reaches (LLVM,
+/// SanitizerCoverage).
 const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug-assertions \
     -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
-/// Seconds for one input, after which it counts as endless.
+/// Seconds for one input, after which the input counts as endless.
 const INPUT_SECONDS_MAX: u32 = 60;
 
-/// Most MB of one allocation. Inputs have some KB: whoever takes more believes a length that an input states.
+/// Largest allocation in MB. Inputs have some KB: a larger allocation trusts a length that an input states.
 const ALLOCATION_MB_MAX: u32 = 32;
 
-/// Which, and for how long.
+/// The targets, and the fuzzing time.
 #[derive(Args)]
 pub struct Options {
     /// Seconds for each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Only these targets (repeatable); all of fuzz/fuzz_targets without
+    /// Fuzz only these targets (repeatable); default: all of fuzz/fuzz_targets
     #[arg(long = "target")]
     targets: Vec<String>,
 }
 
-/// Fuzzes. A target that fails does not keep the next from running.
+/// Fuzzes. The next targets run also after one has failed.
 ///
 /// # Errors
-/// An input that fails was found; it is in fuzz/artifacts. Or the build fails, or there is no such target.
+/// A failing input was found (it is in fuzz/artifacts), the build fails, or a target does not exist.
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     deps::install(session, deps::FOR_FUZZ)?;
     let targets = chosen(&session.root.join("fuzz/fuzz_targets"), &options.targets)?;
@@ -63,7 +64,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fuzzes all targets, for so many seconds together.
+/// Fuzzes all targets, for `seconds` in total.
 ///
 /// # Errors
 /// As [`run`].
@@ -77,7 +78,7 @@ pub fn run_all(session: &Session, seconds: u32) -> Result<()> {
     run(session, &options)
 }
 
-/// All targets of the folder, sorted, or those that are wanted.
+/// Returns all targets of the folder, sorted, or the `wanted` targets.
 fn chosen(folder: &Path, wanted: &[String]) -> Result<Vec<String>> {
     let sources = fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
     let mut targets: Vec<String> = sources
@@ -118,7 +119,7 @@ fn fuzz(session: &Session, program: &Path, target: &str, seconds: u32) -> Result
         "-print_final_stats=1".to_owned(),
         "-verbosity=1".to_owned(),
     ]);
-    // What is found is written to the first.
+    // libFuzzer writes new inputs to the first folder.
     session.run(command.args([corpus, folder("seeds")]))
 }
 

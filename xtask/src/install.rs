@@ -1,4 +1,4 @@
-//! Copies a release build into the system, and removes it again.
+//! Installs a release build into the system, and removes it again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,14 +14,14 @@ use crate::session::Session;
 const PROGRAMS: [&str; 4] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-tls"];
 const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
 const SERVICE: &str = "nfluidd.service";
-/// Shell, and where that shell looks for completions below the prefix.
+/// Shell, and its folder for completions below the prefix.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/nfluid"),
     ("fish", "share/fish/vendor_completions.d/nfluid.fish"),
     ("zsh", "share/zsh/site-functions/_nfluid"),
 ];
 
-/// Where to.
+/// Installation paths.
 #[derive(Args)]
 pub struct Options {
     /// Folder that gets bin/, lib/, include/ and share/
@@ -33,7 +33,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Below `folder` only, for tests and packages.
+    /// Returns options for an installation below `folder` only, for tests and packages.
     pub fn below(folder: &Path) -> Self {
         Self {
             prefix: "/usr/local".into(),
@@ -46,7 +46,8 @@ impl Options {
         self.destdir.join(path.strip_prefix("/").unwrap_or(&path))
     }
 
-    /// A package's scripts talk to systemd, not the build of the package.
+    /// Returns true for an installation into the running system. Only then systemd is called: a package's own scripts
+    /// do that.
     fn is_this_system(&self) -> bool {
         self.destdir == Path::new("/") && Path::new("/run/systemd/system").exists()
     }
@@ -76,7 +77,7 @@ pub fn install(session: &Session, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Puts what is in the folder `built`, and what goes with it, in its places.
+/// Copies the programs of the folder `built` and the files that belong to them to their places.
 ///
 /// # Errors
 /// A file cannot be read or written.
@@ -88,7 +89,8 @@ pub fn install_built(session: &Session, options: &Options, built: &Path) -> Resu
     Ok(())
 }
 
-/// Programs linked to libnfluid find it from now on, or no longer. A package does so by its own trigger.
+/// Updates the linker's cache, so that programs linked to libnfluid find it, or no longer find it. A package uses a
+/// trigger.
 fn refresh_library_cache(options: &Options) {
     if options.destdir == Path::new("/")
         && !Command::new("ldconfig")
@@ -124,7 +126,7 @@ fn service_path() -> PathBuf {
     Path::new("lib/systemd/system").join(SERVICE)
 }
 
-/// Every path that `install` writes, in the order of [`items`].
+/// Returns every path that `install` writes, in the order of [`items`].
 fn targets(options: &Options) -> Vec<PathBuf> {
     let programs = PROGRAMS.iter().map(|name| Path::new("bin").join(name));
     let library = LIBRARIES
@@ -166,7 +168,7 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
         .collect())
 }
 
-/// For `pkg-config --cflags --libs libnfluid`. The private libraries are those that Rust's standard library stands on.
+/// The file for `pkg-config --cflags --libs libnfluid`. The private libraries are those of Rust's standard library.
 fn pkg_config(options: &Options) -> String {
     format!(
         "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
@@ -188,7 +190,7 @@ fn service(session: &Session, options: &Options) -> Result<String> {
     ))
 }
 
-/// Writes beside the target and renames: a running program keeps its old file.
+/// Writes a temporary file beside the target and renames it: a running program keeps its old file.
 fn put(item: &Item) -> Result<()> {
     let folder = item.to.parent().context("a path without a folder")?;
     fs::create_dir_all(folder)?;

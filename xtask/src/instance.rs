@@ -1,5 +1,5 @@
-//! The program that runs in instances, linked statically: its start is most of what creating an instance costs, and
-//! much of that was the dynamic linking (docs/adr/0029-static-nfluid-nf.md).
+//! Builds the program that runs in instances, statically linked: its start is most of the cost of creating an instance,
+//! and dynamic linking was a large part of it (docs/adr/0029-static-nfluid-nf.md).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 
 use crate::session::Session;
 
-/// Cargo's name of the package. Builds of the workspace leave it out: what they would put in its place is linked
-/// dynamically.
+/// Cargo's name of the package. Builds of the workspace exclude the package: they would replace the program by a
+/// dynamically linked one.
 pub const PACKAGE: &str = "nfluid-nf-host";
-/// musl is the C library that is made for being linked statically.
+/// musl is a C library for static linking.
 pub const TARGET: &str = "x86_64-unknown-linux-musl";
 pub const PROGRAM: &str = "nfluid-nf";
 
-/// Cargo's two usual profiles, and the one of Cargo.toml that builds the demo soon.
+/// Cargo's two usual profiles, and the profile of Cargo.toml that builds the demo quickly.
 #[derive(Clone, Copy)]
 pub enum Profile {
     Debug,
@@ -24,7 +24,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Cargo's name of it.
+    /// Cargo's name of the profile.
     pub fn name(self) -> &'static str {
         match self {
             Self::Debug => "dev",
@@ -33,7 +33,7 @@ impl Profile {
         }
     }
 
-    /// Its folder below the target folder.
+    /// The profile's folder below the target folder.
     pub fn folder(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -43,23 +43,23 @@ impl Profile {
     }
 }
 
-/// `cargo VERB` of this package alone, for the target that it is linked for.
+/// Returns `cargo VERB` of this package alone, for its target.
 pub fn cargo(session: &Session, verb: &str, profile: Profile) -> Command {
     let mut cargo = session.cargo([verb, "--package", PACKAGE, "--target", TARGET]);
     cargo.args(["--profile", profile.name()]);
     cargo
 }
 
-/// Builds it and puts it beside the other programs, which start it from there. Returns where it is.
+/// Builds the program and copies it to the folder of the other programs, which start it from there. Returns its path.
 ///
 /// # Errors
-/// It does not build, or cannot be put there.
+/// The program does not build, or cannot be copied.
 pub fn build(session: &Session, profile: Profile) -> Result<PathBuf> {
     session.run(&mut cargo(session, "build", profile))?;
     let built = session.target.join(TARGET).join(profile.folder());
     let folder = session.target.join(profile.folder());
     let place = folder.join(PROGRAM);
-    // Never into the file that is there: it may run, or be a link to what cargo has built.
+    // Never overwrites the existing file, which may be running, or be a link to cargo's own output.
     let beside = tempfile::NamedTempFile::new_in(&folder)?;
     std::fs::copy(built.join(PROGRAM), beside.path())
         .and_then(|_| beside.persist(&place).map_err(Into::into))

@@ -1,10 +1,10 @@
-//! Removes what tests, demos and benchmarks leave behind when they fail or are killed.
+//! Removes what tests, demos and benchmarks leave when they fail or are killed.
 //!
-//! Processes: the task is the reaper of its orphans, so that every descendant can be found and killed, whatever group
-//! or session it moved to. Network namespaces named `nfl-*` or `nfluid-test*`, cgroups and pinned BPF objects named
-//! `nfluid-test*`: those that appeared while the guard lived, unless a process uses them or the process lives whose id is
-//! part of the name; another run on the same machine keeps its own. Temporary files: the guard's folder is handed to
-//! children as TMPDIR.
+//! Processes: the task is the reaper of its orphans, so that every descendant can be found and killed in any group or
+//! session. Network namespaces named `nfl-*` or `nfluid-test*`, cgroups and pinned BPF objects named `nfluid-test*`:
+//! those that appeared during the guard's life, except those that a process uses and those whose name contains the id
+//! of a live process; another run on the same machine keeps its own. Temporary files: children get the guard's folder
+//! as TMPDIR.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,12 +23,12 @@ use tempfile::TempDir;
 const NETNS_DIR: &str = "/run/netns";
 const NETNS_PREFIXES: [&str; 2] = ["nfl-", "nfluid-test"];
 const PINS_DIR: &str = "/sys/fs/bpf";
-/// Of cgroups and of pinned objects.
+/// Prefix of cgroups and of pinned objects.
 const CGROUP_PREFIX: &str = "nfluid-test";
 /// Depth below a hierarchy's root at which tests make their groups (the root itself, or a container's group).
 const CGROUP_DEPTH_MAX: usize = 3;
 const CGROUP_TRIES_MAX: usize = 10;
-/// Rounds of killing: a process may fork while it is looked for.
+/// Rounds of killing: a process may fork during the search.
 const KILL_ROUNDS_MAX: usize = 200;
 
 /// Cleans up when it is dropped.
@@ -46,10 +46,10 @@ struct Found {
 }
 
 impl Leftovers {
-    /// Remembers what is there now and becomes the reaper of orphans.
+    /// Records the present objects and becomes the reaper of orphans.
     ///
     /// # Errors
-    /// The kernel refuses, or there is no room for temporary files.
+    /// The kernel refuses, or the disk is full.
     pub fn watch() -> Result<Self> {
         set_child_subreaper(Some(getpid())).context("becoming the reaper of orphans")?;
         let temp = tempfile::Builder::new().prefix("nfluid-").tempdir();
@@ -59,7 +59,7 @@ impl Leftovers {
         })
     }
 
-    /// Where children put their temporary files.
+    /// The folder for the children's temporary files.
     pub fn temp_dir(&self) -> &Path {
         self.temp.path()
     }
@@ -72,7 +72,7 @@ impl Drop for Leftovers {
     }
 }
 
-/// Removes every namespace and cgroup of tests that no process uses, whoever made it.
+/// Removes every namespace and cgroup of any run's tests that no process uses.
 pub fn sweep() {
     Found::now().remove_unless(&Found::default());
 }
@@ -123,8 +123,8 @@ fn has_prefix(entry: &fs::DirEntry, prefix: &str) -> bool {
         .starts_with(prefix.as_bytes())
 }
 
-/// Tests put their process id into the names that they make, before any other number. Our own are dead when this is asked:
-/// one that lives belongs to another run.
+/// Returns true if the process whose id is in the name lives. Tests put their process id into the names before any
+/// other number. Processes of this run have ended by then: a live one belongs to another run.
 fn maker_lives(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let pid = name.split('-').find_map(|part| part.parse::<u32>().ok());
@@ -143,12 +143,12 @@ fn named_netns() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// A namespace's device and inode: the same through its name and through a thread that is in it.
+/// A namespace's device and inode: equal through its name and through a thread in the namespace.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(path).map(|meta| (meta.st_dev(), meta.st_ino()))
 }
 
-/// Network namespaces of all threads: a test enters one with a single thread.
+/// Returns the network namespaces of all threads: a test enters a namespace with a single thread.
 fn namespaces_in_use() -> BTreeSet<(u64, u64)> {
     let processes = entries(Path::new("/proc")).into_iter();
     let threads = processes.flat_map(|process| entries(&process.path().join("task")));
@@ -178,7 +178,7 @@ fn test_pins() -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// Test groups in every mounted hierarchy (v1 and v2).
+/// Returns the test groups in every mounted hierarchy (v1 and v2).
 fn test_cgroups() -> BTreeSet<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let mut found = BTreeSet::new();
@@ -188,7 +188,7 @@ fn test_cgroups() -> BTreeSet<PathBuf> {
     found
 }
 
-/// The mount point in a line of mountinfo (proc(5)), when a cgroup hierarchy is mounted there.
+/// Returns the mount point in a line of mountinfo (proc(5)) if a cgroup hierarchy is mounted there.
 fn cgroup_mount(line: &str) -> Option<PathBuf> {
     let (mount, source) = line.split_once(" - ")?;
     let kind = source.split(' ').next()?;
@@ -208,14 +208,14 @@ fn find_cgroups(dir: &Path, depth: usize, found: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Removes a group and those below it; the kernel refuses when a process is inside.
+/// Removes a group and those below it; the kernel refuses while a process is inside.
 fn remove_cgroup(dir: &Path) -> io::Result<()> {
     for entry in entries(dir) {
         if entry.file_type()?.is_dir() {
             remove_cgroup(&entry.path())?;
         }
     }
-    // A task killed a moment ago may still be leaving its group.
+    // A task killed a moment ago may not have left its group yet.
     let mut tries = 0..CGROUP_TRIES_MAX;
     loop {
         match fs::remove_dir(dir) {
@@ -257,7 +257,8 @@ fn descendants(ancestor: Pid) -> Vec<Pid> {
     family.split_off(1)
 }
 
-/// A process and its parent: the fourth field of /proc/PID/stat, after the name, which may hold anything.
+/// Returns a process and its parent: the fourth field of /proc/PID/stat, after the name, which may contain any
+/// character.
 fn parent(entry: &fs::DirEntry) -> Option<(Pid, Pid)> {
     let pid = entry.file_name().to_str()?.parse().ok()?;
     let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -299,7 +300,7 @@ mod tests {
         // Above the largest process id that Linux has.
         assert!(!maker_lives(Path::new("/run/netns/nfl-4194305-test-m")));
         assert!(!maker_lives(Path::new("/run/netns/nfl-demo")));
-        // Process 1 always lives, and has made none.
+        // Process 1 always lives, and has made no group.
         assert!(!maker_lives(Path::new(
             "/sys/fs/cgroup/nfluid-test-4194305-1"
         )));

@@ -22,11 +22,11 @@ pub fn format(session: &Session, check: bool) -> Result<()> {
     format_c(session, check)
 }
 
-/// Everything that needs no test run: formatting, clippy, cargo-deny where it is installed. A complaint does not keep
-/// the next check from running.
+/// Runs all checks that need no test run: formatting, clippy, cargo-deny where it is installed. All checks run, also
+/// after a failure.
 ///
 /// # Errors
-/// Anything to complain about.
+/// A check fails.
 pub fn lint(session: &Session) -> Result<()> {
     install(session)?;
     let mut failed = Vec::new();
@@ -106,7 +106,7 @@ pub fn doc(session: &Session) -> Result<()> {
     session.run(cargo.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Paths from the project's folder.
+/// Returns the paths of C sources, relative to the project's folder.
 fn c_sources(session: &Session) -> Vec<PathBuf> {
     let mut sources = Vec::new();
     for folder in C_FOLDERS {

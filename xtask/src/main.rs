@@ -1,7 +1,8 @@
-//! The tasks of this repository: `cargo xtask help`. The Makefile only names them.
+//! The tasks of this repository: `cargo xtask help`. The Makefile only calls them.
 //!
-//! One file per task. A task runs other programs through [`session::Session`], which makes an interrupted task stop
-//! them, and holds a [`leftovers::Leftovers`], which removes what they left behind. Nothing here is needed at run time.
+//! One file per task. A task runs other programs through [`session::Session`], which stops them when the task is
+//! interrupted, and holds a [`leftovers::Leftovers`], which removes their leftovers. Nothing here is needed at run
+//! time.
 
 mod clean;
 mod cycles;
@@ -41,7 +42,7 @@ struct Cli {
 enum Task {
     /// Install what is missing: Debian packages (as root) and Rust targets
     Deps {
-        /// Only print what is missing; exit 1 when something is
+        /// Only print what is missing; exit 1 if something is missing
         #[arg(long)]
         check: bool,
     },
@@ -49,35 +50,35 @@ enum Task {
     Build,
     /// Run every test and print `N passed, N failed, N skipped`
     Test(test::Options),
-    /// Run the long tests before a release: every test the long way, every experiment, an hour of fuzzing
+    /// Run the long tests before a release: the long form of every test, every experiment, an hour of fuzzing
     Soak(soak::Options),
     /// Boot Debian's stock kernels in QEMU and run the guest_* and security_* tests inside
     Guest(guest::Options),
     /// Show real traffic crossing a chain of isolated network functions
     Demo {
-        /// Handed to examples/demo/run
+        /// Arguments of examples/demo/run
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
     /// Run the benchmarks; arguments go to nfluid-bench
     Bench {
-        /// Handed to nfluid-bench
+        /// Arguments of nfluid-bench
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
     /// Format Rust and C sources
     Fmt {
-        /// Change nothing, fail where something would change
+        /// Change nothing; fail if a file is not formatted
         #[arg(long)]
         check: bool,
     },
-    /// Give parsers and rings inputs that reach ever more of them (libFuzzer)
+    /// Fuzz the parsers and rings with libFuzzer
     Fuzz(fuzz::Options),
-    /// Plant mistakes in the switch and look whether a test notices each
+    /// Insert faults into the switch and check that a test detects each
     Mutants(mutants::Options),
-    /// Formatting, clippy without warnings, dependency policy, a test for each promise of SPECIFICATION.md
+    /// Check formatting, clippy, the dependency policy, and that each promise of SPECIFICATION.md has a test
     Lint,
-    /// Write docs/promises.md, the tests of each promise, from the tags of the tests
+    /// Write docs/promises.md, the tests of each promise, from the tests' tags
     Promises,
     /// Build the documentation without warnings
     Doc,
@@ -101,7 +102,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The project's folder: cargo sets the variable for `cargo run`, the binary's own build is the fallback.
+/// The project's folder: cargo sets the variable for `cargo run`; the folder at build time is the fallback.
 fn root() -> PathBuf {
     let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -131,7 +132,7 @@ fn run(session: &Session, task: Task) -> anyhow::Result<()> {
 }
 
 fn report(error: &anyhow::Error) -> ExitCode {
-    // After the counting line nothing is printed.
+    // The counting line is the last line of the output.
     if !error.is::<TestsFailed>() {
         eprintln!("xtask: {error:#}");
     }

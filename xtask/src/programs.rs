@@ -1,7 +1,7 @@
-//! The programs of the workspace that tests run or start, as cargo names them while it builds.
+//! The programs of the workspace that tests run or start, as cargo reports them during the build.
 //!
-//! Everything is built by one command with one choice of packages: another choice would unify other features, and cargo
-//! would build most crates once more.
+//! One command with one choice of packages builds everything: another choice would unify other features, and cargo
+//! would rebuild most crates.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use serde_json::Value;
 use crate::instance::{self, Profile};
 use crate::session::{Outcome, Session};
 
-/// The package of the tests of the platform as a whole.
+/// The package of the platform tests.
 const PLATFORM_TESTS: &str = "nfluid-tests";
-/// Integration tests of that package that run in guests, by the beginning of their names.
+/// Prefixes of the names of those integration tests that run in guests.
 const GUEST_PREFIXES: [&str; 2] = ["guest_", "security_"];
 
 /// A program that cargo built.
@@ -25,30 +25,30 @@ pub struct Program {
     pub name: String,
     pub package: String,
     pub path: PathBuf,
-    /// The package's folder, in which cargo runs its tests.
+    /// The package's folder, the working directory of its tests.
     pub folder: PathBuf,
 }
 
-/// Programs that one build made.
+/// The programs of one build.
 #[derive(Default)]
 pub struct Programs {
-    /// Unit and integration tests of all crates but the platform's.
+    /// Unit and integration tests of all crates except the platform's.
     pub unit: Vec<Program>,
-    /// The programs of tests/tests, in the order of their names.
+    /// The programs of tests/tests, sorted by name.
     pub platform: Vec<Program>,
-    /// Started by tests: the platform's own programs and the tests' helpers.
+    /// Programs that tests start: the platform's own programs and the tests' helpers.
     pub others: Vec<Program>,
     /// Package ids, and the packages' names.
     packages: HashMap<String, String>,
 }
 
-/// `cargo VERB` of every package except that of nfluid-nf, which [`instance`] builds apart.
+/// Returns `cargo VERB` of every package except that of nfluid-nf, which [`instance`] builds separately.
 pub fn cargo_workspace(session: &Session, verb: &str) -> Command {
     session.cargo([verb, "--workspace", "--exclude", instance::PACKAGE])
 }
 
 impl Programs {
-    /// Builds all tests and all programs in the dev profile; cargo's own words go to the terminal.
+    /// Builds all tests and all programs in the dev profile; cargo's output goes to the terminal.
     ///
     /// # Errors
     /// Something does not build.
@@ -65,10 +65,10 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Builds the tests of the platform and, unless they start none of them, the programs of the platform.
+    /// Builds the tests of the platform and, unless no test starts them, the programs of the platform.
     ///
     /// # Errors
-    /// Something does not build, or no test is left.
+    /// Something does not build, or no test remains.
     pub fn for_guests(session: &Session, only: &[String], without_platform: bool) -> Result<Self> {
         let mut programs = if without_platform {
             let mut programs = Self::named(session)?;
@@ -91,7 +91,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Builds the platform's programs as they are released, and no test.
+    /// Builds the platform's programs in the release profile, and no test.
     ///
     /// # Errors
     /// Something does not build.
@@ -104,8 +104,8 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Builds the models of the ring's protocol. Release mode: loom tries every schedule. Their own target folder: the flag
-    /// would rebuild the whole workspace.
+    /// Builds the models of the ring's protocol: in release mode because loom tries every schedule, and in their own
+    /// target folder because the flag would rebuild the whole workspace.
     ///
     /// # Errors
     /// Something does not build.
@@ -127,7 +127,7 @@ impl Programs {
             .filter(move |test| for_guests(&test.name))
     }
 
-    /// The folder of the platform's programs, in which they look for each other.
+    /// Returns the folder of the platform's programs, in which they find each other.
     pub fn folder(&self) -> Option<&Path> {
         self.others.first()?.path.parent()
     }
@@ -168,7 +168,7 @@ impl Programs {
             .try_for_each(|message| self.message(message))
     }
 
-    /// Takes the program out of one of cargo's messages, which are JSON, one per line.
+    /// Takes the program from one of cargo's messages, which are JSON, one per line.
     fn message(&mut self, line: &str) -> Result<()> {
         if !line.starts_with('{') {
             return Ok(());

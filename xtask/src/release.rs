@@ -1,4 +1,4 @@
-//! Tasks on optimised builds: build, demo, bench.
+//! Tasks with optimised builds: build, demo, bench.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::programs;
 use crate::session::Session;
 
 /// # Errors
-/// Something needed is missing and cannot be installed, or the build fails.
+/// A dependency is missing and cannot be installed, or the build fails.
 pub fn build(session: &Session) -> Result<()> {
     deps::install(session, deps::FOR_BUILD)?;
     let mut cargo = programs::cargo_workspace(session, "build");
@@ -20,7 +20,7 @@ pub fn build(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Runs examples/demo/run on a fresh build of the programs that it starts, and of nothing else.
+/// Runs examples/demo/run on a fresh build of only the programs that it starts.
 ///
 /// # Errors
 /// Not root, the build fails, or the demo ends with an error.
@@ -50,7 +50,7 @@ pub fn bench(session: &Session, args: &[String]) -> Result<()> {
     build(session)?;
     let program = session.target.join("release/nfluid-bench");
     if let Some(experiment) = args.iter().find(|word| !word.starts_with('-')) {
-        // A name that is none is refused below, with a list of those that are.
+        // An unknown name is refused below, with a list of the known names.
         let missing = session.output(session.command(&program).args(["packages", experiment]));
         let missing = missing.unwrap_or_default();
         deps::install_packages(session, &missing.lines().collect::<Vec<_>>())?;
@@ -67,7 +67,7 @@ fn commit(session: &Session) -> Option<String> {
     Some(commit.trim().to_owned() + mark)
 }
 
-/// Runs a program that starts those of the platform, as they were built in this profile.
+/// Runs a program that starts the platform's programs of this profile.
 fn run_privileged(
     session: &Session,
     program: PathBuf,

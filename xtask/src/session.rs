@@ -1,7 +1,7 @@
 //! Running other programs so that an interrupt stops them.
 //!
-//! A child gets a process group of its own. On SIGINT, SIGTERM or SIGHUP the group is asked to end, and killed when it
-//! does not; the task then sees [`Interrupted`] and returns through its guards, which remove leftovers.
+//! A child gets its own process group. On SIGINT, SIGTERM or SIGHUP the group is asked to end, and killed if it does
+//! not; the task then gets [`Interrupted`] and returns through its guards, which remove leftovers.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -20,11 +20,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// How long an interrupted child may clean up behind itself before it is killed. The demo removes a whole platform.
+/// Time for an interrupted child to clean up before it is killed. The demo removes a whole platform.
 const GRACE: Duration = Duration::from_secs(20);
-/// Longest line that is kept together; a longer one arrives in parts.
+/// Longest line that is kept whole; a longer line arrives in parts.
 const LINE_BYTES_MAX: u64 = 1024 * 1024;
-/// After a child ended, a process that it left behind may still hold its output: wait so long for more, not for ever.
+/// Longest wait for further output after a child's end: a process that it has left may still hold the pipe.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// A signal ended the task.
@@ -34,7 +34,7 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    /// The shell's convention: 128 + signal.
+    /// Returns 128 + signal, the shell's convention.
     pub fn exit_code(&self) -> u8 {
         u8::try_from(128 + self.signal).unwrap_or(1)
     }
@@ -48,19 +48,20 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// When a streamed child counts as hung. This protects the harness; it is no limit for what a test may take.
+/// Limits after which a streamed child counts as hung. They protect the harness; they do not limit what a test may
+/// take.
 #[derive(Clone, Copy)]
 pub struct Watchdog {
     /// Longest time without a byte of output.
     pub silence: Duration,
-    /// Longest time at all.
+    /// Longest total time.
     pub total: Duration,
 }
 
 /// How a streamed child ended.
 pub enum Outcome {
     Exited(ExitStatus),
-    /// The watchdog killed it.
+    /// The watchdog killed the child.
     Hung,
 }
 
@@ -72,7 +73,7 @@ struct Running {
 
 impl Running {
     fn send(self, signal: Signal) {
-        // The child may be gone already: nothing to do then.
+        // The child may have ended: then there is nothing to do.
         let _ = match self.foreground {
             true => kill_process(self.pid, signal),
             false => kill_process_group(self.pid, signal),
@@ -82,7 +83,7 @@ impl Running {
 
 #[derive(Default)]
 struct Shared {
-    /// Running children: one, or those of all lanes of a test run.
+    /// Running children: one, or those of all parallel jobs of a test run.
     running: Mutex<Vec<Running>>,
     /// 0, or the first signal that arrived.
     signal: AtomicI32,
@@ -130,22 +131,22 @@ impl Session {
         Ok(session)
     }
 
-    /// What `cargo metadata` says about the workspace's own packages.
+    /// Returns the output of `cargo metadata` about the workspace's own packages.
     pub fn metadata(&self) -> Result<serde_json::Value> {
         let mut cargo = self.cargo(["metadata", "--no-deps", "--format-version=1"]);
         let text = self.output(&mut cargo)?;
         serde_json::from_str(&text).context("reading the answer of cargo metadata")
     }
 
-    /// A command that runs in the project's folder.
+    /// Returns a command that runs in the project's folder.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
         command
     }
 
-    /// A cargo command that runs in the project's folder. Its environment lacks the variables in which cargo describes
-    /// xtask itself: ring's build script would run again because of them, and everything above ring would be rebuilt.
+    /// Returns a cargo command that runs in the project's folder. Its environment lacks the variables in which cargo
+    /// describes xtask itself: they would rerun ring's build script, and rebuild everything that depends on ring.
     pub fn cargo<const N: usize>(&self, args: [&str; N]) -> Command {
         let mut command = self.command(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         for (name, _) in std::env::vars_os() {
@@ -164,7 +165,7 @@ impl Session {
     /// Runs a command to its end; its output goes to the terminal.
     ///
     /// # Errors
-    /// It cannot start, fails, or was interrupted.
+    /// The command cannot start, fails, or was interrupted.
     pub fn run(&self, command: &mut Command) -> Result<()> {
         println!("+ {}", shown(command));
         command.stdin(Stdio::null()).process_group(0);
@@ -176,7 +177,7 @@ impl Session {
     /// Runs a command that may use the terminal (it stays in the foreground group).
     ///
     /// # Errors
-    /// It cannot start, fails, or was interrupted.
+    /// The command cannot start, fails, or was interrupted.
     pub fn run_foreground(&self, command: &mut Command) -> Result<()> {
         println!("+ {}", shown(command));
         let (mut child, running) = self.spawn(command, true)?;
@@ -184,10 +185,10 @@ impl Session {
         self.ended(command, running, status?)
     }
 
-    /// Runs a command and returns what it wrote to its standard output.
+    /// Runs a command and returns its standard output.
     ///
     /// # Errors
-    /// It cannot start, fails, or was interrupted; the message holds its standard error.
+    /// The command cannot start, fails, or was interrupted; the message contains its standard error.
     pub fn output(&self, command: &mut Command) -> Result<String> {
         command
             .stdin(Stdio::null())
@@ -210,10 +211,10 @@ impl Session {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Runs a command and hands over its standard output line by line (without the line's end).
+    /// Runs a command and passes on its standard output line by line (without the line's end).
     ///
     /// # Errors
-    /// It cannot start or was interrupted. A failing command is an [`Outcome`], not an error.
+    /// The command cannot start or was interrupted. A failing command is an [`Outcome`], not an error.
     pub fn stream(
         &self,
         command: &mut Command,
@@ -225,11 +226,11 @@ impl Session {
         self.follow(command.stdout(writer), reader, watchdog, &mut on_line)
     }
 
-    /// Like [`Session::stream`], for commands that run beside each other: hands over standard error too, and does not print
+    /// Like [`Session::stream`], for commands that run in parallel: passes on standard error too, and does not print
     /// the command.
     ///
     /// # Errors
-    /// It cannot start or was interrupted. A failing command is an [`Outcome`], not an error.
+    /// The command cannot start or was interrupted. A failing command is an [`Outcome`], not an error.
     pub fn capture(
         &self,
         command: &mut Command,
@@ -250,7 +251,7 @@ impl Session {
     ) -> Result<Outcome> {
         command.stdin(Stdio::null()).process_group(0);
         let (mut child, running) = self.spawn(command, false)?;
-        // The command keeps the pipe's other end open as long as it has it.
+        // Otherwise the command would keep the pipe's write end open.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let outcome = follow(&mut child, output, watchdog, on_line);
         if !matches!(outcome, Ok(Outcome::Exited(_))) {
@@ -363,7 +364,7 @@ fn listen(shared: Arc<Shared>) -> Result<()> {
     thread::spawn(move || {
         for signal in signals.forever() {
             let first = shared.signal.swap(signal, Ordering::SeqCst) == 0;
-            // A terminal's Ctrl-C reaches a child in the foreground by itself; a second copy would mean "at once".
+            // A terminal's Ctrl-C reaches a child in the foreground directly; a second signal would mean "end at once".
             let foreground = shared.running().iter().any(|running| running.foreground);
             if !(signal == SIGINT && foreground && std::io::stdin().is_terminal()) {
                 shared.send(if first { Signal::TERM } else { Signal::KILL });
@@ -388,7 +389,7 @@ fn kill_after_grace(shared: Arc<Shared>) {
     });
 }
 
-/// The command as a reader would type it.
+/// Returns the command as a reader would type it.
 fn shown(command: &Command) -> String {
     let variables = command.get_envs().filter_map(|(name, value)| {
         let name = name.to_string_lossy();

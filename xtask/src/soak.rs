@@ -9,7 +9,7 @@ use crate::session::{Interrupted, Session};
 use crate::tally::TestsFailed;
 use crate::test;
 
-/// How long to fuzz.
+/// Fuzzing time.
 #[derive(Args)]
 pub struct Options {
     /// Seconds of fuzzing, for all targets together
@@ -17,11 +17,11 @@ pub struct Options {
     fuzz_seconds: u32,
 }
 
-/// Runs every experiment with --quick, then the fuzz targets, then every test the long way. A failure does not keep the
-/// next part from running.
+/// Runs every experiment with --quick, then the fuzz targets, then the long form of every test. Later parts run also
+/// after a failure.
 ///
 /// # Errors
-/// Something failed, or an interrupt.
+/// A part failed, or an interrupt.
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     let experiments = ["all".to_owned(), "--quick".to_owned()];
     let parts: [(&str, &dyn Fn() -> Result<()>); 3] = [

@@ -1,8 +1,8 @@
-//! Counts the tests of all steps from what libtest prints.
+//! Counts the tests of all steps from libtest's output.
 //!
-//! libtest knows no test that finds out at run time that it cannot run. Such a test writes the line
-//! `SKIPPED <test>: <reason>` to its standard output, past libtest's capture, and returns; it is counted as skipped
-//! here and its reason is printed in the summary.
+//! libtest has no test that is skipped at run time. Such a test writes the line `SKIPPED <test>: <reason>` to its
+//! standard output, past libtest's capture, and returns; it is counted as skipped here and its reason is printed in the
+//! summary.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::process::ExitStatus;
 const RESULT: &str = "test result: ";
 const SKIPPED: &str = "SKIPPED ";
 
-/// The count says it all: nothing is printed for this error.
+/// At least one test failed. Nothing is printed for this error: the counting line shows it.
 #[derive(Debug)]
 pub struct TestsFailed;
 
@@ -23,7 +23,7 @@ impl fmt::Display for TestsFailed {
 
 impl std::error::Error for TestsFailed {}
 
-/// Tests of the whole run, and what the summary says about those that did not pass.
+/// Test counts of the whole run, and the summary lines of tests that did not pass.
 #[derive(Debug, Default)]
 pub struct Tally {
     passed: usize,
@@ -33,18 +33,18 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A check that is one test by itself.
+    /// Counts a check as one passed test.
     pub fn passed(&mut self) {
         self.passed += 1;
     }
 
-    /// A step that failed as a whole counts as one failed test.
+    /// Counts a step that failed as a whole as one failed test.
     pub fn failed(&mut self, what: impl Into<String>) {
         self.failed += 1;
         self.note("FAILED", what.into());
     }
 
-    /// A step that cannot run here counts as one skipped test.
+    /// Counts a step that cannot run here as one skipped test.
     pub fn skipped(&mut self, what: impl Into<String>) {
         self.skipped += 1;
         self.note("SKIPPED", what.into());
@@ -64,7 +64,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another one has counted.
+    /// Adds the counts of another tally.
     pub fn merge(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -84,13 +84,13 @@ impl Tally {
         self.passed > 0
     }
 
-    /// Prints what did not pass, then the counting line, which is the last line of a test run.
+    /// Prints the tests that did not pass, then the counting line, which is the last line of a test run.
     ///
     /// # Errors
     /// A test failed.
     pub fn conclude(&self) -> Result<(), TestsFailed> {
         println!();
-        // Failures last, beside the count: they are what a reader looks for.
+        // Failures last, next to the count: readers look for them first.
         let mut notes: Vec<_> = self.notes().iter().collect();
         notes.sort_by_key(|note| note.starts_with("FAILED"));
         for note in notes {
@@ -104,7 +104,7 @@ impl Tally {
         }
     }
 
-    /// What did not pass, and why, in the order of the run.
+    /// Returns the tests that did not pass with the reasons, in the order of the run.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -125,7 +125,7 @@ impl Tally {
     }
 }
 
-/// What the test programs of one command printed so far.
+/// Output of the test programs of one command so far.
 #[derive(Debug, Default)]
 pub struct Output {
     passed: usize,
@@ -153,7 +153,7 @@ impl Output {
         {
             self.ignored.push(test.replacen(" ... ignored", "", 1));
         }
-        // The verdict may stand apart from the name, after what the test printed: the list at the end is whole.
+        // A test's output may separate the verdict from the name: the list of failures at the end is complete.
         match line.strip_prefix("    ") {
             Some(name) if self.lists_failures => {
                 self.failures.push(name.to_owned());
@@ -165,14 +165,14 @@ impl Output {
         }
     }
 
-    /// Ends the output: a program that died without counting a failure, or could not be built, is one.
+    /// Ends the output: a program that ended without reporting a failure, or could not be built, counts as one.
     pub fn end(&mut self, status: ExitStatus) {
         if !status.success() && self.failed == 0 {
             self.broken(format!("ended with {status} without naming a failed test"));
         }
     }
 
-    /// A failure of the program itself rather than of one test.
+    /// Counts a failure of the program itself rather than of one test.
     pub fn broken(&mut self, what: impl Into<String>) {
         self.failed += 1;
         self.failures.push(what.into());
@@ -183,7 +183,7 @@ impl Output {
     }
 }
 
-/// The number before a word of `ok. 12 passed; 0 failed; 1 ignored; ...`.
+/// Returns the number before a word of `ok. 12 passed; 0 failed; 1 ignored; ...`.
 fn count(counts: &str, word: &str) -> usize {
     counts
         .split(';')
@@ -193,7 +193,8 @@ fn count(counts: &str, word: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// The skip in a line. With one test thread libtest has already begun the line: `test name ... SKIPPED name: reason`.
+/// Returns the skip in a line. With one test thread libtest has already begun the line: `test name ... SKIPPED name:
+/// reason`.
 fn skip(line: &str) -> Option<&str> {
     line.strip_prefix(SKIPPED).or_else(|| {
         let (name, rest) = line.split_once(" ... ")?;

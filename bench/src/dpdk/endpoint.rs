@@ -6,7 +6,7 @@ use crate::traffic::udp_frame;
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// Longest frame that it sends.
+/// Longest frame that the program sends.
 pub const LEN_MAX: usize = 1514;
 
 /// The task of an endpoint.
@@ -16,24 +16,24 @@ pub enum Work {
     Send,
     /// Reads every byte of every frame.
     Receive,
-    /// Sends on its first port and takes what comes from its last one.
+    /// Sends on its first port and receives on its last port.
     Around,
 }
 
-/// How it does it.
+/// Parameters of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
     pub work: Work,
     pub core: usize,
     pub batch: usize,
-    /// Most frames under way; 0: no limit.
+    /// Most frames in flight; 0: no limit.
     pub window: u32,
-    /// Gives the core away when there was nothing to do.
+    /// Yields the core when there is nothing to do.
     pub yields: bool,
 }
 
 impl Dpdk {
-    /// Starts it with these devices; it is not yet ready.
+    /// Starts an endpoint with these devices; does not wait until it is ready.
     pub fn start(&self, endpoint: &Endpoint, devices: &[String]) -> anyhow::Result<Peer> {
         let mut command = self.command(&self.program, endpoint.core, 1, devices);
         Peer::start_program(endpoint.arguments(&mut command))

@@ -1,4 +1,4 @@
-//! Huge pages for DPDK, taken from the host for a while and given back.
+//! Huge pages for DPDK, reserved on the host for the run and released afterwards.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const COUNT: &str = "/proc/sys/vm/nr_hugepages";
 const PAGE_MB: usize = 2;
 
-/// Pages that this process has for its own programs; some may still be free.
+/// Pages reserved for this process's own programs; some may still be free.
 static PROMISED: AtomicUsize = AtomicUsize::new(0);
 
-/// Pages that were taken; given back when dropped.
+/// Reserved pages; released when dropped.
 #[derive(Debug)]
 pub struct HugePages {
     taken: usize,
@@ -17,10 +17,10 @@ pub struct HugePages {
 }
 
 impl HugePages {
-    /// Takes pages of `megabytes` in all, beside what others use; nothing where the host refuses.
+    /// Reserves pages of `megabytes` in total, in addition to the pages of other users; `None` if the host refuses.
     pub fn take(megabytes: usize) -> Option<Self> {
         let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
-        // Debian's default size; others would have to be reserved when booting.
+        // Debian's default size; other sizes would have to be reserved at boot.
         let of_size = field(&meminfo, "Hugepagesize:")? == PAGE_MB << 10;
         let free = field(&meminfo, "HugePages_Free:")?;
         if !of_size {
@@ -28,7 +28,7 @@ impl HugePages {
         }
         let before = count()?;
         let pages = megabytes / PAGE_MB;
-        // Promised pages may be in use already: then a few more are taken than are needed.
+        // Reserved pages may be in use already: then a few more are reserved than needed.
         let free = free.saturating_sub(PROMISED.fetch_add(pages, Ordering::Relaxed));
         let mut promise = HugePages {
             taken: 0,
@@ -39,7 +39,7 @@ impl HugePages {
             fs::write(COUNT, wanted.to_string()).ok()?;
         }
         let got = count()?;
-        // When it got fewer, dropping gives them back.
+        // If the host gives fewer, dropping releases them.
         promise.taken = got.saturating_sub(before);
         (got >= wanted).then_some(promise)
     }
@@ -48,7 +48,7 @@ impl HugePages {
 impl Drop for HugePages {
     fn drop(&mut self) {
         PROMISED.fetch_sub(self.promised, Ordering::Relaxed);
-        // Pages that others have taken meanwhile stay.
+        // Pages that other users have reserved meanwhile stay.
         if let Some(now) = count() {
             let _ = fs::write(COUNT, now.saturating_sub(self.taken).to_string());
         }

@@ -5,18 +5,18 @@ use super::{Dpdk, await_sockets};
 use crate::peer::Peer;
 use std::path::Path;
 
-/// Who owns the memory, and whether the owner puts its buffers into it instead of copying.
+/// Owner of the memory, and whether the owner's buffers are in the ring (zero-copy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Each side copies.
     Copy,
     /// The receiver's own buffers are in the ring: the sender copies, the receiver does not.
     ReceiverZeroCopy,
-    /// The sender's are: the receiver copies.
+    /// The sender's own buffers are in the ring: the receiver copies.
     SenderZeroCopy,
 }
 
-/// A way to set memif up. Which is the fastest depends on the machine: experiments try several.
+/// A set-up of memif. The fastest depends on the machine: experiments try several.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub mode: Mode,
@@ -25,7 +25,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// In a few words.
+    /// Returns a short description.
     pub fn name(self) -> String {
         let mode = match self.mode {
             Mode::Copy => "copies on both sides",
@@ -53,11 +53,11 @@ pub fn device(
 }
 
 impl Dpdk {
-    /// Starts a sender and a receiver, each on its core; they are ready, in this order. If one
-    /// `yields`, it gives its core away when it has nothing to do.
+    /// Starts a sender and a receiver, each on its core, and waits until they are ready. Returns them in this order. A
+    /// side that `yields` yields its core when it has nothing to do.
     ///
     /// # Errors
-    /// When one does not start.
+    /// When a side does not start.
     pub fn memif_pair(
         &mut self,
         setup: Setup,
@@ -88,7 +88,7 @@ impl Dpdk {
             endpoint(Work::Send, cores[0]),
             endpoint(Work::Receive, cores[1]),
         ];
-        // The client owns the memory. The server has to be there first.
+        // The client owns the memory. The server must start first.
         let client = usize::from(setup.mode != Mode::SenderZeroCopy);
         let zero_copy = setup.mode != Mode::Copy;
         let start = |end: usize| {

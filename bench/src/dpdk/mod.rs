@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Debian's packages.
 pub const PACKAGES: &str = "libdpdk-dev dpdk-dev pkg-config gcc";
-/// What a process is given: frames, rings, and what DPDK itself wants.
+/// Memory of a process: frames, rings, and DPDK's own.
 const MEGABYTES: usize = 64;
-/// How long a process may take to make its socket, perhaps on a core on which others poll.
+/// Longest time for a process to make its socket, perhaps on a core on which other processes poll.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// DPDK on this host.
@@ -33,7 +33,7 @@ pub struct Dpdk {
 }
 
 impl Dpdk {
-    /// Builds the program and takes huge pages for so many processes at a time.
+    /// Builds the program and reserves huge pages for `processes` processes at a time.
     ///
     /// # Errors
     /// [`CannotRun`] when DPDK is not installed.
@@ -49,7 +49,7 @@ impl Dpdk {
         })
     }
 
-    /// Which memory its processes use.
+    /// Returns a description of the processes' memory.
     pub fn memory(&self) -> &'static str {
         if self.pages.is_some() {
             "2 MB huge pages"
@@ -58,25 +58,25 @@ impl Dpdk {
         }
     }
 
-    /// Returns true if the processes can use each other's memory in place.
+    /// Returns true if the processes can map each other's memory (zero-copy).
     pub fn has_huge_pages(&self) -> bool {
         self.pages.is_some()
     }
 
-    /// A name for a socket that nothing has.
+    /// Returns an unused name for a socket.
     pub fn socket(&mut self) -> PathBuf {
         self.sockets += 1;
         self.directory.path(&format!("{}.sock", self.sockets))
     }
 
-    /// A process on one core with these devices; its own arguments follow.
+    /// Returns the command of a process on one core with these devices; its own arguments follow.
     fn command(&self, program: &Path, core: usize, threads: usize, devices: &[String]) -> Command {
         let lcores: Vec<_> = (0..threads).map(|n| format!("{n}@{core}")).collect();
         let mut command = Command::new(program);
         command.args(["--lcores", &lcores.join(",")]);
         command.args(["--no-pci", "--no-telemetry"]);
         command.args(["--log-level", "error", "-m", &MEGABYTES.to_string()]);
-        // Nothing is left behind in a file system, either way.
+        // Either way no file is left behind.
         command.args(if self.pages.is_some() {
             ["--in-memory", "--single-file-segments"]
         } else {
@@ -97,7 +97,7 @@ impl Dpdk {
         self.directory.path("dpdk.log")
     }
 
-    /// Adds to an error what the processes have said last.
+    /// Adds the last output of the processes to an error.
     pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         match log.lines().last() {
@@ -114,7 +114,7 @@ impl Dpdk {
 /// Waits until a server has made its sockets.
 ///
 /// # Errors
-/// When it ends instead, or takes too long.
+/// When the server ends, or takes too long.
 pub fn await_sockets(sockets: &[PathBuf], mut lives: impl FnMut() -> bool) -> anyhow::Result<()> {
     let start = Instant::now();
     while !sockets.iter().all(|socket| socket.exists()) {

@@ -10,19 +10,19 @@ use std::process::Stdio;
 pub enum Mode {
     /// Swaps the hardware addresses.
     Macswap,
-    /// Writes new ones, as the next hop of a chain wants them.
+    /// Writes new addresses, as the next hop of a chain expects them.
     Mac,
 }
 
-/// A forwarder between its two ports, on one core; it polls.
+/// A polling forwarder between its two ports, on one core.
 #[derive(Debug)]
 pub struct Testpmd(Service);
 
 impl Testpmd {
-    /// Starts it.
+    /// Starts the forwarder.
     ///
     /// # Errors
-    /// `CannotRun` when it is not installed.
+    /// `CannotRun` when testpmd is not installed.
     pub fn start(dpdk: &Dpdk, mode: Mode, core: usize, devices: &[String]) -> anyhow::Result<Self> {
         // The first thread waits for a key.
         let mut command = dpdk.command(&Dpdk::testpmd()?, core, 2, devices);

@@ -1,5 +1,5 @@
-//! Programs in C that are compiled into a scratch directory: peers are built on the machine that they run on, against what is
-//! installed there.
+//! Compiles C programs into a scratch directory: peers are built on the machine on which they run, against its
+//! installed libraries.
 
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::command::output;
@@ -11,7 +11,7 @@ use std::process::Command;
 /// Compiles a program in C against a library that pkg-config knows.
 ///
 /// # Errors
-/// [`CannotRun`] when the library is not installed; else what the compiler says.
+/// [`CannotRun`] when the library is not installed; otherwise the compiler's error text.
 pub fn program(
     directory: &ScratchDirectory,
     name: &str,
@@ -35,7 +35,7 @@ pub fn program(
 /// Compiles an eBPF program with the clang that compiles the switch.
 ///
 /// # Errors
-/// [`CannotRun`] without clang; else what it says.
+/// [`CannotRun`] without clang; otherwise its error text.
 pub fn bpf(directory: &ScratchDirectory, name: &str, source: &str) -> anyhow::Result<PathBuf> {
     let clang = std::env::var_os("NFLUID_CLANG")
         .map(PathBuf::from)

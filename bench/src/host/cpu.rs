@@ -1,4 +1,4 @@
-//! CPU time of others, and the core on which they begin.
+//! CPU time of processes and threads, and the core on which they start.
 
 use anyhow::{Context, ensure};
 use nfluid_testbed::CannotRun;
@@ -6,19 +6,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The core of a process that may run on all.
+/// The core of a process that may run on any core.
 pub const ANY_CORE: usize = usize::MAX;
 
 /// Ticks per second in /proc/stat: USER_HZ, the same on x86-64 and arm64.
 const TICKS: f64 = 100.0;
-/// Columns of a line of /proc/stat, after its name (proc(5)): what is idle time, and soft interrupts.
+/// Columns of a line of /proc/stat, after its name (proc(5)): idle time, and soft interrupts.
 const IDLE: [usize; 2] = [3, 4];
 const SOFTIRQ: usize = 6;
-/// How many there are before those that count guests' time once more.
+/// Number of columns before those that count guests' time a second time.
 const COLUMNS: usize = 7;
-/// A new thread has the CPU by then.
+/// Longest time until a new thread gets the CPU.
 const BEGINS: Duration = Duration::from_secs(60);
-/// Between two looks for it.
+/// Interval of checks for the new thread.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Refuses an experiment whose two processes have to run at the same time.
@@ -33,12 +33,12 @@ pub fn require_two_cores() -> Result<(), CannotRun> {
     }
 }
 
-/// Calls `start` on a core: what it starts begins there, and was never anywhere else. The kernel (6.18)
-/// weighs a cgroup by the load that it last had on other cores too, so a process that joins one before it
-/// is pinned leaves its group with less than its weight for as long as it runs.
+/// Calls `start` on a core, so that its process starts on that core and never runs elsewhere. The kernel (6.18) weighs
+/// a cgroup by its last load on other cores too, so a process that joins a cgroup before it is pinned leaves its group
+/// with less than its weight for its whole life.
 ///
 /// # Errors
-/// When there is no such core.
+/// When the core does not exist.
 pub fn on<T>(core: usize, start: impl FnOnce() -> T) -> anyhow::Result<T> {
     if core == ANY_CORE {
         return Ok(start());
@@ -52,10 +52,10 @@ pub fn on<T>(core: usize, start: impl FnOnce() -> T) -> anyhow::Result<T> {
     Ok(started)
 }
 
-/// CPU time of all threads of a process in seconds, to the nanosecond.
+/// Returns the CPU time of all threads of a process in seconds, to the nanosecond.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn process_seconds(pid: u32) -> anyhow::Result<f64> {
     let mut sum = 0;
     let threads = format!("/proc/{pid}/task");
@@ -69,20 +69,20 @@ pub fn process_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok(sum as f64 / 1e9)
 }
 
-/// CPU time of one thread of this process in seconds.
+/// Returns the CPU time of one thread of this process in seconds.
 ///
 /// # Errors
-/// When there is no such thread.
+/// When the thread does not exist.
 pub fn thread_seconds(thread: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/self/task/{thread}/schedstat");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     run_time_ns(&text).map(|ns| ns as f64 / 1e9)
 }
 
-/// The thread of this process that has this name. A thread names itself when it begins, so it is waited for.
+/// Waits for the thread of this process with this name, and returns it. A thread sets its name when it starts.
 ///
 /// # Errors
-/// When there is none after [`BEGINS`].
+/// When no thread has the name after [`BEGINS`].
 pub fn own_thread(name: &str) -> anyhow::Result<u32> {
     let start = Instant::now();
     loop {
@@ -114,7 +114,7 @@ fn run_time_ns(schedstat: &str) -> anyhow::Result<u64> {
     first.parse().context("schedstat")
 }
 
-/// Time that all cores have not been idle, in seconds, to the tick.
+/// Returns the busy time of all cores, in seconds, to the tick.
 ///
 /// # Errors
 /// When /proc/stat cannot be read.
@@ -130,7 +130,7 @@ pub fn busy_seconds() -> anyhow::Result<f64> {
     Ok(busy.map(|(_, ticks)| ticks as f64).sum::<f64>() / TICKS)
 }
 
-/// Time that all cores have spent in the kernel's soft interrupts, in seconds, to the tick.
+/// Returns the time of all cores in the kernel's soft interrupts, in seconds, to the tick.
 ///
 /// # Errors
 /// When /proc/stat cannot be read.
@@ -138,7 +138,7 @@ pub fn softirq_seconds() -> anyhow::Result<f64> {
     softirq("cpu ")
 }
 
-/// The same of one core.
+/// As [`softirq_seconds`], for one core.
 ///
 /// # Errors
 /// When /proc/stat cannot be read.
@@ -159,7 +159,7 @@ fn softirq_ticks(stat: &str, name: &str) -> anyhow::Result<u64> {
         .parse()?)
 }
 
-/// Kernel threads whose name begins so.
+/// Returns the kernel threads whose names begin with `prefix`.
 pub fn kernel_threads(prefix: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries

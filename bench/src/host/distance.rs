@@ -1,5 +1,5 @@
-//! How far two cores are from each other. In a virtual machine that changes while one looks away,
-//! and with it every figure in which two cores share memory: several times as much or as little.
+//! The distance of two cores. In a virtual machine it changes without notice, and with it every figure in which two
+//! cores share memory: by a factor of several.
 
 use nfluid_figures::statistics::Samples;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 
 const BATCHES: u64 = 25;
 const ROUND_TRIPS: u64 = 200;
-/// On a busy machine one of the two may not get its core.
+/// Timeout: on a busy machine one of the two threads may not get its core.
 const GIVE_UP: Duration = Duration::from_millis(40);
 const SPINS_PER_LOOK: u32 = 1 << 12;
 
-/// At most so far: certainly the same cache, no need to look for anything nearer.
+/// Up to this latency the cores certainly share a cache; a nearer place is not searched.
 const NEAR_NS: f64 = 50.0;
-/// Farther than the nearest by this factor is another place.
+/// A latency above the nearest by this factor means another placement.
 const ELSEWHERE: f64 = 1.5;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Waits until the cores are as near to each other as they get: all rounds of all variants are then
-/// made in the same state of the machine.
+/// Waits until the cores are as near to each other as possible: all rounds of all variants then run in the same state
+/// of the machine.
 #[derive(Debug)]
 pub struct Steady {
     nearest_ns: f64,
-    /// How long it may still wait.
+    /// Remaining waiting time.
     patience: Duration,
     waited: Duration,
 }
 
 impl Steady {
-    /// `nearest_ns` is what is known; waits for so long in all.
+    /// `nearest_ns`: the known shortest latency; `patience`: total waiting time.
     pub fn new(nearest_ns: Option<f64>, patience: Duration) -> Self {
         Steady {
             nearest_ns: nearest_ns.unwrap_or(f64::INFINITY),
@@ -39,7 +39,7 @@ impl Steady {
         }
     }
 
-    /// Looks for the nearest place that there is, for a part of its patience.
+    /// Searches the nearest placement, for a part of the waiting time.
     pub fn look_around(&mut self) {
         let end = self.waited + self.patience / 4;
         while self.nearest_ns > NEAR_NS && self.waited < end {
@@ -50,7 +50,7 @@ impl Steady {
         }
     }
 
-    /// Waits until the cores are near, or for as long as it may.
+    /// Waits until the cores are near, or the waiting time is used up.
     pub fn settle(&mut self) {
         while let Some(ns) = core_to_core_ns([0, 1]) {
             self.nearest_ns = self.nearest_ns.min(ns);
@@ -62,7 +62,7 @@ impl Steady {
         }
     }
 
-    /// How long it has waited.
+    /// Returns the time that it has waited.
     pub fn waited(&self) -> Duration {
         self.waited
     }
@@ -73,8 +73,8 @@ impl Steady {
     }
 }
 
-/// Nanoseconds until a value that one core writes is seen by the other one, median of short series;
-/// nothing if the two do not run at the same time.
+/// Returns the nanoseconds until one core sees a value that the other writes, as the median of short series; `None` if
+/// the two threads do not run at the same time.
 pub fn core_to_core_ns(cores: [usize; 2]) -> Option<f64> {
     let ball = AtomicU64::new(0);
     let deadline = Instant::now() + GIVE_UP;
@@ -87,7 +87,7 @@ pub fn core_to_core_ns(cores: [usize; 2]) -> Option<f64> {
                 Some(())
             })
         });
-        // Threads of their own: the caller keeps its cores.
+        // Separate threads: the caller keeps its core affinity.
         let one = scope.spawn(|| {
             pin(cores[0])?;
             (0..BATCHES)

@@ -1,23 +1,23 @@
-//! Programs that forward frames, and that an experiment may stop for a while.
+//! Programs that forward frames, and that an experiment can stop temporarily.
 
 use super::cpu;
 use anyhow::Context;
 use nfluid_testbed::process::Service;
 use rustix::process::Signal;
 
-/// What forwards frames in processes of its own. If it polls, it is stopped while nobody looks at
-/// it, so that it does not take others their core.
+/// A forwarder in its own processes. A polling forwarder is stopped while it is not measured, so that it does not take
+/// a core from others.
 pub trait Forwards {
-    /// Lets it run, or stops it.
+    /// Continues or stops the forwarder.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the forwarder has ended.
     fn runs(&self, runs: bool) -> anyhow::Result<()>;
 
-    /// CPU time that it has used, in seconds.
+    /// Returns the used CPU time, in seconds.
     ///
     /// # Errors
-    /// When it has ended.
+    /// When the forwarder has ended.
     fn cpu_seconds(&self) -> anyhow::Result<f64>;
 }
 

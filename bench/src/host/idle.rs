@@ -1,4 +1,4 @@
-//! Instances that do nothing, on a platform of their own.
+//! Idle instances on their own platform.
 
 use super::platform;
 use anyhow::Context;
@@ -7,7 +7,7 @@ use nfluid_testbed::interrupt;
 use nfluid_testbed::platform::Platform;
 use serde_json::{Map, Value, json};
 
-/// Instances that are asked for in one document.
+/// Instances per deployment document.
 const PER_DOCUMENT: usize = 500;
 
 /// The platform and its idle instances.
@@ -18,7 +18,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Starts a platform without any.
+    /// Starts a platform without instances.
     ///
     /// # Errors
     /// As [`platform::start`].
@@ -26,10 +26,10 @@ impl Idle {
         Self::on(platform::start()?)
     }
 
-    /// Uses a platform that has none.
+    /// Uses a platform without instances.
     ///
     /// # Errors
-    /// When the daemon takes no connection.
+    /// When the daemon accepts no connection.
     pub fn on(platform: Platform) -> anyhow::Result<Self> {
         Ok(Idle {
             requests: Api::connect(&platform.socket())?,
@@ -38,7 +38,7 @@ impl Idle {
         })
     }
 
-    /// Makes more of them until there are so many. On an error there are as many as [`Idle::count`] says.
+    /// Makes instances until there are `count`. After an error, [`Idle::count`] returns the actual number.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -56,7 +56,7 @@ impl Idle {
         Ok(())
     }
 
-    /// Merges a document into the deployment; the daemon's answer.
+    /// Merges a document into the deployment; returns the daemon's answer.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -65,12 +65,12 @@ impl Idle {
         self.requests.request("POST", "/v1/apply", &request)
     }
 
-    /// How many there are.
+    /// Returns the number of instances.
     pub fn count(&self) -> usize {
         self.count
     }
 
-    /// Their processes.
+    /// Returns the instances' processes.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -81,12 +81,12 @@ impl Idle {
         Ok(all.iter().filter_map(pid).collect())
     }
 
-    /// The daemon's process.
+    /// Returns the daemon's process.
     pub fn daemon(&self) -> anyhow::Result<u32> {
         self.platform.daemon_pid()
     }
 
-    /// Api to the daemon.
+    /// Returns the client of the daemon's API.
     pub fn requests(&mut self) -> &mut Api {
         &mut self.requests
     }
@@ -97,7 +97,7 @@ impl Idle {
     }
 }
 
-/// An NF that does nothing but forward.
+/// Returns the specification of an NF that only forwards.
 pub fn bridge() -> Value {
     json!({ "nf": "bridge", "flavor": "small" })
 }

@@ -1,4 +1,4 @@
-//! Memory of others.
+//! Memory of processes and of the kernel.
 
 use anyhow::Context;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 /// Kernel stack of a thread on x86-64 and arm64.
 const KERNEL_STACK: u64 = 16 << 10;
 
-/// Memory that programs can still have on this host, in bytes.
+/// Returns the memory that is available to programs on this host, in bytes.
 ///
 /// # Errors
 /// When /proc/meminfo cannot be read.
@@ -15,8 +15,7 @@ pub fn available_bytes() -> anyhow::Result<u64> {
     Ok(field_kib(&text, "MemAvailable:") << 10)
 }
 
-/// The kinds of memory that the kernel has for itself, by the part of a figure's name, and as /proc/meminfo has them. BPF maps
-/// are in none of them.
+/// The kinds of the kernel's own memory: name in figure ids, and name in /proc/meminfo. They do not include BPF maps.
 pub const KERNEL_KINDS: [(&str, &str); 4] = [
     ("slab", "Slab:"),
     ("stacks", "KernelStack:"),
@@ -24,7 +23,7 @@ pub const KERNEL_KINDS: [(&str, &str); 4] = [
     ("percpu", "Percpu:"),
 ];
 
-/// Memory that the kernel has for itself, in bytes, of each of [`KERNEL_KINDS`].
+/// Returns the kernel's own memory in bytes, for each of [`KERNEL_KINDS`].
 ///
 /// # Errors
 /// When /proc/meminfo cannot be read.
@@ -33,27 +32,27 @@ pub fn kernel_bytes() -> anyhow::Result<[u64; KERNEL_KINDS.len()]> {
     Ok(KERNEL_KINDS.map(|(_, name)| field_kib(&text, name) << 10))
 }
 
-/// Proportional set size of a process in bytes, without the BPF maps that it has mapped.
+/// Returns the proportional set size of a process in bytes, without mapped BPF maps.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn own_bytes(pid: u32) -> anyhow::Result<u64> {
     Ok(pss_kib(&file(pid, "smaps")?, false) << 10)
 }
 
-/// BPF maps that a process has mapped, in bytes.
+/// Returns the BPF maps that a process has mapped, in bytes.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn map_bytes(pid: u32) -> anyhow::Result<u64> {
     Ok(pss_kib(&file(pid, "smaps")?, true) << 10)
 }
 
-/// Memory of a process of one thread in bytes: its proportional set size without the BPF maps that it
-/// has mapped, its page tables and kernel stack.
+/// Returns the memory of a process of one thread in bytes: its proportional set size without mapped BPF maps, its page
+/// tables and kernel stack.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn process_bytes(pid: u32) -> anyhow::Result<u64> {
     let own = own_bytes(pid)?;
     let tables = field_kib(&file(pid, "status")?, "VmPTE:") << 10;
@@ -65,7 +64,7 @@ fn file(pid: u32, name: &str) -> anyhow::Result<String> {
     fs::read_to_string(&path).with_context(|| format!("reading {path}"))
 }
 
-/// Proportional set size in KiB of the mappings of BPF maps, or of all others.
+/// Returns the proportional set size in KiB of the mappings of BPF maps, or of all others.
 fn pss_kib(smaps: &str, of_maps: bool) -> u64 {
     let (mut sum, mut of_map) = (0, false);
     for line in smaps.lines() {
@@ -79,7 +78,7 @@ fn pss_kib(smaps: &str, of_maps: bool) -> u64 {
     sum
 }
 
-/// The number of the line that starts with `name`; 0 if there is none.
+/// Returns the number in the line that starts with `name`; 0 if there is none.
 pub fn field_kib(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     value

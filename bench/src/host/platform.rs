@@ -13,7 +13,7 @@ pub fn start() -> anyhow::Result<Platform> {
     start_with("", &[])
 }
 
-/// Starts another platform beside it, whose name ends so, with more arguments for the daemon.
+/// Starts a further platform with this ending of its name and more arguments for the daemon.
 ///
 /// # Errors
 /// As [`start`].
@@ -29,14 +29,14 @@ pub fn start_with(ending: &str, arguments: &[String]) -> anyhow::Result<Platform
 /// Opens the cgroup of an instance.
 ///
 /// # Errors
-/// When there is none.
+/// When the instance has no cgroup.
 pub fn cgroup(platform: &Platform, instance: &str) -> anyhow::Result<Cgroup> {
     let root = CgroupRoot::new(platform.name())?;
     let group = root.open(&format!("i-{instance}"));
     group.with_context(|| format!("the cgroup of {instance}"))
 }
 
-/// Gives the instances of a platform together the weight that [`cgroups::Cgroups`] have.
+/// Gives the instances of a platform together the same weight as [`cgroups::Cgroups`].
 ///
 /// # Errors
 /// The kernel refuses.

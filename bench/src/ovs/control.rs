@@ -1,4 +1,4 @@
-//! Open vSwitch's own tools, told which database and switch are meant.
+//! Open vSwitch's own tools, for one database and switch.
 
 use anyhow::ensure;
 use nfluid_testbed::command::output;
@@ -9,9 +9,9 @@ use std::process::Command;
 /// The database's socket.
 pub const DATABASE: &str = "db.sock";
 const BRIDGE: &str = "bridge0";
-/// How long a tool may wait, in seconds; starting DPDK is part of it.
+/// Timeout of a tool, in seconds; includes the start of DPDK.
 const TIMEOUT: u32 = 20;
-/// Where programs and tools would otherwise look for, or leave, sockets and files.
+/// Environment variables of the folders in which programs and tools look for, or leave, sockets and files.
 const FOLDERS: [&str; 4] = ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"];
 
 /// The tools.
@@ -21,14 +21,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// For a database and a switch whose sockets are in `folder`.
+    /// Makes the tools of a database and a switch whose sockets are in `folder`.
     pub fn new(folder: &Path) -> Self {
         Control {
             folder: folder.to_owned(),
         }
     }
 
-    /// Where the database answers, as Open vSwitch writes it.
+    /// Returns the database's address in Open vSwitch's notation.
     pub fn database(&self) -> String {
         format!("unix:{}", self.folder.join(DATABASE).display())
     }
@@ -40,7 +40,7 @@ impl Control {
         }
     }
 
-    /// A program that uses the folder.
+    /// Returns the command of a program that uses the folder.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
         self.environment(&mut command);
@@ -50,7 +50,7 @@ impl Control {
     /// Runs `ovs-vsctl`; words are separated by spaces.
     ///
     /// # Errors
-    /// When it fails, or the switch does not do what was asked for in time.
+    /// When the tool fails, or the switch does not carry out the request in time.
     pub fn vsctl(&self, line: &str) -> anyhow::Result<String> {
         let mut command = self.vsctl_command();
         output(command.args(line.split_whitespace()))
@@ -64,7 +64,7 @@ impl Control {
         command
     }
 
-    /// Sets a key of the switch's configuration, before it runs, to a value with spaces.
+    /// Sets a key of the switch's configuration, before the switch runs, to a value with spaces.
     ///
     /// # Errors
     /// When `ovs-vsctl` fails.
@@ -75,7 +75,7 @@ impl Control {
         Ok(())
     }
 
-    /// Makes the bridge, which forwards nothing yet; the switch runs then.
+    /// Makes the bridge, which forwards nothing yet; the switch must run.
     ///
     /// # Errors
     /// As for [`Control::vsctl`].
@@ -89,7 +89,7 @@ impl Control {
     /// Adds a port.
     ///
     /// # Errors
-    /// When the switch could not open it.
+    /// When the switch could not open the port.
     pub fn add_port(&self, port: &str, options: &str) -> anyhow::Result<()> {
         self.vsctl(&format!(
             "add-port {BRIDGE} {port} -- set Interface {port} {options}"
@@ -99,7 +99,7 @@ impl Control {
         Ok(())
     }
 
-    /// Sends what comes from one port to another one.
+    /// Forwards packets of one port to another port.
     ///
     /// # Errors
     /// When `ovs-ofctl` fails.

@@ -1,6 +1,6 @@
-//! Open vSwitch with its switch in user space, as Debian ships it: a database and a switch of this
-//! run's own, whose sockets and files are in a folder of its own and whose interfaces are in a
-//! network namespace of its own. The service of the system, if there is one, is not touched.
+//! Open vSwitch with its switch in user space, as Debian ships it: a database and a switch of this run, with their
+//! sockets and files in their own folder, and their interfaces in their own network namespace. The system's service, if
+//! there is one, is not touched.
 
 mod control;
 
@@ -17,27 +17,27 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Debian's package; it brings the others.
+/// Debian's package, which depends on the others.
 const PACKAGE: &str = "openvswitch-switch-dpdk";
-/// Not on the path: which of the two switches `ovs-vswitchd` is, is the system's choice.
+/// The full path: the system may have selected the other switch as `ovs-vswitchd`.
 const PROGRAM: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// What DPDK takes of the huge pages, and no more: most of it is frames, as many as fit.
+/// Huge pages for DPDK: most of the memory is frames, as many as fit.
 const MEGABYTES: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Kind of the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// vhost-user, the switch as the client: DPDK, whose thread polls.
+    /// vhost-user, with the switch as the client: DPDK, whose thread polls.
     Vhost,
     /// AF_XDP sockets on interfaces; a thread polls.
     AfXdp,
-    /// AF_PACKET sockets on interfaces; the switch's main thread sleeps while nothing comes.
+    /// AF_PACKET sockets on interfaces; the switch's main thread sleeps while no frame arrives.
     AfPacket,
 }
 
-/// A switch. What lives in something else comes before it: it ends first.
+/// A switch. A process is declared before the resources that it uses, so that it ends first.
 #[derive(Debug)]
 pub struct Ovs {
     switch: Service,
@@ -53,8 +53,8 @@ impl Ovs {
     /// Starts a database, and a switch whose forwarding thread has the core `core`.
     ///
     /// # Errors
-    /// [`CannotRun`] when it is not installed or the host has no huge pages for its ports; else what
-    /// it says.
+    /// [`CannotRun`] when Open vSwitch is not installed or the host has no huge pages for its ports; otherwise its
+    /// error text.
     pub fn start(ports: Ports, core: usize) -> anyhow::Result<Self> {
         need(&[
             ("ovsdb-server", PACKAGE),
@@ -105,7 +105,7 @@ impl Ovs {
         made.map_err(|error| self.explain(error))
     }
 
-    /// Where its interfaces are.
+    /// Returns the namespace of its interfaces.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -132,7 +132,7 @@ impl Ovs {
         self.control.vsctl(&up).map(drop)
     }
 
-    /// Adds an interface of its namespace.
+    /// Adds an interface of the switch's namespace.
     ///
     /// # Errors
     /// Open vSwitch's tools fail; the error has their output.
@@ -145,7 +145,7 @@ impl Ovs {
         added.map_err(|error| self.explain(error))
     }
 
-    /// What comes from one port goes to the other one: the flow that costs least.
+    /// Forwards frames of one port to the other by the cheapest kind of flow.
     ///
     /// # Errors
     /// Open vSwitch's tools fail; the error has their output.
@@ -153,7 +153,7 @@ impl Ovs {
         self.control.add_flow(from, to)
     }
 
-    /// Adds to an error what the switch has said last.
+    /// Adds the last output of the switch to an error.
     fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         let last = self.switch.last_log_line();
         error.context(format!("Open vSwitch said last: {last}"))
@@ -199,7 +199,7 @@ fn database(control: &Control, folder: &ScratchDirectory) -> anyhow::Result<Serv
     Ok(server)
 }
 
-/// To standard error only.
+/// Logging to standard error only.
 const QUIET: [&str; 3] = ["-vconsole:warn", "-vsyslog:off", "-vfile:off"];
 
 fn switch(
@@ -213,7 +213,7 @@ fn switch(
     control.environment(&mut command);
     tied_to_this_process(&mut command);
     if ports == Ports::AfPacket {
-        // No other thread forwards.
+        // Only the main thread forwards: the whole process is pinned.
         command.args(["taskset", "-c", &core.to_string()]);
     }
     command
@@ -224,7 +224,7 @@ fn switch(
     Service::start("ovs-vswitchd", &mut command, folder.path("switch.log"))
 }
 
-/// Whatever ends this process ends the other one.
+/// Makes a process end when this process ends.
 fn tied_to_this_process(setpriv: &mut Command) -> &mut Command {
     setpriv.args(["--pdeathsig", "KILL"])
 }

@@ -1,4 +1,4 @@
-//! The page as HTML: one file, drawings included, no script, nothing loaded from elsewhere.
+//! The page as HTML: one file with its drawings, without scripts, and without external resources.
 
 use super::{
     ABOUT, FIGURE_HEADER, LITERATURE_HEADER, NOT_HERE, RUN_HEADER, TITLE, answer, figure_cells,
@@ -22,7 +22,7 @@ figure svg { max-width: 100%; height: auto; border: 1px solid #eee; }
 .missing { color: #777; }
 ";
 
-/// The whole page.
+/// Returns the whole page.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
@@ -50,7 +50,7 @@ pub fn page(records: &[Record]) -> anyhow::Result<String> {
     ))
 }
 
-/// An experiment's figures and drawings.
+/// Returns an experiment's figures and drawings.
 fn experiment(record: &Record) -> anyhow::Result<String> {
     let figures = table(
         &FIGURE_HEADER,
@@ -92,7 +92,7 @@ fn literature(records: &[Record]) -> impl Iterator<Item = Vec<String>> {
     })
 }
 
-/// A table; the cells of its rows are HTML already.
+/// Returns a table; the cells of its rows are HTML already.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String], tag: &str| {
         let cells: Vec<_> = cells
@@ -114,7 +114,7 @@ fn escaped(cells: &[String]) -> Vec<String> {
     cells.iter().map(|cell| escape(cell)).collect()
 }
 
-/// Text as it stands in an element or in a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! The page as Markdown; drawings are the files beside it.
+//! The page as Markdown; drawings are separate files.
 
 use super::{
     ABOUT, FIGURE_HEADER, LITERATURE_HEADER, NOT_HERE, RUN_HEADER, TITLE, answer, figure_cells,
@@ -7,7 +7,7 @@ use super::{
 use crate::literature::ROWS;
 use nfluid_figures::record::Record;
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(records: &[Record]) -> String {
     let runs = table(
         &RUN_HEADER,
@@ -22,7 +22,7 @@ pub fn page(records: &[Record]) -> String {
     )
 }
 
-/// An experiment's drawings and figures.
+/// Returns an experiment's drawings and figures.
 fn experiment(record: &Record) -> String {
     let drawings: Vec<_> = record
         .plots
@@ -71,12 +71,12 @@ pub fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String
     format!("| {} |\n| {rule} |\n{}", header.join(" | "), rows.concat())
 }
 
-/// Returns cells in whose text nothing is markup.
+/// Returns cells whose text contains no markup.
 pub fn escaped(cells: &[String]) -> Vec<String> {
     cells.iter().map(|cell| escape(cell)).collect()
 }
 
-/// Text of one line, in which nothing is markup (CommonMark section 2.4), in a table's cell too.
+/// Escapes one line of text (CommonMark section 2.4), also for a table's cell.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -95,7 +95,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// A file's name as a link's address: what is not a letter, a digit or one of `.-_` as its bytes.
+/// Encodes a file's name as a link's address: all bytes but letters, digits and `.-_` are escaped.
 fn address(name: &str) -> String {
     let mut address = String::with_capacity(name.len());
     for byte in name.bytes() {

@@ -1,5 +1,5 @@
-//! One page of all results in a folder, as HTML and as Markdown: what was run where, the figures with
-//! spread and conditions, the plots, and each row of the literature with its figure beside ours.
+//! One page of all results in a folder, as HTML and as Markdown: the runs with their machines, the figures with spread
+//! and conditions, the plots, and each row of the literature with our figure.
 
 mod html;
 mod markdown;
@@ -13,8 +13,8 @@ use nfluid_figures::results::Results;
 use nfluid_figures::statistics::Samples;
 use std::path::Path;
 
-/// Joins the results in `folder` into `report.html` and `report.md` there, and prints where they are. With `update`, also replaces
-/// the figures of that page (see [`topics::update`]).
+/// Joins the results in `folder` into `report.html` and `report.md` there, and prints their paths. With `update`, also
+/// replaces the figures of that page (see [`topics::update`]).
 ///
 /// # Errors
 /// There are no results, one of them is damaged (names the file), or a page cannot be written.
@@ -40,7 +40,7 @@ fn newest(records: Vec<Record>) -> Vec<Record> {
             .iter_mut()
             .find(|it| self::name(&it.experiment) == name);
         match known {
-            // Dates of RFC 3339 in UTC are in the order of their texts.
+            // RFC 3339 dates in UTC sort as texts.
             Some(known) if known.date < record.date => *known = record,
             Some(_) => {}
             None => newest.push(record),
@@ -55,7 +55,7 @@ fn experiment(name: &str) -> Option<&'static Experiment> {
     all.find(|experiment| experiment.is_called(name))
 }
 
-/// Returns the present name of an experiment; a name that is not known stays.
+/// Returns the present name of an experiment; an unknown name is returned unchanged.
 fn name(known_as: &str) -> &str {
     experiment(known_as).map_or(known_as, |experiment| experiment.name)
 }
@@ -70,7 +70,7 @@ fn heading(record: &Record) -> String {
     }
 }
 
-/// Returns the position of an experiment in the list of all, by its name or an alias; others come behind them.
+/// Returns the position of an experiment in the list of all, by its name or an alias; unknown experiments come last.
 fn position(experiment: &str) -> usize {
     let all = experiments::all();
     let known = all.iter().position(|known| known.is_called(experiment));
@@ -105,7 +105,7 @@ const FIGURE_HEADER: [&str; 6] = [
 ];
 const LITERATURE_HEADER: [&str; 4] = ["row", "what", "literature", "here"];
 
-/// The line of the table of runs; texts are not escaped.
+/// Returns the row of the table of runs; texts are not escaped.
 fn run_cells(record: &Record) -> [String; 10] {
     let environment = &record.environment;
     let virtual_machine = if environment.virtualised {
@@ -134,7 +134,7 @@ fn run_cells(record: &Record) -> [String; 10] {
     ]
 }
 
-/// The line of a table of figures; texts are not escaped.
+/// Returns the row of a table of figures; texts are not escaped.
 fn figure_cells(figure: &Figure) -> [String; 6] {
     let samples: Samples = figure.samples.iter().copied().collect();
     let quartiles = if figure.samples.len() > 1 {
@@ -157,7 +157,7 @@ fn figure_cells(figure: &Figure) -> [String; 6] {
     ]
 }
 
-/// Returns the text of a figure of ours beside the literature's.
+/// Returns the text of our figure for a row of the literature.
 fn answer(record: &Record, figure: &Figure) -> String {
     let quick = if record.quick { ", quick" } else { "" };
     let spread = if figure.samples.len() > 1 {

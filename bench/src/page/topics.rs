@@ -8,14 +8,15 @@ use nfluid_figures::record::Record;
 use nfluid_figures::results::Results;
 use std::path::Path;
 
-/// The lines of a page between which the figures are replaced.
+/// Markers of a page; the figures between them are replaced.
 const BEGIN: &str = "<!-- figures by topic: begin, written by `nfluid-bench report --update` -->";
 const END: &str = "<!-- figures by topic: end -->";
 
-/// The heading above the results of other programs, as the simulator.
+/// The heading above the results of other programs, such as the simulator.
 const OTHERS: &str = "Other programs";
 
-/// Replaces the text between the markers of the page at `path` by the figures of `records`. Quick runs are left out by name.
+/// Replaces the text between the markers of the page at `path` by the figures of `records`. Quick runs are left out by
+/// name.
 ///
 /// # Errors
 /// The page cannot be read or written, has no markers, or nothing is left to publish.
@@ -72,7 +73,7 @@ fn section(records: &[&Record]) -> String {
     titles.map(topic).collect()
 }
 
-/// The title of the topic that a record's experiment belongs to.
+/// Returns the title of the topic of a record's experiment.
 fn title_of(record: &Record) -> &'static str {
     let mut topics = TOPICS.iter();
     let topic = topics.find(|topic| {

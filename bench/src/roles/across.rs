@@ -1,5 +1,5 @@
-//! Generator and sink in one process: frames that cross two NFs of very many. They go to the first of them by the
-//! switch, or out of an interface, on a wire that leads to an uplink.
+//! Generator and sink in one process: each frame passes two of very many NFs. Frames reach the first NF by the switch,
+//! or by an interface on a wire to an uplink.
 
 use super::oneway::prepare_frames;
 use super::stall::Stall;
@@ -17,16 +17,16 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZero;
 use std::time::Duration;
 
-/// After this time without a frame those under way count as lost.
+/// After this time without a frame, frames in flight count as lost.
 const LOST_AFTER_NS: u64 = 500_000_000;
-/// Frames per burst and port: what one call switches.
+/// Frames per burst and port, switched by one call.
 const BURST: u32 = 256;
-/// One in so many frames is stamped: a number that divides no number of pairs, so that each gets its turn.
+/// Interval of stamped frames: a number that divides no number of pairs, so that each pair gets stamps.
 const STAMPED: u64 = 7;
-/// It shares its core with the NFs, and a thousand of them must not keep it from emptying its ring.
+/// Priority: the process shares its core with a thousand NFs, which must not keep it from emptying its ring.
 const NICE: i32 = -20;
 
-/// The NFs that frames of one port enter: every other port from `first` on, one of each pair.
+/// The NFs that receive frames of one port: every other port from `first` on, one of each pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Targets {
     pub first: u32,
@@ -46,27 +46,27 @@ impl Targets {
 pub struct Load {
     /// Bytes per frame.
     pub len: usize,
-    /// Most frames under way per pair of NFs.
+    /// Most frames in flight per pair of NFs.
     pub window: u32,
-    /// Frames per second; 0: as many as the window lets.
+    /// Frames per second; 0: as many as the window permits.
     pub rate: f64,
-    /// Microseconds between two looks.
+    /// Microseconds between two polls.
     pub pause_us: u64,
 }
 
 /// The pairs behind a port.
 struct Variant {
     first: u32,
-    /// Frames under way of each pair, and of all.
+    /// Frames in flight of each pair, and of all.
     under_way: Vec<u32>,
     sum: u32,
-    /// The pair that gets the next frame.
+    /// The pair of the next frame.
     next: usize,
-    /// On a wire, which may lead frames by their flows: what each pair's frames have at [`VARYING`].
+    /// For a wire, which may steer frames by their flows: the bytes of each pair's frames at [`VARYING`].
     flows: Vec<[u8; VARYING.end - VARYING.start]>,
 }
 
-/// The interface that frames leave by, in the sender's own context.
+/// The interface by which frames leave, in the sender's own context.
 struct Wire {
     outlet: DirectOutlet,
     queued: u32,
@@ -74,20 +74,20 @@ struct Wire {
     head: Vec<u8>,
 }
 
-/// Where frames of a variant go out.
+/// Exit of a variant's frames.
 enum Out<'a> {
     Port(&'a mut Port),
     Wire(&'a mut Wire),
 }
 
-/// Sends and receives in turn, and sleeps in between.
+/// Sends and receives alternately, and sleeps in between.
 pub struct Across {
     load: Load,
     /// The state of each receiving port.
     variants: Vec<Variant>,
     wire: Option<Wire>,
     sent: u64,
-    /// When the rate began to be kept, and how many frames were sent since.
+    /// Start of the paced sending, and the number of frames sent since.
     paced: Option<(u64, u64)>,
     stall: Stall,
     lost: u64,
@@ -95,7 +95,7 @@ pub struct Across {
 }
 
 impl Wire {
-    /// Takes the process's last port, whose slots are sent.
+    /// Takes the process's last port, whose slots the wire sends.
     fn open(attached: &mut Attached, interface: &str, len: usize) -> anyhow::Result<Self> {
         let port = attached
             .ports
@@ -124,7 +124,7 @@ impl Wire {
         queued
     }
 
-    /// Frames that have left; an interface that takes none now is asked again.
+    /// Returns the number of frames that left; retries if the interface accepts none.
     fn flush(&mut self) -> u32 {
         match self.outlet.flush() {
             Ok(_) => std::mem::take(&mut self.queued),
@@ -168,7 +168,7 @@ impl Variant {
         }
     }
 
-    /// Gives each pair a flow of its own, numbers from `first` on; returns the number behind the last.
+    /// Gives each pair its own flow, numbered from `first` on; returns the next free number.
     fn number(&mut self, first: u32, len: usize) -> u32 {
         let behind = first + self.under_way.len() as u32;
         for flow in first..behind {
@@ -179,7 +179,7 @@ impl Variant {
         behind
     }
 
-    /// The next pair of which fewer than `window` frames are under way, one more from now on.
+    /// Returns the next pair with fewer than `window` frames in flight, and counts one more frame.
     fn take(&mut self, window: u32) -> Option<u32> {
         let pairs = self.under_way.len();
         if u64::from(self.sum) >= u64::from(window) * pairs as u64 {
@@ -193,7 +193,7 @@ impl Variant {
         Some(pair as u32)
     }
 
-    /// One of a pair's frames is under way no longer; what was given up as lost may come nevertheless.
+    /// Counts one frame of a pair less; a frame that was given up as lost may arrive later.
     fn give_back(&mut self, pair: u32) {
         let of_pair = self
             .under_way
@@ -212,7 +212,7 @@ impl Variant {
 }
 
 impl Across {
-    /// With a `wire`, an interface, frames leave by that, and the last port is the wire's; all others receive.
+    /// With a `wire`, an interface, frames leave by it, and the last port is the wire's; all others receive.
     pub fn new(
         attached: &mut Attached,
         targets: &[Targets],
@@ -289,7 +289,7 @@ impl Across {
         sum
     }
 
-    /// Frames that may be sent now.
+    /// Returns the number of frames that may be sent now.
     fn allowed(&mut self, now: u64) -> u32 {
         if self.load.rate == 0.0 {
             return BURST;
@@ -335,7 +335,7 @@ impl Across {
     }
 }
 
-/// Whole frames into all slots of a port; later only what differs is written.
+/// Writes complete frames into all slots of a port; later only the differences are written.
 fn prepare(port: &mut Port, len: usize) {
     let own = port.entry().mac;
     prepare_frames(port, |slot| {
@@ -366,7 +366,7 @@ impl Work for Across {
     fn report(&mut self, outcome: &mut Outcome) {
         self.latencies.report(outcome);
         outcome.lost = std::mem::take(&mut self.lost);
-        // The next run begins later; that is no time without frames.
+        // The time until the next run is no stall.
         self.stall.end();
     }
 }

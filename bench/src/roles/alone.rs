@@ -1,7 +1,7 @@
-//! One frame at a time between two interfaces of the kernel, in two network namespaces: the next one leaves when the last
-//! one has come.
+//! Single frames between two interfaces of the kernel, in two network namespaces: the next frame leaves when the last
+//! has arrived.
 
-use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use super::work::{FLOW, Outcome, cpu_seconds, print_ready, serve};
 use crate::traffic::udp_frame;
 use anyhow::Context;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
@@ -10,7 +10,7 @@ use nfluid_testbed::namespace::enter;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// After that a frame is lost.
+/// Time after which a frame counts as lost.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Sends frames of `len` bytes out of `from`, in this process's namespace, and waits for each at `to`, in the namespace
@@ -19,9 +19,9 @@ pub fn alone(from: &str, to: &str, there: &Path, len: usize) -> anyhow::Result<(
     let mut sender = InterfaceSender::open(from)?;
     enter(there).context("entering the sink's namespace")?;
     let frame = udp_frame(len, FLOW);
-    say_ready()?;
+    print_ready()?;
     serve(|span| {
-        // Open while it measures only: who looks at every frame costs the peers that are measured otherwise.
+        // Open only during this measurement: a socket that sees every frame costs time in other measurements.
         let mut receiver = InterfaceReceiver::open(to)?;
         let (start, cpu) = (Instant::now(), cpu_seconds());
         let mut outcome = Outcome::default();
@@ -54,7 +54,7 @@ fn crosses(
     let mut has_come = false;
     while !has_come && start.elapsed() < PATIENCE {
         receiver.wait(PATIENCE)?;
-        // Behind the headers, which a router changes, is what tells it from others.
+        // The bytes after the headers, which a router changes, identify the frame.
         let is_ours = |other: &[u8]| other.len() == frame.len() && other.ends_with(&frame[34..]);
         receiver.receive(1, |other| has_come |= is_ours(other))?;
     }

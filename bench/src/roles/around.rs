@@ -1,4 +1,4 @@
-//! Sender and receiver in one process: what it sends on port 0 comes back on port 1.
+//! Sender and receiver in one process: frames sent on port 0 return on port 1.
 
 use super::fan::queue;
 use super::oneway::prepare_frames;
@@ -10,10 +10,10 @@ use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::WhenFull;
 
-/// After this time without a frame those under way count as late or lost.
+/// After this time without a frame, frames in flight count as late or lost.
 const LOST_AFTER_NS: u64 = 100_000_000;
 
-/// How much is under way, and what happens while nothing comes back.
+/// Limit of frames in flight, and behaviour while none returns.
 #[derive(Clone, Copy)]
 pub struct Limits {
     pub batch: usize,
@@ -21,7 +21,7 @@ pub struct Limits {
     pub waits: Waits,
 }
 
-/// Sends and receives in turn.
+/// Sends and receives alternately.
 pub struct Around {
     headers: Headers,
     len: usize,
@@ -74,7 +74,7 @@ impl Around {
             self.lost += u64::from(self.under_way);
             self.under_way = 0;
         }
-        // Nobody rings when a full link has room again.
+        // The doorbell of a full link does not ring when slots become free.
         let kept = attached.ports[0].queued() > 0 && !attached.ports[0].is_served();
         let waits = match self.limits.waits {
             Waits::Sleeping if kept => Waits::Yielding,
@@ -99,7 +99,7 @@ impl Work for Around {
 
     fn report(&mut self, outcome: &mut Outcome) {
         outcome.lost = std::mem::take(&mut self.lost);
-        // The next run begins later; that is no time without frames.
+        // The time until the next run is no stall.
         self.stall.end();
     }
 }

@@ -1,5 +1,5 @@
-//! Traffic of many NFs in one process: what it sends on a port comes back on the same port, through
-//! the NF that is linked to it.
+//! Traffic of many NFs in one process: frames sent on a port return on the same port, through the NF that is linked to
+//! it.
 
 use super::oneway::prepare_frames;
 use super::stall::Stall;
@@ -12,11 +12,11 @@ use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::{Port, WhenFull};
 use serde::{Deserialize, Serialize};
 
-/// After this time without a frame those under way count as late or lost.
+/// After this time without a frame, frames in flight count as late or lost.
 const LOST_AFTER_NS: u64 = 100_000_000;
-/// Between two pings.
+/// Interval of pings.
 const PING_EVERY_NS: u64 = 2_000_000;
-/// A ping that is not back by then is lost.
+/// Time after which a ping counts as lost.
 const PING_LOST_NS: u64 = 1_000_000_000;
 
 /// The traffic.
@@ -24,30 +24,30 @@ const PING_LOST_NS: u64 = 1_000_000_000;
 pub struct Fan {
     /// Length of a frame in bytes.
     pub len: usize,
-    /// Frames of a burst.
+    /// Frames per burst.
     pub batch: u32,
-    /// Frames under way through each NF.
+    /// Frames in flight through each NF.
     pub window: u32,
     /// Behaviour of the process while no NF takes or gives frames.
     pub waits: Waits,
-    /// Through the NF of the last port go single frames, now and then, whose round trip is measured.
+    /// If true, only single frames pass the NF of the last port, at intervals, and their round trip is measured.
     pub pings: bool,
 }
 
-/// Sends and receives, port after port.
+/// Sends and receives, port by port.
 pub struct FanTraffic {
     fan: Fan,
     headers: Headers,
     under_way: Vec<u32>,
     next: usize,
-    /// Ports in a row on which nothing went either way.
+    /// Consecutive ports without frames in either direction.
     idle_ports: usize,
     stall: Stall,
     lost: u64,
     ping: Option<Ping>,
 }
 
-/// A single frame at a time.
+/// Sender of single frames.
 #[derive(Default)]
 struct Ping {
     sent_at: Option<u64>,
@@ -76,7 +76,7 @@ impl FanTraffic {
         })
     }
 
-    /// Whole bursts only: the NF has others to work on meanwhile.
+    /// Sends whole bursts only: meanwhile the NF works on other frames.
     fn send(&mut self, port: &mut Port, at: usize) -> u32 {
         if self.under_way[at] + self.fan.batch > self.fan.window {
             return 0;
@@ -149,7 +149,7 @@ impl Work for FanTraffic {
 }
 
 impl Ping {
-    /// Takes what has come back; sends the next one when it is time.
+    /// Takes the ping that has returned; sends the next one when it is due.
     fn look(&mut self, port: &mut Port) {
         let now = monotonic_ns();
         if let Some(sent) = self.sent_at {

@@ -1,6 +1,6 @@
-//! Hosts an NF as `nfluid-nf` does, so that what is measured is what runs.
+//! Hosts an NF as `nfluid-nf` does, so that the measured code is the shipped code.
 
-use super::work::{SLEEP, Waits, Work, say_ready};
+use super::work::{SLEEP, Waits, Work, print_ready};
 use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_nf::attached::port_info;
@@ -19,18 +19,18 @@ use std::process::exit;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Between two ticks while traffic flows.
+/// Interval of ticks while traffic flows.
 const TICK: Nanos = Nanos(50_000_000);
-/// Passes over all ports between two looks at the clock.
+/// Passes over all ports per reading of the clock.
 const PASSES_PER_LOOK: u32 = 16;
-/// Cycles of one step of [`burn`]: a multiplication (3), a shift and an exclusive or, each of which
-/// waits for the one before.
+/// Cycles of one step of [`burn`]: a multiplication (3), a shift and an exclusive or, each of which depends on the
+/// previous operation.
 const CYCLES_PER_STEP: u32 = 5;
 
 /// How an NF shares its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manner {
-    /// Cycles of work on each frame, beside the NF's own.
+    /// Cycles of work on each frame, in addition to the NF's own.
     pub cycles: u32,
     /// Behaviour while no frame waits.
     pub waits: Waits,
@@ -39,7 +39,7 @@ pub struct Manner {
 }
 
 impl Manner {
-    /// As `nfluid-nf`.
+    /// The behaviour of `nfluid-nf`.
     pub const HOSTED: Manner = Manner {
         cycles: 0,
         waits: Waits::Sleeping,
@@ -57,12 +57,12 @@ pub struct Function {
 }
 
 impl Function {
-    /// As `nfluid-nf` hosts it.
+    /// Makes an NF hosted as in `nfluid-nf`.
     pub fn new(attached: &Attached, workload: &Workload) -> anyhow::Result<Self> {
         Function::on(&attached.ports, workload)
     }
 
-    /// On some of its instance's ports.
+    /// Makes an NF on some of its instance's ports.
     pub fn on(ports: &[Port], workload: &Workload) -> anyhow::Result<Self> {
         Function::in_manner(ports, workload, Manner::HOSTED)
     }
@@ -112,7 +112,7 @@ impl Function {
 }
 
 impl Work for Function {
-    /// A burst is many batches: a millisecond of dear frames.
+    /// A burst is many batches: a millisecond of expensive frames.
     fn bursts_per_look(&self) -> u32 {
         1
     }
@@ -146,19 +146,19 @@ pub fn host(workload: &Workload, manner: Manner) -> anyhow::Result<()> {
     Builder::new()
         .name("end".to_owned())
         .spawn(|| {
-            // An error ends it as well.
+            // An error ends the thread as well.
             let _ = std::io::copy(&mut stdin(), &mut std::io::sink());
             exit(0)
         })
         .context("a thread that waits for the end")?;
-    say_ready()?;
+    print_ready()?;
     loop {
         function.burst(&mut attached);
     }
 }
 
-/// Works for so many cycles. Time in which the process does not run is no work: a loop that waits for a
-/// time stamp would count it.
+/// Works for `cycles` cycles. Time in which the process does not run is not counted; a loop that waits for a time stamp
+/// would count it.
 fn burn(cycles: u32) {
     let mut word = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..cycles / CYCLES_PER_STEP {

@@ -1,5 +1,5 @@
-//! The tiny NF of the literature on massive numbers of NFs: one port, a signature over the first 64
-//! bytes of each frame, and on to the next by its hardware address.
+//! The tiny NF of the literature on massive numbers of NFs: one port, a signature over the first 64 bytes of each
+//! frame, and forwarding to the next NF by its hardware address.
 
 use super::work::Waits;
 use anyhow::{Context, ensure};
@@ -15,7 +15,7 @@ use rustix::thread::sched_yield;
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 
-/// The ring in front of an I/O thread (`nfluid_ring::mpsc`), and what this NF writes into it.
+/// The ring to an I/O thread (`nfluid_ring::mpsc`), and the value that this NF writes into it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Listed {
     /// Descriptor of the ring.
@@ -24,7 +24,7 @@ pub struct Listed {
     pub port: u32,
 }
 
-/// Runs until killed. `parent` is the process that started this one: it ends with it.
+/// Runs until killed, or until `parent`, the process that started this one, ends.
 pub fn run(next: [u8; 6], waits: Waits, parent: u32, listed: Option<Listed>) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("tying itself to its parent")?;
     let lives = getppid().is_some_and(|pid| pid.as_raw_pid() as u32 == parent);
@@ -49,13 +49,13 @@ pub fn run(next: [u8; 6], waits: Waits, parent: u32, listed: Option<Listed>) -> 
         }
         std::hint::black_box(fold);
     };
-    // Who polls sleeps until its first frame: the CPU time that thousands of them take is what others need to start.
+    // A polling NF sleeps until its first frame: thousands of them would take the CPU time that others need to start.
     let mut has_begun = false;
     loop {
         if engine.run_once(&mut attached.ports, 0, &mut sign) > 0 {
             has_begun = true;
             if let Some((ring, port)) = &ring {
-                // A full ring tells its consumer to look at all ports.
+                // When the ring is full, its consumer polls all ports.
                 let _ = ring.ring().push(*port);
             }
         } else {

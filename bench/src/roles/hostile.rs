@@ -1,7 +1,7 @@
-//! An NF that works as it should, or is hostile to its neighbours for a while.
+//! An NF that works normally, or is hostile to its neighbours for a while.
 
 use super::loopback::Circle;
-use super::work::{Outcome, Span, Work, run_for, say_ready};
+use super::work::{Outcome, Span, Work, print_ready, run_for};
 use crate::workload::Workload;
 use anyhow::{Context, bail};
 use nfluid_ring::attach::Attached;
@@ -13,32 +13,32 @@ use std::hint::black_box;
 use std::io::{BufRead, Write, stdin};
 use std::time::{Duration, Instant};
 
-/// Its ports: on the first two its own frames go round, the third leads to a port that nobody empties,
-/// the fourth to a neighbour whose bell it may ring.
+/// Number of ports: the NF's own frames circulate through the first two, the third leads to a port that is never
+/// emptied, the fourth to a neighbour whose doorbell the NF may ring.
 const PORTS: usize = 4;
 const FLOOD: usize = 2;
 const BELL: usize = 3;
-/// Of its own frames, and of those of a flood.
+/// Length of the NF's own frames and of a flood's.
 const LEN: usize = 128;
 const FRAMES: u32 = 64;
-/// Memory that it takes at a time, and the size of a page of it.
+/// Bytes per allocation, and the size of a page.
 const CHUNK: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// Steps of a spin between two looks at the clock, which is no system call.
+/// Steps of a spin per reading of the clock, which is no system call.
 const SPINS: u32 = 10_000;
 
 /// Conduct of the NF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Conduct {
-    /// Hands on frames, of which some always wait.
+    /// Forwards frames, of which some always wait.
     Honest,
-    /// Computes, and never yields.
+    /// Computes without yielding.
     Spins,
-    /// Sends frames to a port that nobody reads.
+    /// Sends frames to a port that is never emptied.
     Floods,
-    /// Allocates memory up to its limit, writes to each page, frees it, again and again.
+    /// Repeatedly allocates memory up to its limit, writes to each page, and frees the memory.
     FillsMemory,
-    /// Rings a neighbour's doorbell without having sent anything.
+    /// Rings a neighbour's doorbell without having sent frames.
     Rings,
 }
 
@@ -47,7 +47,7 @@ pub enum Conduct {
 pub struct Order {
     pub conduct: Conduct,
     pub seconds: f64,
-    /// Bytes of memory that it may take.
+    /// Limit of the NF's memory, in bytes.
     pub memory: usize,
 }
 
@@ -59,7 +59,7 @@ pub fn run() -> anyhow::Result<()> {
     }
     let mut honest = Circle::new(&mut attached, &Workload::Bridge, LEN, FRAMES)?;
     let mut bell = bell(&attached)?;
-    say_ready()?;
+    print_ready()?;
     for line in stdin().lock().lines() {
         let order: Order = serde_json::from_str(&line?).context("an order")?;
         let time = Duration::from_secs_f64(order.seconds);
@@ -68,7 +68,7 @@ pub fn run() -> anyhow::Result<()> {
             Conduct::Spins => until(time, spin),
             Conduct::Floods => run_for(&mut attached, &mut Flood, Span::of(time)),
             Conduct::FillsMemory => until(time, || fill_memory(order.memory)),
-            // A full pipe is as good as a ring.
+            // A full pipe counts as a ring.
             Conduct::Rings => until(time, || bell.write(&[1]).map_or(0, |rung| rung as u64)),
         };
         println!("{}", serde_json::to_string(&outcome)?);
@@ -77,7 +77,7 @@ pub fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The neighbour's end of the pipe, opened again so that it does not block.
+/// Opens the neighbour's end of the pipe again, non-blocking.
 fn bell(attached: &Attached) -> anyhow::Result<File> {
     let bell = attached.ports[BELL].entry().peer_doorbell_fd;
     let path = format!("/proc/self/fd/{bell}");
@@ -91,7 +91,7 @@ fn bell(attached: &Attached) -> anyhow::Result<File> {
         .with_context(|| format!("opening {path}"))
 }
 
-/// Acts for so long; the sum of what the acts return is in the outcome's `frames`.
+/// Repeats `act` for `time`; the outcome's `frames` is the sum of its results.
 fn until(time: Duration, mut act: impl FnMut() -> u64) -> Outcome {
     let start = Instant::now();
     let mut acts = 0;

@@ -1,7 +1,7 @@
-//! I/O threads of other instances, as `nfluidd io` hosts them. They serve only while a run lasts: a thread
-//! that polls would take its share of the core from whatever else is measured in turn.
+//! I/O threads of other instances, as `nfluidd io` hosts them. They serve only during a run: a polling thread would
+//! take CPU time from measurements in between.
 
-use super::work::{Outcome, cpu_seconds, say_ready, serve};
+use super::work::{Outcome, cpu_seconds, print_ready, serve};
 use crate::io_model::Model;
 use anyhow::Context;
 use nfluid_io::{Duty, Idle, IoThread, Placement};
@@ -9,13 +9,13 @@ use nfluid_switch::serve::Serve;
 use nfluid_testbed::io_process::from_env;
 use std::time::{Duration, Instant};
 
-/// Looks of a thread that has a core of its own, before it sleeps.
+/// Polls of a thread with its own core before it sleeps.
 const LOOKS: u32 = 100;
 
-/// Serves what the process has inherited, by `model`; a thread with a core of its own is on `core`.
+/// Serves the inherited ports by `model`; a thread with its own core is on `core`.
 pub fn serve_ports(model: &Model, core: usize) -> anyhow::Result<()> {
     let (program, mut instances) = from_env().context("taking over ports")?;
-    say_ready()?;
+    print_ready()?;
     serve(|span| {
         let (begin, cpu) = (Instant::now(), cpu_seconds());
         let mut outcome = run(model, core, &program, &mut instances, span.time)?;
@@ -25,7 +25,7 @@ pub fn serve_ports(model: &Model, core: usize) -> anyhow::Result<()> {
     })
 }
 
-/// Takes the ports over, and gives them back when the time is over.
+/// Takes the ports over, and returns them at the end of the run.
 fn run(
     model: &Model,
     core: usize,

@@ -1,5 +1,5 @@
-//! Processes of instances whose two ports are joined: what is sent on port 1 comes in on port 0, and
-//! the other way round. No other process decides how much there is to do.
+//! Processes of instances whose two ports are joined: frames sent on port 1 arrive on port 0, and the other way round.
+//! No other process determines the load.
 
 use super::function::Function;
 use super::oneway::prepare_frames;
@@ -11,12 +11,12 @@ use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::port::WhenFull;
 use std::time::Duration;
 
-/// An NF through which the same frames go round and round: it is never without work, and its
-/// throughput is that of the CPU time that it and its I/O threads get.
+/// An NF through which the same frames circulate: it always has work, and its throughput is that of the CPU time of the
+/// NF and its I/O threads.
 pub struct Circle(Function);
 
 impl Circle {
-    /// Puts `frames` frames of `len` bytes into the circle of its first two ports, at most as many as port 1 has
+    /// Puts `frames` frames of `len` bytes into circulation through the first two ports, at most as many as port 1 has
     /// TX slots.
     pub fn new(
         attached: &mut Attached,
@@ -52,18 +52,18 @@ impl Work for Circle {
     }
 }
 
-/// Of so many frames that go round one leaves: an uplink can send that many. If its ring were full now and then,
-/// an NF would have less to do the more often that is.
+/// One of this many circulating frames leaves, a rate that an uplink can send. If the uplink's ring were sometimes
+/// full, an NF would have the less to do the more often that happens.
 const ONE_OF: u64 = 64;
 
-/// A [`Circle`] that also sends frames out of its third port, one of [`ONE_OF`] that go round, and takes what comes in
-/// by it: its work is that of an NF with an uplink, and it is never without work either.
+/// A [`Circle`] that also sends frames out of its third port, one of [`ONE_OF`] circulating frames, and receives on it:
+/// its work is that of an NF with an uplink, and it always has work.
 pub struct Outward {
     circle: Circle,
     len: usize,
-    /// Frames that have gone round since one left.
+    /// Circulated frames since the last one left.
     since: u64,
-    /// Frames that came in, and what they carried.
+    /// Frames received on the third port, and their folded payload.
     came_in: u64,
     fold: u64,
 }
@@ -102,7 +102,7 @@ impl Work for Outward {
         }
         self.since %= ONE_OF;
         if out.queued() > 0 {
-            // A frame without room in the uplink's ring is dropped, and counted there.
+            // The uplink's full ring drops and counts the frame.
             let _ = out.flush(WhenFull::Drop);
         }
         let fold = &mut self.fold;
@@ -120,7 +120,7 @@ impl Work for Outward {
     }
 }
 
-/// Asks for batches of one size, and takes what comes back without reading it.
+/// Requests batches of one size, and receives frames without reading them.
 pub struct Stream {
     len: usize,
     batch: u32,
@@ -141,7 +141,7 @@ impl Work for Stream {
         let asks = port.room() >= self.batch;
         if asks {
             for _ in 0..self.batch {
-                // There is room.
+                // A slot is free.
                 port.send(|_| self.len);
             }
             // An error shows as missing throughput.
@@ -155,7 +155,7 @@ impl Work for Stream {
     }
 }
 
-/// Hands over one frame and sleeps until it has been consumed.
+/// Hands over single frames, and sleeps until each has been consumed.
 pub struct HandOver {
     pause: Duration,
     times: Times,
@@ -165,7 +165,7 @@ pub struct HandOver {
 const LEN: usize = 64;
 
 impl HandOver {
-    /// Pauses before each frame: long enough for whoever is to consume it to fall asleep.
+    /// `pause`: time before each frame, long enough for the consumer to fall asleep.
     pub fn new(attached: &mut Attached, pause: Duration) -> anyhow::Result<Self> {
         anyhow::ensure!(attached.ports.len() == 2, "it needs two ports");
         prepare_frames(&mut attached.ports[1], |slot| udp_frame(LEN, slot));

@@ -1,6 +1,6 @@
-//! The processes of an experiment: this program again, each pinned to its core, each with the ports
-//! of its own instance or in its own network namespace. A role starts when its standard input gets a
-//! line and answers on standard output with one line of JSON.
+//! The processes of an experiment: this program in a role, each pinned to its core, each with the ports of its own
+//! instance or in its own network namespace. A role starts a run when its standard input gets a line, and answers on
+//! standard output with one line of JSON.
 
 pub mod across;
 mod alone;
@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use work::{Waits, Work, run_for, serve};
 
-/// Environment variable that carries a role to the process that plays it.
+/// Environment variable that passes the role to a process.
 pub const ROLE_ENV: &str = "NFLUID_BENCH_ROLE";
 /// The role of a process of an experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,56 +51,56 @@ pub struct Role {
     pub task: Task,
 }
 
-/// Tasks.
+/// Tasks of a role.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Task {
-    /// Sends frames of `len` bytes in bursts of `batch` until told to stop; frames are prepared
-    /// once, then only their length is written, as pkt-gen does.
+    /// Sends frames of `len` bytes in bursts of `batch` until the end of the run; frames are prepared once, then only
+    /// their length is written, as pkt-gen does.
     Send {
         len: usize,
         batch: usize,
         flows: u32,
         waits: Waits,
     },
-    /// Receives in bursts; reads every byte of every frame, or leaves the payload alone.
+    /// Receives in bursts; reads every byte of every frame, or does not touch the payload.
     Receive {
         batch: usize,
         reads: bool,
         waits: Waits,
     },
-    /// Runs an NF as its host does: batch after batch, asleep when nothing waits.
+    /// Runs an NF as its host does: batch after batch, asleep when no frame waits.
     Nf { workload: Workload },
     /// Runs an NF until standard input ends, as its host does or in another manner.
     Host { workload: Workload, manner: Manner },
-    /// Sends the workload's traffic through many NFs, each linked to a port of its own both ways.
+    /// Sends the workload's traffic through many NFs, each linked to its own port in both directions.
     Fan { workload: Workload, fan: Fan },
     /// Sends the workload's traffic through many NFs at rates that scripts give.
     Paced { workload: Workload, len: usize },
-    /// Sends the workload's traffic on port 0 and receives on port 1 what comes out, with at most
-    /// `window` frames under way, so that no ring on the way overflows.
+    /// Sends the workload's traffic on port 0 and receives on port 1, with at most `window` frames in flight, so that
+    /// no ring on the path overflows.
     Around {
         workload: Workload,
-        /// Hardware address to send to.
+        /// Destination hardware address.
         to: [u8; 6],
         len: usize,
         batch: usize,
         window: u32,
-        /// While nothing comes back.
+        /// Behaviour while no frame returns.
         waits: Waits,
     },
-    /// Sends one frame on port 0 and sleeps until it comes back on port 1.
+    /// Sends one frame on port 0 and sleeps until it returns on port 1.
     Ping { workload: Workload, to: [u8; 6] },
-    /// Sends one stamped frame at a time to a sleeping receiver; reports what the call cost.
+    /// Sends single stamped frames to a sleeping receiver; reports the cost of the call.
     Ring { pause_us: u64 },
-    /// Sleeps until a frame comes; reports how old its stamp is.
+    /// Sleeps until a frame arrives; reports the age of its stamp.
     Sleep,
-    /// An NF through which `frames` frames go round: its ports are joined.
+    /// An NF through which `frames` frames circulate: its ports are joined.
     Circle {
         workload: Workload,
         len: usize,
         frames: u32,
     },
-    /// The same, and one of many frames leaves on its third port, where frames come in as well.
+    /// As `Circle`; one of many frames leaves on its third port, on which frames also arrive.
     Outward {
         workload: Workload,
         len: usize,
@@ -108,39 +108,39 @@ pub enum Task {
     },
     /// Hands frames of `len` bytes to the switch, `batch` at a time; its ports are joined.
     Stream { len: usize, batch: u32 },
-    /// Hands over one frame at a time and sleeps until it is consumed; its ports are joined.
+    /// Hands over single frames and sleeps until each is consumed; its ports are joined.
     HandOver { pause_us: u64 },
     /// Hosts the I/O threads that serve other instances' ports.
     Io { model: Model },
-    /// An NF that is told to be honest or hostile.
+    /// An NF that is honest or hostile on order.
     Hostile,
-    /// Signs frames and sends each on to `next`, until it is killed or its `parent` ends.
+    /// Signs frames and sends each to `next`, until it is killed or its `parent` ends.
     Hop {
         next: [u8; 6],
         waits: Waits,
         parent: u32,
-        /// Where it says that it has handed frames over, if an I/O thread serves it.
+        /// The ring in which it announces frames, if an I/O thread serves it.
         listed: Option<hop::Listed>,
     },
-    /// Sends stamped frames, consecutive ones to different NFs, and receives what has crossed them.
+    /// Sends stamped frames, consecutive frames to different NFs, and receives them after the NFs.
     Across {
-        /// Of each port: the NFs that it sends to.
+        /// The destination NFs of each port.
         targets: Vec<across::Targets>,
         load: across::Load,
-        /// The interface that they leave by, if that is not a port; the last port is the wire's then.
+        /// The interface by which frames leave, if not by a port; then the last port is the wire's.
         wire: Option<String>,
     },
-    /// Hands on each byte of its standard input; it has no ports.
+    /// Forwards each byte of its standard input; it has no ports.
     HandOn,
     /// Sends frames of `len` bytes out of an interface by a compiled XDP program.
     Generate {
         object: PathBuf,
         interface: String,
         len: usize,
-        /// To whom; absent: one flow to nobody in particular.
+        /// Destinations; absent: one flow to an address without a host.
         to: Option<xdp::Addressees>,
     },
-    /// Sends one frame of `len` bytes at a time out of the interface `from`, and waits for it at `to`, in the network
+    /// Sends single frames of `len` bytes out of the interface `from`, and waits for each at `to`, in the network
     /// namespace at `there`.
     Alone {
         from: String,
@@ -148,24 +148,24 @@ pub enum Task {
         there: PathBuf,
         len: usize,
     },
-    /// Sends frames of `len` bytes in bursts of `batch` out of an interface, in its own context, from
-    /// the TX slots of its port.
+    /// Sends frames of `len` bytes in bursts of `batch` out of an interface, in its own context, from the TX slots of
+    /// its port.
     Transmit {
         interface: String,
         len: usize,
         batch: usize,
     },
-    /// Receives what TCP connections to a port of its namespace carry, plain ones and ones of several subflows.
+    /// Receives from TCP connections to a port of its namespace, plain ones and ones of several subflows.
     TcpSink { port: u16 },
-    /// Sends to such a port without end.
+    /// Sends to such a port continuously.
     TcpSource {
         to: SocketAddrV4,
-        /// By several subflows, if both ends have them.
+        /// True: by several subflows, if both ends support them.
         multipath: bool,
-        /// Congestion control, of each subflow.
+        /// Congestion control of each subflow.
         control: String,
     },
-    /// Attaches a compiled XDP program to an interface; `to` is where it redirects to.
+    /// Attaches a compiled XDP program to an interface; `to` is the interface to which it redirects.
     Attach {
         object: PathBuf,
         program: String,
@@ -174,7 +174,7 @@ pub enum Task {
     },
 }
 
-/// The role of this process, if it is one of an experiment.
+/// Returns the role of this process, if it is a process of an experiment.
 pub fn from_env() -> Option<Role> {
     let text = std::env::var(ROLE_ENV).ok()?;
     match serde_json::from_str(&text) {
@@ -187,7 +187,7 @@ pub fn from_env() -> Option<Role> {
 }
 
 impl Role {
-    /// Plays the role until standard input ends.
+    /// Runs the role until standard input ends.
     pub fn run(&self) -> ExitCode {
         match self.play() {
             Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::port::{Port, WhenFull};
 
-/// Sends what lies in its TX slots.
+/// Sends the prepared frames of its TX slots.
 pub struct Sender {
     len: usize,
     batch: usize,
@@ -31,12 +31,12 @@ impl Sender {
 impl Work for Sender {
     fn burst(&mut self, attached: &mut Attached) -> u64 {
         let port = &mut attached.ports[0];
-        // What an I/O thread has not yet consumed is under way; what a full link has kept is not.
+        // Frames that an I/O thread has not yet consumed are in flight; frames that a full link has kept are not.
         let under_way = if port.is_served() { port.queued() } else { 0 };
         let goal = under_way as usize + self.batch;
         while (port.queued() as usize) < goal && port.send(|_| self.len) {}
         let flushed = port.flush_quietly(WhenFull::Keep);
-        // An I/O thread on this core is rung for when there is nothing else to do.
+        // An I/O thread on this core is rung when there is nothing else to do.
         port.ring_peer();
         match flushed {
             Ok(0) => {
@@ -49,10 +49,10 @@ impl Work for Sender {
     }
 }
 
-/// Takes what comes.
+/// Receives frames.
 pub struct Receiver {
     batch: usize,
-    /// Every byte of it.
+    /// True: reads every byte.
     reads: bool,
     waits: Waits,
     fold: u64,
@@ -98,11 +98,11 @@ fn read_all(frame: &[u8]) -> u64 {
         .fold(folded, |fold, byte| fold ^ u64::from(*byte))
 }
 
-/// Writes the frame that `make` returns into each TX slot, and sends none of them.
+/// Writes the frames of `make` into all TX slots, and sends none of them.
 pub fn prepare_frames(port: &mut Port, make: impl Fn(u32) -> Vec<u8>) {
     for slot in 0..port.entry().tx_slots {
         let frame = make(slot);
-        // Discarded below; only the content of the slots matters.
+        // Discarded below: only the slots' content matters.
         let _ = port.send(|buffer| {
             buffer[..frame.len()].copy_from_slice(&frame);
             frame.len()

@@ -1,9 +1,9 @@
-//! Traffic of many NFs at rates that a script gives for each of them and each stretch of time: open
-//! loop, whatever comes back. What the NFs cannot take is dropped at their rings.
+//! Traffic of many NFs at scripted rates for each NF and each stretch of time: an open loop, independent of the frames
+//! that return. Frames beyond the NFs' capacity are dropped at their rings.
 
 use super::fan::queue;
 use super::oneway::prepare_frames;
-use super::work::{Outcome, say_ready};
+use super::work::{Outcome, print_ready};
 use crate::traffic::Headers;
 use crate::workload::Workload;
 use anyhow::Context;
@@ -19,11 +19,11 @@ use std::time::Duration;
 
 /// Longest burst.
 const BURST: usize = 64;
-/// Longest sleep between two looks at the ports: an NF's ring must not overflow meanwhile.
+/// Longest sleep between two polls of the ports: an NF's ring must not overflow meanwhile.
 const SLEEP_NS: u64 = 250_000;
-/// After the end of a script, frames under way are waited for until none has come for so long.
+/// After the end of a script, the process waits for frames in flight until none has arrived for this time.
 const DRAIN_NS: u64 = 50_000_000;
-/// The generator stands for the world outside, which does not wait for a core.
+/// Priority: the generator represents the outside world, which does not wait for a core.
 const NICE: i32 = -20;
 
 /// The rates to offer.
@@ -31,7 +31,7 @@ const NICE: i32 = -20;
 pub struct Script {
     /// Length of a stretch in seconds.
     pub seconds: f64,
-    /// Per stretch and port: frames per second.
+    /// Frames per second, per stretch and port.
     pub rates: Vec<Vec<f64>>,
 }
 
@@ -43,8 +43,8 @@ struct Generator {
     received: u64,
 }
 
-/// Plays each script that a line of standard input gives: says an [`Outcome`] after each stretch. Its
-/// `frames` are those that came back, its `offered` those that were due.
+/// Plays each script from a line of standard input; prints an [`Outcome`] after each stretch. Its `frames` are the
+/// frames that returned, its `offered` the frames that were due.
 pub fn run(workload: &Workload, len: usize) -> anyhow::Result<()> {
     setpriority_process(None, NICE).context("raising its own priority")?;
     let mut attached = Attached::from_env()?;
@@ -60,7 +60,7 @@ pub fn run(workload: &Workload, len: usize) -> anyhow::Result<()> {
         len,
         received: 0,
     };
-    say_ready()?;
+    print_ready()?;
     for line in std::io::stdin().lock().lines() {
         let script: Script = serde_json::from_str(&line?).context("a script")?;
         generator.play(&script)?;
@@ -74,7 +74,7 @@ impl Generator {
         let stretch = (script.seconds * NS_PER_S as f64) as u64;
         let pacer = Pacer::new(Some(0.0), BURST, start);
         self.pacers = vec![pacer; self.ports.len()];
-        // Frames that came back since the last script do not count.
+        // Frames that have returned since the last script do not count.
         self.receive();
         let mut before = self.counts();
         for (index, rates) in script.rates.iter().enumerate() {
@@ -100,7 +100,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Frames received, and frames sent or given up as too late.
+    /// Returns the frames received, and the frames sent or given up as too late.
     fn counts(&self) -> (u64, u64) {
         let due = |pacer: &Pacer| pacer.sent_total() + pacer.missed();
         (self.received, self.pacers.iter().map(due).sum())
@@ -120,7 +120,7 @@ impl Generator {
         }
     }
 
-    /// Sends what is due; returns how much that was, and how long nothing more will be.
+    /// Sends the frames that are due; returns their number, and the time until the next are due.
     fn send(&mut self, now: u64) -> (u64, u64) {
         let (mut sum, mut wait) = (0, u64::MAX);
         for (port, pacer) in self.ports.iter_mut().zip(&mut self.pacers) {
@@ -133,7 +133,7 @@ impl Generator {
             };
             queue(port, &mut self.headers, self.len, count as u32);
             let queued = u64::from(port.queued());
-            // A frame that is dropped was offered all the same.
+            // A dropped frame counts as offered.
             let _ = port.flush(WhenFull::Drop);
             pacer.sent(queued);
             sum += queued;

@@ -1,4 +1,4 @@
-//! Round trips of one frame at a time.
+//! Round trips of single frames.
 
 use super::oneway::prepare_frames;
 use super::work::{Outcome, Times, Work};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// Length of a ping in bytes.
 const LEN: usize = 64;
-/// A ping that is not back by then is lost.
+/// Time after which a ping counts as lost.
 const GIVE_UP_NS: u64 = 50_000_000;
 
-/// Sends on port 0, sleeps until the frame is back on port 1.
+/// Sends on port 0, sleeps until the frame returns on port 1.
 pub struct Ping {
     times: Times,
     lost: u64,
@@ -55,7 +55,7 @@ impl Work for Ping {
                 self.lost += 1;
                 return 0;
             }
-            // As above.
+            // An error shows as a lost ping.
             let _ = doorbell.wait(ports, None, Duration::from_millis(20));
         }
     }

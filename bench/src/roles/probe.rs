@@ -1,5 +1,5 @@
-//! An instance that finds out when another one forwards: it sends a frame on its first port again and again, and says
-//! when the first one after a silence has come back on its second port.
+//! An instance that detects when another instance forwards: it sends a frame on its first port repeatedly, and prints
+//! the time at which the first frame after a silence has returned on its second port.
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::clock::monotonic_ns;
@@ -7,14 +7,14 @@ use nfluid_ring::port::WhenFull;
 use std::io::Write;
 use std::time::Duration;
 
-/// The first word of its command line, by which this program knows that it is the probe.
+/// The first argument, which selects this role.
 pub const ARGUMENT: &str = "probe";
-/// Between two tries. What is measured can be late by this and what a timer adds.
+/// Interval of the probe's frames. A measured time can be too long by this and the timer's delay.
 pub const RETRY: Duration = Duration::from_micros(20);
-/// Without a frame for so long, the next one is the first of somebody else.
+/// After this time without a frame, the next frame counts as the first through another instance.
 pub const SILENCE: Duration = Duration::from_millis(3);
 
-/// A broadcast of a local address: 64 bytes with their checksum.
+/// A broadcast from a local address: 64 bytes with the checksum.
 const FRAME: [u8; 60] = {
     let mut frame = [0; 60];
     let mut at = 0;
@@ -31,14 +31,14 @@ pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ARGUMENT)
 }
 
-/// Plays it until it is killed.
+/// Runs the probe until it is killed.
 ///
 /// # Errors
-/// When this process is no instance with two ports.
+/// When this process is not an instance with two ports.
 pub fn run() -> anyhow::Result<()> {
     let mut attached = Attached::from_env()?;
     anyhow::ensure!(attached.ports.len() >= 2, "the probe needs two ports");
-    // A timer that is 50 us late would be half of what is measured.
+    // A timer delay of 50 us would be half of the measured time.
     rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
     let ports = &mut attached.ports;
     let mut last_ns = 0;
@@ -48,10 +48,10 @@ pub fn run() -> anyhow::Result<()> {
             buffer[..FRAME.len()].copy_from_slice(&FRAME);
             FRAME.len()
         });
-        // Nobody is there yet: that is what is looked for.
+        // An error is expected while no instance is there.
         let _ = ports[0].flush(WhenFull::Drop);
-        // Not at the doorbell, which looks for a while before it sleeps: with a core for itself, the probe would keep those
-        // off it who are measured.
+        // Sleeps instead of waiting at the doorbell, which spins before it sleeps: with its own core, the probe would
+        // keep that core from the measured processes.
         std::thread::sleep(RETRY);
         if ports[1].receive(64, |_frame| ()) == 0 {
             continue;

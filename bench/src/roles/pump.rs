@@ -1,6 +1,6 @@
-//! An instance that sends frames of many flows on its first port at a rate, round after round, and receives on its second
-//! what comes through; after each round it says what was sent, what came back, its longest silence, and the longest time in
-//! which it did not run itself.
+//! An instance that sends frames of many flows on its first port at a rate, round after round, and receives on its
+//! second port. After each round it prints the numbers of sent and received frames, the longest silence, and the
+//! longest time in which it did not run itself.
 
 use anyhow::Context;
 use nfluid_ring::attach::Attached;
@@ -11,23 +11,24 @@ use nfluid_wire::build::Frame;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The first word of its command line, by which this program knows that it is the pump.
+/// The first argument, which selects this role.
 pub const ARGUMENT: &str = "pump";
-/// The word after the rate that asks for numbers in frames.
+/// The argument after the rate that enables numbers in frames.
 pub const NUMBERED: &str = "numbered";
-/// Flows that it sends, from so many ports of each of 250 hosts.
+/// Number of flows, from several ports of each of 250 hosts.
 pub const FLOWS: u16 = 1000;
-/// How long it sends in a round.
+/// Sending time of a round.
 pub const SENDING_NS: u64 = 500_000_000;
-/// How long it waits for what is under way.
+/// Waiting time for frames in flight.
 const DRAINING_NS: u64 = 60_000_000;
 /// Frames per call.
 const BURST: u64 = 32;
-/// Most that it is behind. What was due while it had no core is not sent: it would be a burst that no ring holds.
+/// Largest backlog of due frames. Frames due while the process had no core are not sent: no ring would hold such a
+/// burst.
 const BEHIND_MAX: u64 = 128;
 const FIRST_PORT: u16 = 10_000;
 const PORTS: u16 = 4;
-/// Where a frame has the number of its flow, and its own number in it: behind Ethernet, IPv4 and UDP.
+/// Position of the flow's number in a frame, and then of the frame's number in the flow: after Ethernet, IPv4 and UDP.
 const FLOW_AT: std::ops::Range<usize> = 42..44;
 const NUMBER_AT: std::ops::Range<usize> = 44..52;
 
@@ -36,10 +37,10 @@ pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ARGUMENT)
 }
 
-/// Plays it until it is killed.
+/// Runs the pump until it is killed.
 ///
 /// # Errors
-/// When this process is no instance with two ports, or was told no rate.
+/// When this process is not an instance with two ports, or has no rate.
 pub fn run() -> anyhow::Result<()> {
     let rate = std::env::args().nth(2);
     let rate: u64 = rate
@@ -91,10 +92,10 @@ struct Pump {
     frames: Vec<Vec<u8>>,
     next: usize,
     received: u64,
-    /// When the last frame came.
+    /// Time of the last received frame.
     last_ns: u64,
     silence_ns: u64,
-    /// When it was last at work, and the longest time between two such moments.
+    /// Time of the last turn, and the longest time between two turns.
     looked_ns: u64,
     absence_ns: u64,
     numbers: Option<Numbers>,
@@ -145,7 +146,7 @@ impl Numbers {
 }
 
 impl Pump {
-    /// Sends for [`SENDING_NS`], then waits for what is under way. Returns how many frames left the own ring.
+    /// Sends for [`SENDING_NS`], then waits for frames in flight. Returns how many frames left the pump's own ring.
     fn round(&mut self, attached: &mut Attached, rate: u64) -> u64 {
         let begun = monotonic_ns();
         let before = attached.ports[0].stats();
@@ -165,7 +166,7 @@ impl Pump {
                 queued += u64::from(self.send(attached));
             }
             if burst > 0 {
-                // A frame that a full link refuses is lost, and counted there.
+                // A frame that a full link refuses is lost, and counted by the link.
                 let _ = attached.ports[0].flush(WhenFull::Drop);
             }
             self.receive(attached);
@@ -178,7 +179,7 @@ impl Pump {
         attached.ports[0].stats().tx_frames - before.tx_frames
     }
 
-    /// The time; how long the last look was ago is noted.
+    /// Returns the time, and notes the time since the last call.
     fn look(&mut self) -> u64 {
         let now = monotonic_ns();
         self.absence_ns = self.absence_ns.max(now.saturating_sub(self.looked_ns));

@@ -1,15 +1,15 @@
-//! Time in which nothing comes back.
+//! Detection of stalls: times in which no frame returns.
 
 use nfluid_ring::clock::monotonic_ns;
 
-/// Tells when frames that are under way count as late or lost.
+/// Detects when frames in flight count as late or lost.
 pub struct Stall {
     since: Option<u64>,
     limit_ns: u64,
 }
 
 impl Stall {
-    /// They do when nothing has come for longer than `limit_ns`.
+    /// Makes a detector: frames count as lost when none has arrived for longer than `limit_ns`.
     pub fn new(limit_ns: u64) -> Self {
         Stall {
             since: None,
@@ -17,7 +17,7 @@ impl Stall {
         }
     }
 
-    /// Nothing has come. Whether that has lasted too long; then it begins anew.
+    /// Notes that no frame has arrived. Returns true if the stall has lasted too long, and then starts anew.
     pub fn is_over(&mut self) -> bool {
         let now = monotonic_ns();
         let is_over = now - *self.since.get_or_insert(now) > self.limit_ns;
@@ -27,7 +27,7 @@ impl Stall {
         is_over
     }
 
-    /// Something has come, or nothing is waited for: the next run begins later.
+    /// Notes that a frame has arrived, or that none is awaited.
     pub fn end(&mut self) {
         self.since = None;
     }

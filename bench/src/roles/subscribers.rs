@@ -1,5 +1,6 @@
-//! An instance that is both ends of many personal firewalls: for each it sends bursts on one port, at a rate, and receives
-//! on another what comes through. Every second it says what was sent, what came, and how old that was.
+//! An instance that is both ends of many personal firewalls: for each, it sends bursts on one port at a rate, and
+//! receives on another port. Every second it prints the numbers of sent and received frames, and the ages of the
+//! received frames.
 
 use super::oneway::prepare_frames;
 use crate::traffic::STAMP;
@@ -13,23 +14,23 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// The first word of its command line, by which this program knows that it is this.
+/// The first argument, which selects this role.
 pub const ARGUMENT: &str = "subscribers";
-/// Firewalls of one instance: two ports each, and one that leads nowhere.
+/// Firewalls of one instance: two ports each, and one unconnected port.
 pub const FIREWALLS: usize = 31;
 /// Bytes of a frame.
 pub const FRAME: usize = 1514;
-/// Frames of a burst, as a sender hands them to its interface at once.
+/// Frames of a burst, as a sender passes to its interface at once.
 pub const BURST: u32 = 8;
-/// Between two looks at the ports. What is measured can be late by this.
+/// Interval of polls of the ports. A measured age can be too large by this.
 const LOOK: Duration = Duration::from_micros(500);
 const SECOND_NS: u64 = 1_000_000_000;
-/// Bounds of the ages that are told apart, from 1 us on: each is so much above the one before.
+/// Ratio of consecutive bounds of the histogram of ages, from 1 us on.
 const STEP: f64 = 1.15;
-/// Ages that are told apart: up to 2 s.
+/// Buckets of the histogram: ages up to 2 s.
 pub const AGES: usize = 105;
 
-/// Upper bound of ages that are counted in this place, in microseconds.
+/// Returns the upper bound of a bucket, in microseconds.
 pub fn age_us(place: usize) -> f64 {
     STEP.powi(place as i32)
 }
@@ -44,11 +45,11 @@ pub fn is_asked_for() -> bool {
     std::env::args().nth(1).as_deref() == Some(ARGUMENT)
 }
 
-/// Plays it until it is killed: `subscribers FIRST ACTIVE GAP_NS`, where FIRST is the number of its first firewall, ACTIVE how
-/// many of them are sent to, and GAP_NS the time between two bursts through one.
+/// Runs until it is killed: `subscribers FIRST ACTIVE GAP_NS`, where FIRST is the number of the first firewall, ACTIVE
+/// the number of firewalls with traffic, and GAP_NS the time between two bursts through a firewall.
 ///
 /// # Errors
-/// When this process is no instance with such ports, or was told something else.
+/// When this process is not an instance with such ports, or has other arguments.
 pub fn run() -> anyhow::Result<()> {
     let mut words = std::env::args().skip(2);
     let mut number = |what: &str| -> anyhow::Result<u64> {
@@ -63,7 +64,7 @@ pub fn run() -> anyhow::Result<()> {
     for (index, pair) in attached.ports.chunks_mut(2).take(active).enumerate() {
         let frame = frame(first + index as u64)?;
         prepare_frames(&mut pair[0], |_| frame.clone());
-        // Not all at the same time.
+        // Bursts of different firewalls are spread over time.
         let phase = gap_ns * index as u64 / active.max(1) as u64;
         flows.push(monotonic_ns() + phase);
     }
@@ -74,20 +75,21 @@ pub fn run() -> anyhow::Result<()> {
             let now_ns = monotonic_ns();
             if now_ns >= *due_ns {
                 second.sent += u64::from(burst(out, now_ns));
-                // Frames that were due while the process had no core are not sent: no ring holds such a burst.
+                // Frames due while the process had no core are not sent: no ring would hold such a burst.
                 *due_ns += gap_ns * ((now_ns - *due_ns) / gap_ns + 1);
             }
             second.receive(back);
         }
         if monotonic_ns() >= second.end_ns {
-            second.say()?;
+            second.print()?;
             second = Second::begin();
         }
         std::thread::sleep(if active == 0 { 100 * LOOK } else { LOOK });
     }
 }
 
-/// To the subscriber's server, from behind firewall `number`. Its UDP checksum is none: the stamp changes.
+/// Returns a frame to the subscriber's server, from behind firewall `number`. It has no UDP checksum, because the stamp
+/// changes.
 fn frame(number: u64) -> anyhow::Result<Vec<u8>> {
     let (high, low) = ((number / 250) as u8, (number % 250) as u8 + 1);
     let from = IpAddr::from(Ipv4Addr::new(10, 2, high, low));
@@ -100,7 +102,7 @@ fn frame(number: u64) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How many frames left the own ring.
+/// Sends a burst; returns how many frames left the own ring.
 fn burst(port: &mut Port, now_ns: u64) -> u32 {
     for _ in 0..BURST {
         port.send(|buffer| {
@@ -109,7 +111,7 @@ fn burst(port: &mut Port, now_ns: u64) -> u32 {
         });
     }
     let queued = port.queued();
-    // Frames that the firewall's ring has no room for are lost, and counted.
+    // Frames that do not fit into the firewall's ring are lost, and counted.
     let _ = port.flush(WhenFull::Drop);
     queued
 }
@@ -144,7 +146,7 @@ impl Second {
     }
 
     /// `second END_NS LENGTH_NS SENT RECEIVED AGES...`
-    fn say(&self) -> anyhow::Result<()> {
+    fn print(&self) -> anyhow::Result<()> {
         let now_ns = monotonic_ns();
         let length_ns = now_ns - (self.end_ns - SECOND_NS);
         let mut out = std::io::stdout().lock();

@@ -1,6 +1,6 @@
-//! TCP connections that carry zeros as fast as they can: plain ones, and ones of several subflows (RFC 8684).
+//! TCP connections that carry zeros at full rate: plain ones, and ones of several subflows (RFC 8684).
 
-use super::work::say_ready;
+use super::work::print_ready;
 use anyhow::Context;
 use rustix::net::sockopt::{set_socket_reuseaddr, set_tcp_congestion};
 use rustix::net::{AddressFamily, SocketType, bind, connect, ipproto, listen, socket};
@@ -9,27 +9,27 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::thread;
 
-/// Bytes of a call.
+/// Bytes per call.
 const CHUNK: usize = 1 << 16;
 const BACKLOG: i32 = 16;
 
-/// A socket for connections of several subflows, if they are agreed upon; else it is plain.
+/// Makes a socket for connections of several subflows, if both ends agree; otherwise connections are plain.
 ///
 /// # Errors
-/// The kernel has none, or they are switched off here.
+/// The kernel has no MPTCP, or it is disabled here.
 pub fn multipath_socket() -> std::io::Result<OwnedFd> {
     let protocol = Some(ipproto::MPTCP);
     Ok(socket(AddressFamily::INET, SocketType::STREAM, protocol)?)
 }
 
-/// Accepts connections of both kinds at a port and reads what comes, until it is killed.
+/// Accepts connections of both kinds at a port and reads from them, until it is killed.
 pub fn sink(port: u16) -> anyhow::Result<()> {
     let socket = multipath_socket().context("a socket of several subflows")?;
     set_socket_reuseaddr(&socket, true)?;
     let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
     bind(&socket, &address).with_context(|| format!("binding to port {port}"))?;
     listen(&socket, BACKLOG).context("listening")?;
-    say_ready()?;
+    print_ready()?;
     for stream in TcpListener::from(socket).incoming() {
         let mut stream = stream.context("accepting a connection")?;
         thread::spawn(move || {
@@ -40,7 +40,7 @@ pub fn sink(port: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends zeros to an address by a congestion control, until it is killed or its other end is gone.
+/// Sends zeros to an address by a congestion control, until it is killed or the connection ends.
 pub fn source(to: SocketAddrV4, multipath: bool, control: &str) -> anyhow::Result<()> {
     let socket = if multipath {
         multipath_socket().context("a socket of several subflows")?
@@ -50,7 +50,7 @@ pub fn source(to: SocketAddrV4, multipath: bool, control: &str) -> anyhow::Resul
     set_tcp_congestion(&socket, control)
         .with_context(|| format!("congestion control {control}"))?;
     connect(&socket, &to).with_context(|| format!("connecting to {to}"))?;
-    say_ready()?;
+    print_ready()?;
     let mut stream = TcpStream::from(socket);
     let chunk = [0; CHUNK];
     while stream.write_all(&chunk).is_ok() {}

@@ -1,4 +1,4 @@
-//! A sender with an AF_XDP socket of its own, whose memory is that of its port's TX slots.
+//! A sender with its own AF_XDP socket, whose memory is that of its port's TX slots.
 
 use super::work::Work;
 use crate::traffic::udp_frame;
@@ -6,7 +6,7 @@ use anyhow::Context;
 use nfluid_ring::attach::Attached;
 use nfluid_uplink::DirectOutlet;
 
-/// Sends what lies in its TX slots out of an interface.
+/// Sends the frames of its TX slots out of an interface.
 pub struct Transmit {
     outlet: DirectOutlet,
     len: usize,
@@ -22,7 +22,7 @@ impl Transmit {
     ) -> anyhow::Result<Self> {
         let port = attached.ports.pop().context("a sender needs a port")?;
         let mut outlet = DirectOutlet::open(interface, port)?;
-        // Into every slot once: from then on only lengths are written, as pkt-gen does.
+        // Frames are written into every slot once: from then on only lengths are written, as pkt-gen does.
         let mut flow = 0;
         while outlet.send(|slot| {
             slot[..len].copy_from_slice(&udp_frame(len, flow));
@@ -44,7 +44,7 @@ impl Work for Transmit {
         while queued < self.batch && self.outlet.send(|_| len) {
             queued += 1;
         }
-        // An interface that takes nothing now is asked again.
+        // If the interface accepts nothing now, the next call tries again.
         let _ = self.outlet.flush();
         self.outlet.collect() as u64
     }

@@ -1,4 +1,4 @@
-//! A sender that rings and a receiver that sleeps.
+//! A sender that rings, and a receiver that sleeps.
 
 use super::work::{Outcome, Times, Work};
 use crate::traffic::STAMP;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Length of a frame in bytes.
 const LEN: usize = 64;
 
-/// Sends a stamped frame now and then.
+/// Sends single stamped frames at intervals.
 pub struct Ringer {
     pause: Duration,
     costs: Times,
@@ -39,7 +39,7 @@ impl Work for Ringer {
         if port.flush(WhenFull::Drop).is_ok() {
             self.costs.push_ns(monotonic_ns() - start);
         }
-        // The clock is looked at after every frame.
+        // 0 frames: the clock is read after every frame.
         0
     }
 
@@ -48,7 +48,7 @@ impl Work for Ringer {
     }
 }
 
-/// Sleeps until a frame comes.
+/// Sleeps until a frame arrives.
 #[derive(Default)]
 pub struct Sleeper {
     latencies: Times,

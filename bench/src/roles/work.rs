@@ -1,4 +1,4 @@
-//! The common parts of roles: a run that standard input starts, work that repeats until the run is over, and the outcome of the run.
+//! Common code of roles: a run that standard input starts, work that repeats until the end of the run, and the outcome.
 
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
@@ -32,15 +32,15 @@ pub enum Waits {
 pub struct Outcome {
     /// Frames received or accepted by the switch.
     pub frames: u64,
-    /// Of traffic with a rate: frames that were due.
+    /// Traffic with a rate: frames that were due.
     pub offered: u64,
-    /// Of an NF with an uplink: frames that came in by it, before and after what counts, too.
+    /// An NF with an uplink: frames received by it, including the time before and after the measured time.
     pub came_in: u64,
     /// Wall time in seconds.
     pub seconds: f64,
     /// CPU time in seconds.
     pub cpu_seconds: f64,
-    /// Of I/O threads: visits of ports that had frames.
+    /// I/O threads: visits to ports that had frames.
     pub visits: u64,
     /// Folded payload, so that reading it cannot be optimised away.
     pub fold: u64,
@@ -50,18 +50,19 @@ pub struct Outcome {
     pub median_us: f64,
     /// 99th percentile of them.
     pub p99_us: f64,
-    /// Frames that were not back in time: lost, or late because a process did not get its core.
+    /// Frames that did not return in time: lost, or late because a process did not get its core.
     pub lost: u64,
 }
 
-/// Says that the role has got what it needs.
-pub fn say_ready() -> anyhow::Result<()> {
+/// Prints that the role is ready.
+pub fn print_ready() -> anyhow::Result<()> {
     println!("{READY}");
     Ok(std::io::stdout().flush()?)
 }
 
-/// Runs for as long as each line of standard input says, until it ends. A second word is the [`monotonic_ns`] at
-/// which the time that counts begins, a third one how many nanoseconds the run goes on after it.
+/// Runs for as long as each line of standard input says, until standard input ends. A second word is the
+/// [`monotonic_ns`] at which the measured time begins, a third word the nanoseconds for which the run continues after
+/// it.
 pub fn serve(mut run: impl FnMut(Span) -> anyhow::Result<Outcome>) -> anyhow::Result<()> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
@@ -84,20 +85,20 @@ pub fn serve(mut run: impl FnMut(Span) -> anyhow::Result<Outcome>) -> anyhow::Re
     Ok(())
 }
 
-/// The work of a role, which repeats.
+/// The repeated work of a role.
 pub trait Work {
-    /// Does a little; returns the number of frames.
+    /// Does a small amount of work; returns the number of frames.
     fn burst(&mut self, attached: &mut Attached) -> u64;
 
-    /// Bursts between two looks at the clock: many if each takes less than a microsecond.
+    /// Bursts per reading of the clock: many if each takes less than a microsecond.
     fn bursts_per_look(&self) -> u32 {
         BURSTS_PER_LOOK
     }
 
-    /// After the time is over: takes what is under way still, so that it does not fill rings.
+    /// After the end of the run: takes the frames in flight, so that they do not fill rings.
     fn finish(&mut self, _attached: &mut Attached) {}
 
-    /// Adds what only this work knows, and forgets it.
+    /// Adds the values that only this work measures, and resets them.
     fn report(&mut self, _outcome: &mut Outcome) {}
 }
 
@@ -107,21 +108,21 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bursts between two looks at the clock.
+/// Bursts per reading of the clock.
 const BURSTS_PER_LOOK: u32 = 64;
 
-/// When a run counts.
+/// The measured time of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The run has begun by then, by [`monotonic_ns`].
+    /// Start of the measured time, by [`monotonic_ns`]; the run has begun by then.
     pub from_ns: u64,
     pub time: Duration,
-    /// The run goes on for so long after what counts.
+    /// Time for which the run continues after the measured time.
     pub after: Duration,
 }
 
 impl Span {
-    /// From now on, for so long.
+    /// Returns the span from now on, for `time`.
     pub fn of(time: Duration) -> Self {
         Span {
             from_ns: 0,
@@ -152,7 +153,7 @@ pub fn run_for(attached: &mut Attached, work: &mut dyn Work, span: Span) -> Outc
     outcome
 }
 
-/// Works until the clock says that it `is_over`; returns the number of frames.
+/// Works until `is_over` returns true; returns the number of frames.
 fn bursts(attached: &mut Attached, work: &mut dyn Work, mut is_over: impl FnMut() -> bool) -> u64 {
     let mut frames = 0;
     while !is_over() {
@@ -160,7 +161,7 @@ fn bursts(attached: &mut Attached, work: &mut dyn Work, mut is_over: impl FnMut(
             let burst = work.burst(attached);
             frames += burst;
             if burst == 0 {
-                // Perhaps it slept.
+                // The burst may have slept.
                 break;
             }
         }
@@ -168,7 +169,7 @@ fn bursts(attached: &mut Attached, work: &mut dyn Work, mut is_over: impl FnMut(
     frames
 }
 
-/// As `waits` says; a thread that sleeps does so until one of its ports has a frame or room.
+/// Waits as `waits` says; a sleeping thread wakes when one of its ports has a frame or a free slot.
 pub fn pause(waits: Waits, attached: &mut Attached) {
     match waits {
         Waits::Spinning => std::hint::spin_loop(),
@@ -181,7 +182,7 @@ pub fn pause(waits: Waits, attached: &mut Attached) {
     }
 }
 
-/// Longest sleep: a run must end when it is over.
+/// Longest sleep, so that a run ends in time.
 pub const SLEEP: Duration = Duration::from_millis(20);
 
 /// Times in microseconds that a work collects during a run.
@@ -189,7 +190,7 @@ pub const SLEEP: Duration = Duration::from_millis(20);
 pub struct Times(Vec<f64>);
 
 impl Times {
-    /// Most of them in one run; what comes later is left out.
+    /// Largest number per run; later times are left out.
     const MOST: usize = 1 << 20;
 
     pub fn push_ns(&mut self, ns: u64) {

@@ -1,6 +1,6 @@
 //! Roles in a network namespace of the kernel's peers: programs of `peers/xdp.bpf.c`.
 
-use super::work::{FLOW, Outcome, cpu_seconds, say_ready, serve};
+use super::work::{FLOW, Outcome, cpu_seconds, print_ready, serve};
 use crate::traffic::udp_frame;
 use anyhow::Context;
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
@@ -8,28 +8,28 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Runs the program on frames that live on: what it redirects is sent (linux/bpf.h, Linux 5.18).
+/// Flag of live frames: frames that the program redirects are sent (linux/bpf.h, Linux 5.18).
 const LIVE_FRAMES: u32 = 1 << 1;
 /// Ethernet and IPv4: as in `peers/xdp.bpf.c`.
 const HEADERS: usize = 34;
-/// Frames of the first call, which shows how fast it is, and of any later one.
+/// Frames of the first call, which measures the speed, and of any later call.
 const FRAMES_FIRST: u32 = 1 << 15;
 const FRAMES_MIN: f64 = 1e4;
 const FRAMES_MAX: f64 = 4e6;
 
-/// The addressees of consecutive frames, in turn.
+/// Destinations of consecutive frames, in turn.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Addressees {
-    /// Hardware address of the first; those of the others count on from it.
+    /// Hardware address of the first; the others count up from it.
     pub first: [u8; 6],
-    /// How many. Number i has the IPv4 address of flow i's destination.
+    /// Number of destinations. Number i has the IPv4 address of flow i's destination.
     pub count: u32,
     /// Hardware address of the sender.
     pub from: [u8; 6],
 }
 
-/// Sends frames of `len` bytes out of `interface` as fast as the kernel can: they are made once and
-/// go round through a page pool, as pktgen's and pkt-gen's do.
+/// Sends frames of `len` bytes out of `interface` as fast as the kernel can: frames are made once and recycled through
+/// a page pool, as pktgen and pkt-gen do.
 pub fn generate(
     object: &Path,
     interface: &str,
@@ -46,7 +46,7 @@ pub fn generate(
     }
     write(&mut object, "headers", &frame[..HEADERS])?;
     let generate = program(&mut object, "generate")?;
-    say_ready()?;
+    print_ready()?;
     serve(|span| blast(&generate, &frame, span.time))
 }
 
@@ -60,12 +60,12 @@ pub fn attach(object: &Path, name: &str, interface: &str, to: Option<&str>) -> a
     let attached = program.attach_xdp(index(interface)?.cast_signed());
     // Detached when the process ends.
     let _link = attached.with_context(|| format!("attaching XDP to {interface}"))?;
-    say_ready()?;
+    print_ready()?;
     serve(|_| Ok(Outcome::default()))
 }
 
-/// Sends for so long. A call waits for all cores once (it changes code that they run), so there are
-/// few of them, and the time is the kernel's own, without that.
+/// Sends for `time`. Each call waits for all cores once (it changes code that they run), so there are few calls, and
+/// the time is the kernel's own, without that wait.
 fn blast(program: &ProgramMut<'_>, frame: &[u8], time: Duration) -> anyhow::Result<Outcome> {
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let mut outcome = Outcome::default();
@@ -79,15 +79,15 @@ fn blast(program: &ProgramMut<'_>, frame: &[u8], time: Duration) -> anyhow::Resu
         };
         let begun = Instant::now();
         let output = match program.test_run(input) {
-            // The kernel does not say how many frames it has sent by then; the sink counts them, so
-            // that the time has to count, too.
+            // The kernel does not report how many frames it has sent by then; the sink counts them, so the time must
+            // count as well.
             Err(error) if error.kind() == ErrorKind::Interrupted => {
                 outcome.seconds += begun.elapsed().as_secs_f64();
                 continue;
             }
             output => output.context("sending frames by XDP")?,
         };
-        // The mean of all frames.
+        // The duration is the mean over all frames.
         outcome.seconds += output.duration.as_secs_f64() * f64::from(repeat);
         outcome.frames += u64::from(repeat);
         let rate = outcome.frames as f64 / outcome.seconds.max(1e-6);

@@ -1,4 +1,4 @@
-//! NFs in a row, joined by links, and the process that drives them.
+//! NFs in a row, joined by links, and the process that sends to them.
 
 use crate::io_model::Model;
 use crate::peer::Peer;
@@ -14,17 +14,17 @@ pub const RING: u32 = 128;
 /// TX slots of a port of an NF in a chain.
 const TX_SLOTS: u32 = 64;
 
-/// The NFs of a chain, and whose memory they have.
+/// The NFs of a chain, and the owner of their memory.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// The NF.
+    /// The workload of each NF.
     pub workload: Workload,
-    /// The trust group that the NFs are in; the traffic is outside of it.
+    /// The trust group of the NFs; the traffic is outside of it.
     pub group: Option<Arc<Group>>,
 }
 
 impl Links {
-    /// Firewalls of 10 rules, each with memory of its own.
+    /// Returns firewalls of 10 rules, each with its own memory.
     pub fn firewalls() -> Self {
         Links {
             workload: Workload::Firewall {
@@ -35,16 +35,16 @@ impl Links {
         }
     }
 
-    /// Slots that `count` NFs in a row need.
+    /// Returns the slots that `count` NFs in a row need.
     pub fn slots(count: usize) -> u32 {
         count as u32 * 2 * (RING + TX_SLOTS)
     }
 }
 
-/// Which cores the chain runs on.
+/// The cores of a chain.
 #[derive(Clone, Copy)]
 pub enum Placement {
-    /// Everything, traffic included, on core 1.
+    /// All processes, including the traffic, on core 1.
     OneCore,
     /// The firewalls on core 0, the traffic on core 1.
     TrafficApart,
@@ -63,7 +63,7 @@ impl Placement {
         }
     }
 
-    /// Core of firewall `index` of `count`.
+    /// Returns the core of firewall `index` of `count`.
     fn core(self, index: usize, count: usize) -> usize {
         match self {
             Placement::OneCore => 1,
@@ -73,8 +73,7 @@ impl Placement {
     }
 }
 
-/// Firewalls and what drives them: the driver comes after them, and then the process of the I/O threads,
-/// if there is one.
+/// Processes of the firewalls, then that of the traffic, and then that of the I/O threads, if there is one.
 pub struct Chain {
     pub peers: Vec<Peer>,
     /// The instances that the peers use; they live as long as the peers.
@@ -82,7 +81,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// `count` NFs through which one frame of 64 B goes at a time.
+    /// Makes `count` NFs for single frames of 64 B.
     pub fn pinged(
         scratch: &mut Scratch,
         count: usize,
@@ -96,7 +95,7 @@ impl Chain {
         })
     }
 
-    /// `count` NFs with up to [`RING`] frames of `len` bytes under way.
+    /// Makes `count` NFs for up to [`RING`] frames of `len` bytes in flight.
     pub fn loaded(
         scratch: &mut Scratch,
         count: usize,
@@ -115,7 +114,7 @@ impl Chain {
         })
     }
 
-    /// `count` NFs, driven by `task`, which is told where to send.
+    /// Makes `count` NFs and the process of `task`, which gets its destination.
     fn new(
         scratch: &mut Scratch,
         count: usize,
@@ -156,7 +155,7 @@ impl Chain {
         Ok(Chain { peers, instances })
     }
 
-    /// The firewalls are served as `model` says; a split's I/O thread is on `core`.
+    /// Starts the I/O threads of `model` for the firewalls; a split's I/O thread is on `core`.
     pub fn served(mut self, scratch: &Scratch, model: Model, core: usize) -> anyhow::Result<Self> {
         let firewalls = self.instances.split_last().map_or(&[][..], |(_, all)| all);
         let firewalls: Vec<&ScratchInstance> = firewalls.iter().collect();

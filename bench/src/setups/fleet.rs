@@ -1,5 +1,5 @@
-//! Many NFs that share cores: each is linked to a port of its own of the traffic's process, both ways,
-//! so that frames can only be lost if an experiment offers more than a ring holds.
+//! Many NFs that share cores: each is linked in both directions to its own port of the traffic's process, so that
+//! frames are lost only if an experiment offers more than a ring holds.
 
 use crate::host::cpu::process_seconds;
 use crate::peer::{Peer, run_together};
@@ -12,7 +12,7 @@ use nfluid_sandbox::cgroup::Share;
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
-/// Most NFs of one process of traffic: as many ports as an instance has.
+/// Largest number of NFs of one traffic process: the number of ports of an instance.
 pub const NFS_PER_TRAFFIC: usize = nfluid_ring::table::PORTS_MAX;
 /// TX slots of a port: the longest burst.
 pub const TX_SLOTS: u32 = 64;
@@ -20,7 +20,7 @@ pub const TX_SLOTS: u32 = 64;
 /// An NF of a fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Its core, or any.
+    /// Its core, or any core.
     pub core: usize,
     /// The NF and its traffic.
     pub workload: Workload,
@@ -34,13 +34,13 @@ pub struct Plan {
     pub members: Vec<Member>,
     /// Slots of all rings.
     pub ring: u32,
-    /// Processes that send and receive; the NFs are divided among them.
+    /// Traffic processes; the NFs are divided among them.
     pub traffic: Vec<Role>,
     /// The process that hosts the NFs' I/O threads.
     pub io: Option<Role>,
 }
 
-/// NFs, their traffic and their I/O threads; all of them stand still but while they are measured.
+/// NFs, their traffic and their I/O threads; all are stopped while they are not measured.
 pub struct Fleet {
     nfs: Vec<Nf>,
     traffic: Vec<Peer>,
@@ -59,15 +59,15 @@ struct Nf {
 /// Result of a run of a fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Per NF: frames that the switch took from it.
+    /// Frames that the switch took from each NF.
     pub frames: Vec<u64>,
-    /// Per NF: seconds of CPU time.
+    /// Seconds of CPU time of each NF.
     pub cpu: Vec<f64>,
-    /// Runs of the switch over NFs' ports that had frames or not.
+    /// Runs of the switch over NFs' ports, with or without frames.
     pub calls: u64,
     /// Seconds of CPU time of the I/O threads.
     pub io_cpu: f64,
-    /// Outcomes of the processes of the traffic.
+    /// Outcomes of the traffic processes.
     pub traffic: Vec<Outcome>,
 }
 
@@ -113,7 +113,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Lets the first `count` NFs have a process, and no others: starts and ends them.
+    /// Starts and ends NF processes, so that exactly the first `count` NFs have one.
     pub fn populate(&mut self, count: usize) -> anyhow::Result<()> {
         for at in 0..self.nfs.len() {
             match (at < count, self.nfs[at].peer.is_some()) {
@@ -125,7 +125,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Frames that come before the process is ready wait in its ring.
+    /// Starts an NF. Frames that arrive before the process is ready wait in its ring.
     fn start_nf(&mut self, at: usize) -> anyhow::Result<()> {
         let nf = self.nfs.get_mut(at).context("no such NF")?;
         let Member {
@@ -143,8 +143,8 @@ impl Fleet {
         self.nfs.get(nf).map(|nf| &nf.instance)
     }
 
-    /// Puts each NF into a cgroup of its own with the weight of a whole core, as the platform does, and the
-    /// traffic into another. Drop the fleet first.
+    /// Puts each NF into its own cgroup with the weight of a whole core, as the platform does, and the traffic into
+    /// another. Drop the fleet before the cgroups.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -157,7 +157,7 @@ impl Fleet {
         Ok(groups)
     }
 
-    /// The processes of the traffic.
+    /// Returns the traffic processes.
     pub fn traffic(&mut self) -> &mut [Peer] {
         &mut self.traffic
     }
@@ -169,22 +169,22 @@ impl Fleet {
             .chain(&self.io)
     }
 
-    /// Stops the NFs and the I/O threads where they are: rings stay as full as they are.
+    /// Stops the NFs and the I/O threads: rings stay as full as they are.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.standing().try_for_each(Peer::pause)
     }
 
-    /// Lets them go on.
+    /// Continues the NFs and the I/O threads.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.standing().try_for_each(Peer::resume)
     }
 
-    /// Runs everything for so long.
+    /// Runs all processes for `seconds`.
     pub fn measure(&mut self, scratch: &Scratch, seconds: f64) -> anyhow::Result<Measured> {
         self.measure_some(scratch, seconds, |_| true)
     }
 
-    /// The same; of the NFs only some run.
+    /// As `measure`, with only some of the NFs.
     pub fn measure_some(
         &mut self,
         scratch: &Scratch,
@@ -256,30 +256,30 @@ impl Measured {
         self
     }
 
-    /// Frames per second that came back to the traffic, in millions.
+    /// Returns the frames per second that returned to the traffic, in millions.
     pub fn mpps(&self) -> f64 {
         let rate = |outcome: &Outcome| outcome.frames as f64 / outcome.seconds;
         self.traffic.iter().map(rate).sum::<f64>() / 1e6
     }
 
-    /// Per NF: frames per second that the switch took from it.
+    /// Returns the frames per second that the switch took from each NF.
     pub fn rates(&self) -> Vec<f64> {
         let seconds = self.traffic.first().map_or(0.0, |outcome| outcome.seconds);
         self.frames.iter().map(|n| *n as f64 / seconds).collect()
     }
 
-    /// Frames per second of CPU time of NFs and I/O threads together, in millions.
+    /// Returns the frames per second of CPU time of NFs and I/O threads together, in millions.
     pub fn per_cpu_mpps(&self) -> f64 {
         let cpu = self.cpu.iter().sum::<f64>() + self.io_cpu;
         self.all_frames() / cpu / 1e6
     }
 
-    /// Frames that one run of the switch takes from an NF.
+    /// Returns the mean number of frames per run of the switch.
     pub fn batch(&self) -> f64 {
         self.all_frames() / self.calls.max(1) as f64
     }
 
-    /// Frames that the traffic takes for lost.
+    /// Returns the number of frames that the traffic counts as lost.
     pub fn lost(&self) -> u64 {
         self.traffic.iter().map(|outcome| outcome.lost).sum()
     }

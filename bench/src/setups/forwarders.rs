@@ -1,5 +1,5 @@
-//! Forwarding processes that share one core, and their traffic on the other (Sharing CPUs by congestion
-//! control, KBNets '17).
+//! Forwarding processes that share one core, and their traffic on the other core (Sharing CPUs by congestion control,
+//! KBNets '17).
 
 use crate::io_model::Model;
 use crate::roles::fan::Fan;
@@ -28,7 +28,7 @@ pub const QUANTITIES: [Quantity; 4] = [
     Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 
-/// A repetition.
+/// Measures one repetition.
 pub fn measure(fleet: &mut Fleet, scratch: &Scratch, seconds: f64) -> anyhow::Result<[f64; 4]> {
     let measured = fleet.measure(scratch, seconds)?;
     Ok([
@@ -39,7 +39,7 @@ pub fn measure(fleet: &mut Fleet, scratch: &Scratch, seconds: f64) -> anyhow::Re
     ])
 }
 
-/// So many forwarders on one core, which always have work.
+/// Returns a plan of `count` forwarders on one core, which always have work.
 pub fn forwarders(count: usize, manner: Manner, ring: u32) -> Plan {
     let member = Member {
         core: Model::nf_core(),
@@ -54,7 +54,7 @@ pub fn forwarders(count: usize, manner: Manner, ring: u32) -> Plan {
     }
 }
 
-/// Traffic on the other core: a ring of frames under way through each NF.
+/// Returns the traffic on the other core: a ring of frames in flight through each NF.
 pub fn traffic(len: usize, ring: u32, pings: bool) -> Role {
     let (core, waits) = Model::Inline.traffic();
     Role {

@@ -1,4 +1,4 @@
-//! The process of the I/O threads of a [`Model`], and the caps with which it is measured.
+//! The process of the I/O threads of a [`Model`], and the caps of its measurements.
 
 use crate::io_model::Model;
 use crate::peer::Peer;
@@ -8,7 +8,7 @@ use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
 impl Model {
-    /// Starts the process whose I/O threads serve `instances` while it runs; none in the inline model.
+    /// Starts the process whose I/O threads serve `instances` during runs; `None` in the inline model.
     pub fn start(
         self,
         scratch: &Scratch,
@@ -17,7 +17,7 @@ impl Model {
         self.start_on(Self::io_core(), scratch, instances)
     }
 
-    /// The same; a split's thread is on `core`.
+    /// As `start`; a split's thread is on `core`.
     pub fn start_on(
         self,
         core: usize,
@@ -34,8 +34,8 @@ impl Model {
         Peer::start_io(scratch, instances, &role).map(Some)
     }
 
-    /// Caps that give both sides of a split one core's worth together: the NF's process and the I/O
-    /// thread's get half a core each. The other models need none: everything is on one core.
+    /// Caps both sides of a split to one core's worth together: the NF's process and the I/O thread's process get half
+    /// a core each. The other models need no caps: everything is on one core.
     pub fn cap(self, shares: &mut Cgroups, nf: &Peer, io: Option<&Peer>) -> anyhow::Result<()> {
         let (true, Some(io)) = (self.is_split(), io) else {
             return Ok(());

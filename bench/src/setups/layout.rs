@@ -1,4 +1,4 @@
-//! Which cores NFs, their I/O threads and their traffic have, when many NFs share few cores.
+//! Cores of NFs, their I/O threads and their traffic, when many NFs share few cores.
 
 use crate::io_model::Model;
 use crate::roles::work::Waits;
@@ -8,23 +8,23 @@ use crate::setups::fleet::NFS_PER_TRAFFIC;
 /// NF cores of the literature's machine.
 const CORES_MAX: usize = 6;
 
-/// Cores by what they are for.
+/// Cores by purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// NFs are dealt out to these.
+    /// The cores among which the NFs are distributed.
     pub nfs: Vec<usize>,
-    /// Each has a process of traffic, or several.
+    /// The cores of the traffic; each has one process or several.
     pub traffic: Vec<usize>,
-    /// What that does while no NF takes or gives frames.
+    /// Behaviour of the traffic while no NF takes or gives frames.
     pub waits: Waits,
-    /// A split's I/O thread.
+    /// Core of a split's I/O thread.
     pub io: usize,
 }
 
 impl Layout {
-    /// On a machine of `cores` cores. From four on, half of them, up to the literature's six, are for NFs
-    /// and I/O threads, of which a split's thread has one to itself; as many are for traffic. With fewer
-    /// it is as in the experiments with one NF.
+    /// Returns the layout for a machine of `cores` cores. From four on, half of them, up to the literature's six, are
+    /// for NFs and I/O threads, of which a split's thread has its own; as many are for traffic. With fewer cores the
+    /// layout is that of the experiments with one NF.
     pub fn new(model: Model, cores: usize) -> Self {
         let half = (cores / 2).min(CORES_MAX);
         if half < 2 {
@@ -45,13 +45,13 @@ impl Layout {
         }
     }
 
-    /// On this machine.
+    /// Returns the layout for this machine.
     pub fn here(model: Model) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Layout::new(model, cores)
     }
 
-    /// The process of the I/O threads, if the model has any.
+    /// Returns the process of the I/O threads, if the model has any.
     pub fn io_role(&self, model: Model) -> Option<Role> {
         let task = Task::Io { model };
         (model != Model::Inline).then_some(Role {
@@ -60,8 +60,8 @@ impl Layout {
         })
     }
 
-    /// As many processes of traffic as `nfs` NFs need, each of which does `task`. Those that have to
-    /// share a core make room for each other.
+    /// Returns the traffic processes that `nfs` NFs need, each with the task `task`. Processes that share a core yield
+    /// to each other.
     pub fn traffic_roles(&self, nfs: usize, task: impl Fn(Waits) -> Task) -> Vec<Role> {
         let count = nfs
             .div_ceil(NFS_PER_TRAFFIC)

@@ -1,5 +1,5 @@
-//! Processes of instances whose two ports are joined. There is no generator whose CPU time or scheduling
-//! would be part of the result: some processes, and who runs the switch for them.
+//! Processes of instances whose two ports are joined. No generator affects the result by its CPU time or scheduling:
+//! there are only the processes, and the threads that run the switch for them.
 
 use crate::io_model::Model;
 use crate::peer::Peer;
@@ -13,21 +13,21 @@ use std::time::Duration;
 
 /// Slots of each ring.
 pub const RING: u32 = 256;
-/// The port on which the processes send; they receive on the other.
+/// The port on which the processes send; they receive on the other port.
 const OUT: usize = 1;
-/// Frames that go round: they lie in RX slots until an I/O thread has copied them to others.
+/// Circulating frames: they occupy RX slots until an I/O thread has copied them to other slots.
 pub const FRAMES: u32 = RING / 2;
-/// I/O threads begin so much before the processes, and end so much after them.
+/// Time by which I/O threads begin before the processes, and end after them.
 const AHEAD: Duration = Duration::from_millis(2);
-/// Processes that share a core begin so much before the time that counts, and end so much after it: who is told
-/// first, or ends last, has the core alone meanwhile.
+/// Time by which processes on a shared core begin before the measured time, and end after it: the first to start, or
+/// the last to end, has the core alone meanwhile.
 const SHARED: Margins = Margins {
     before: Duration::from_millis(20),
     after: Duration::from_millis(30),
 };
-/// Both together.
+/// Sum of both margins.
 pub const AROUND: Duration = SHARED.before.saturating_add(SHARED.after);
-/// A process that runs alone warms its caches up first.
+/// Margins of a process that runs alone, which first warms its caches up.
 const ALONE: Margins = Margins {
     before: Duration::from_millis(3),
     after: Duration::ZERO,
@@ -37,14 +37,14 @@ const NONE: Margins = Margins {
     after: Duration::ZERO,
 };
 
-/// Times that processes run before and after the time that counts.
+/// Times that processes run before and after the measured time.
 #[derive(Clone, Copy)]
 struct Margins {
     before: Duration,
     after: Duration,
 }
 
-/// Processes, and that of their I/O threads.
+/// Processes, and the process of their I/O threads.
 pub struct Loopback {
     processes: Vec<Peer>,
     io: Option<Peer>,
@@ -54,22 +54,22 @@ pub struct Loopback {
 
 /// Result of a run.
 pub struct Run {
-    /// Of the processes that took part, in their order.
+    /// Outcomes of the processes that took part, in order.
     pub processes: Vec<Outcome>,
     /// CPU time of the I/O threads in seconds.
     pub io_cpu_seconds: f64,
 }
 
 impl Loopback {
-    /// Starts each role in an instance of its own, all served by `model`.
+    /// Starts each role in its own instance, all served by `model`.
     ///
     /// # Errors
-    /// When an instance cannot be made or a process not be started.
+    /// When an instance cannot be made or a process cannot be started.
     pub fn start(scratch: &mut Scratch, model: Model, roles: &[Role]) -> anyhow::Result<Self> {
         Loopback::with_ports(2, scratch, model, roles)
     }
 
-    /// The same with more ports, which lead nowhere yet.
+    /// As [`Loopback::start`], with further ports, which are not connected yet.
     ///
     /// # Errors
     /// As for [`Loopback::start`].
@@ -83,7 +83,7 @@ impl Loopback {
         let mut instances = Vec::with_capacity(roles.len());
         for role in roles {
             let instance = scratch.instance(ports, RING, RING)?;
-            // No bell for the peer: it is the sender itself, which is rung when its frames are consumed.
+            // No doorbell for the peer: the peer is the sender itself, which is rung when its frames are consumed.
             for (from, to) in [(0, 1), (1, 0)] {
                 let link = Destination::Link(instance.id(to));
                 scratch.switch.connect(instance.id(from), link)?;
@@ -99,7 +99,7 @@ impl Loopback {
         })
     }
 
-    /// The processes in their order, then that of the I/O threads, if there is one.
+    /// Returns the processes in order, then that of the I/O threads, if there is one.
     pub fn pids(&self) -> impl Iterator<Item = u32> {
         self.processes.iter().chain(&self.io).map(Peer::pid)
     }
@@ -109,20 +109,20 @@ impl Loopback {
         &self.instances
     }
 
-    /// Number of the port on which a process sends.
+    /// Returns the number of the port on which a process sends.
     pub fn port(&self, process: usize) -> u32 {
         self.instances[process].id(OUT)
     }
 
-    /// Runs all of them.
+    /// Runs all processes.
     ///
     /// # Errors
-    /// When one of them fails; when interrupted.
+    /// When a process fails; when interrupted.
     pub fn run(&mut self, seconds: f64) -> anyhow::Result<Run> {
         self.run_some(seconds, NONE, |_| true)
     }
 
-    /// Runs all of them, and counts what they do in the same `seconds`, in which all of them run.
+    /// Runs all processes, and measures them over the same `seconds`, in which all of them run.
     ///
     /// # Errors
     /// As for [`Loopback::run`].
@@ -130,18 +130,18 @@ impl Loopback {
         self.run_some(seconds, SHARED, |_| true)
     }
 
-    /// As [`Loopback::run_sharing`], of a model without I/O threads; what they have done is said by [`Loopback::end`]. They run
-    /// for [`AROUND`] longer than they count.
+    /// As [`Loopback::run_sharing`], for a model without I/O threads; [`Loopback::end`] returns the outcomes. The
+    /// processes run for [`AROUND`] longer than the measured time.
     ///
     /// # Errors
-    /// When one of them has ended.
+    /// When a process has ended.
     pub fn begin_sharing(&mut self, seconds: f64) -> anyhow::Result<()> {
         let from_ns = monotonic_ns() + SHARED.before.as_nanos() as u64;
         let mut processes = self.processes.iter_mut();
         processes.try_for_each(|process| process.start_span(seconds, from_ns, SHARED.after))
     }
 
-    /// Waits for the end of what [`Loopback::begin_sharing`] has begun.
+    /// Waits for the end of the run that [`Loopback::begin_sharing`] has begun.
     ///
     /// # Errors
     /// As for [`Loopback::run`].
@@ -149,7 +149,7 @@ impl Loopback {
         self.processes.iter_mut().map(Peer::outcome).collect()
     }
 
-    /// Runs one of them, and its I/O thread; it has warmed up when it begins to count.
+    /// Runs one process and its I/O thread; it has warmed up when the measured time begins.
     ///
     /// # Errors
     /// As for [`Loopback::run`].
@@ -186,7 +186,7 @@ impl Loopback {
 }
 
 impl Run {
-    /// CPU time of the processes and the I/O threads in seconds.
+    /// Returns the CPU time of the processes and the I/O threads in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         let processes = self.processes.iter();
         processes.map(|outcome| outcome.cpu_seconds).sum::<f64>() + self.io_cpu_seconds

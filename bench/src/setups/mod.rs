@@ -1,4 +1,4 @@
-//! Set-ups that several experiments measure: instances, their processes, and how they are joined.
+//! Set-ups of several experiments: instances, their processes, and their links.
 
 pub mod chain;
 pub mod fleet;

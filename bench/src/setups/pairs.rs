@@ -8,23 +8,23 @@ use crate::workload::Workload;
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
-/// The processes, and what lives as long as they do.
+/// The processes, and the resources that live as long.
 pub struct Pair {
-    /// In the order in which the constructor names them.
+    /// The processes in the order of the constructor's name.
     pub peers: Vec<Peer>,
-    /// One each, joined by links.
+    /// One instance per process, joined by links.
     _instances: Vec<ScratchInstance>,
 }
 
-/// A pair of which the first one is served as its I/O model says.
+/// A pair whose first process is served by an I/O model.
 pub struct Served {
-    /// As in the pair; then the process of the I/O threads, if there is one.
+    /// The processes of the pair; then that of the I/O threads, if there is one.
     pub peers: Vec<Peer>,
     _instances: Vec<ScratchInstance>,
     _shares: Cgroups,
 }
 
-/// Processes, and the instances that they use; programs need none.
+/// Makes a pair of processes and the instances that they use; foreign programs need no instances.
 pub fn of(peers: Vec<Peer>, instances: Vec<ScratchInstance>) -> Pair {
     Pair {
         peers,
@@ -32,8 +32,8 @@ pub fn of(peers: Vec<Peer>, instances: Vec<ScratchInstance>) -> Pair {
     }
 }
 
-/// A sender and a receiver that reads the payload, on rings of `slots`; each yields after a turn if
-/// they share a core.
+/// Makes a sender and a receiver that reads the payload, on rings of `slots`; each yields after a turn if they share a
+/// core.
 pub fn one_way(
     scratch: &mut Scratch,
     len: usize,
@@ -51,8 +51,8 @@ pub fn one_way(
     one_way_pair(scratch, slots, 64, roles)
 }
 
-/// A sender that is served by `model` on core 0, and on another one a receiver that leaves the payload
-/// alone: what is measured is the sender, which must not have to wait.
+/// Makes a sender that is served by `model` on core 0, and on another core a receiver that does not touch the payload:
+/// the sender is measured, and must not have to wait.
 pub fn one_way_by(
     scratch: &mut Scratch,
     model: Model,
@@ -60,7 +60,7 @@ pub fn one_way_by(
     batch: usize,
     slots: u32,
 ) -> anyhow::Result<Served> {
-    // What an I/O thread has not yet consumed needs slots of its own; a hyperio call leaves none.
+    // Frames that an I/O thread has not yet consumed need additional slots; a hyperio call leaves none.
     let (waits, tx_slots) = match model {
         Model::Inline => (Waits::Spinning, 64),
         _ => (Waits::Sleeping, slots),
@@ -112,8 +112,8 @@ fn one_way_pair(
     })
 }
 
-/// An NF alone on core 0, and on core 1 one process that sends to it and receives what comes out,
-/// with at most a ring of frames under way.
+/// Makes an NF alone on core 0, and on core 1 one process that sends to it and receives from it, with at most a ring of
+/// frames in flight.
 pub fn around(
     scratch: &mut Scratch,
     workload: Workload,
@@ -131,7 +131,7 @@ pub fn around(
     )
 }
 
-/// The same; the NF is served by `model`.
+/// As [`around`]; the NF is served by `model`.
 pub fn around_by(
     scratch: &mut Scratch,
     model: Model,
@@ -174,7 +174,7 @@ fn around_at(
 }
 
 impl Pair {
-    /// Starts the I/O threads of the first one, with the caps of the model.
+    /// Starts the I/O threads of the first process, with the caps of the model.
     fn served(self, scratch: &Scratch, model: Model) -> anyhow::Result<Served> {
         let Pair {
             mut peers,

@@ -1,5 +1,5 @@
-//! A byte handed on through pipes by as many processes as a chain has NFs: what waking them costs on
-//! this machine, without frames, switch or NF.
+//! A byte forwarded through pipes by as many processes as a chain has NFs: the cost of waking them on this machine,
+//! without frames, switch or NF.
 
 use crate::roles::{ROLE_ENV, Role, Task};
 use anyhow::Context;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Processes in a row, all on one core.
 pub struct PipeChain {
     core: usize,
-    /// Closed first when dropped: the end of input goes through the row.
+    /// Closed first when dropped: the end of input passes through the row.
     input: Option<ChildStdin>,
     output: ChildStdout,
     children: Vec<Child>,
@@ -47,7 +47,7 @@ impl PipeChain {
         })
     }
 
-    /// Hands a byte round for `time`, on the core of the row; the median round trip in microseconds.
+    /// Circulates a byte for `time`, on the core of the row; returns the median round trip in microseconds.
     pub fn measure(&mut self, time: Duration) -> anyhow::Result<f64> {
         let before = sched_getaffinity(None).context("reading the cores")?;
         let mut cpus = CpuSet::new();

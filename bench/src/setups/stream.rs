@@ -1,4 +1,4 @@
-//! Numbered datagrams at a fixed rate from one namespace to another, and what became of them.
+//! Numbered datagrams at a fixed rate from one namespace to another, and their losses.
 
 use anyhow::{Context, anyhow, bail};
 use nfluid_testbed::interrupt;
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames of 64 bytes with their checksum: 18 bytes behind the headers of UDP, IPv4 and Ethernet.
+/// Payload of frames of 64 bytes with their checksum: 18 bytes after the headers of UDP, IPv4 and Ethernet.
 const PAYLOAD: usize = 18;
-/// The receiver's socket holds what arrives while the receiver does not get a core.
+/// Size of the receiver's socket buffer, which holds datagrams while the receiver does not get a core.
 const RECEIVE_BUFFER: usize = 32 << 20;
-/// After this time without a datagram none is under way any more.
+/// After this time without a datagram, none is in flight any more.
 const QUIET: Duration = Duration::from_millis(300);
-/// Datagrams that are due are sent together when it is this long until the next look at the clock.
+/// Interval at which the datagrams that are due are sent together.
 const GATHER: Duration = Duration::from_micros(100);
-/// How often the first datagrams are tried.
+/// Number of tries of the first datagrams.
 const TRIES: u32 = 10;
 
-/// Two sockets.
+/// The sockets of the sender and the receiver.
 pub struct Stream {
     sender: UdpSocket,
     receiver: UdpSocket,
@@ -33,16 +33,16 @@ pub struct Stream {
 pub struct Passage {
     /// Sent.
     pub sent: u64,
-    /// Of these, not received.
+    /// Sent datagrams that were not received.
     pub lost: u64,
-    /// The longest time between two that were received; that of the whole run if none was.
+    /// The longest time between two received datagrams; that of the whole run if none was received.
     pub gap: Duration,
-    /// When those that were lost were to be sent.
+    /// Times at which the lost datagrams were due.
     pub lost_at: Vec<Instant>,
 }
 
 impl Stream {
-    /// From a namespace to an address of another.
+    /// Makes the sockets for datagrams from a namespace to an address of another namespace.
     ///
     /// # Errors
     /// When the sockets cannot be made.
@@ -59,10 +59,10 @@ impl Stream {
         })
     }
 
-    /// Waits until datagrams cross: the first ones may find nobody.
+    /// Waits until datagrams arrive: the first ones may find no receiver.
     ///
     /// # Errors
-    /// They do not.
+    /// When no datagram arrives.
     pub fn until_it_crosses(&mut self) -> anyhow::Result<()> {
         for _ in 0..TRIES {
             interrupt::check()?;
@@ -74,7 +74,7 @@ impl Stream {
         bail!("datagrams do not cross the platform: nothing arrives")
     }
 
-    /// Sends one datagram back: what learns addresses on the way learns the server's.
+    /// Sends one datagram back, so that learning devices on the path learn the server's address.
     ///
     /// # Errors
     /// When the socket fails.
@@ -89,7 +89,7 @@ impl Stream {
     /// Sends `pps` datagrams a second for `time`, does `meanwhile` in the middle, and counts.
     ///
     /// # Errors
-    /// What `meanwhile` says; when the sockets fail.
+    /// The error of `meanwhile`; when the sockets fail.
     pub fn run(
         &mut self,
         pps: u32,
@@ -121,7 +121,7 @@ impl Stream {
         Ok(Passage {
             sent: u64::from(sent),
             lost: lost_at.len() as u64,
-            // On a busy machine nobody may have had a core for all of a brief run.
+            // On a busy machine a process may have had no core for all of a brief run.
             gap: if received.count() > 0 {
                 received.gap
             } else {
@@ -132,7 +132,7 @@ impl Stream {
     }
 }
 
-/// Sends by an absolute schedule; how many were sent, and when it began.
+/// Sends by an absolute schedule; returns the number of sent datagrams, and the start time.
 fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Result<(u32, Instant)> {
     let start = Instant::now();
     let mut sent = 0u32;
@@ -154,10 +154,10 @@ fn send(socket: &UdpSocket, run: u32, pps: u32, time: Duration) -> anyhow::Resul
     }
 }
 
-/// The datagrams that have arrived.
+/// The received datagrams.
 #[derive(Default)]
 struct Received {
-    /// By number.
+    /// By number: true if received.
     seen: Vec<bool>,
     last: Option<Instant>,
     gap: Duration,
@@ -175,18 +175,18 @@ impl Received {
         self.seen[number] = true;
     }
 
-    /// Those of the first `sent` that have not arrived.
+    /// Returns the numbers of the first `sent` datagrams that have not arrived.
     fn missing(&self, sent: u32) -> impl Iterator<Item = u32> {
         (0..sent).filter(|number| self.seen.get(*number as usize) != Some(&true))
     }
 
-    /// Different ones.
+    /// Returns the number of different datagrams.
     fn count(&self) -> u64 {
         self.seen.iter().filter(|seen| **seen).count() as u64
     }
 }
 
-/// Receives until the sender is done and no more comes.
+/// Receives until the sender has finished and no more datagrams arrive.
 fn receive(socket: &UdpSocket, run: u32, over: &AtomicBool) -> anyhow::Result<Received> {
     let mut received = Received::default();
     let mut datagram = [0; PAYLOAD];

@@ -19,7 +19,7 @@ pub struct Wire {
     far: End,
 }
 
-/// An end of a wire: an interface in a namespace of its own.
+/// An end of a wire: an interface in its own namespace.
 pub struct End {
     namespace: Namespace,
     interface: String,
@@ -46,7 +46,7 @@ impl Wire {
 }
 
 impl End {
-    /// The thread of an uplink carries the name of its interface.
+    /// The name of an uplink's thread contains the name of its interface.
     fn new() -> anyhow::Result<Self> {
         Ok(End {
             namespace: Namespace::new()?,
@@ -65,7 +65,7 @@ impl End {
     }
 }
 
-/// An uplink on the wire, to which port `sender` leads, and its thread, which is moved to `core`.
+/// Makes an uplink on the wire, with port `sender` leading to it, and moves its thread to `core`; returns both.
 pub fn uplink(
     scratch: &mut Scratch,
     sender: u32,
@@ -78,8 +78,8 @@ pub fn uplink(
     Ok((uplink, thread))
 }
 
-/// An uplink at an end of a wire, which leads nowhere yet, and its thread, which is moved to `core`; a record of it
-/// is kept in `records`.
+/// Makes an unconnected uplink at an end of a wire, with a record in `records`, and moves its thread to `core`; returns
+/// both.
 pub fn uplink_at(
     scratch: &mut Scratch,
     end: &End,

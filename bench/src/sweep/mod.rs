@@ -1,7 +1,7 @@
-//! Sides of an experiment, measured in turn: repetitions interleaved, then a table, figures and lines of a plot.
+//! Sides of an experiment, measured alternately: interleaved repetitions, then a table, figures and lines of a plot.
 //!
-//! An experiment says what it measures ([`Quantity`]) and of what ([`Side`]); a [`Sweep`] runs the sides round by round, so
-//! that whatever the machine does meanwhile happens to all of them, and keeps a [`Row`] of samples for each.
+//! An experiment defines what it measures ([`Quantity`]) and of what ([`Side`]); a [`Sweep`] runs the sides round by
+//! round, so that changes of the machine affect all sides alike, and keeps a [`Row`] of samples for each.
 
 mod quantity;
 
@@ -18,19 +18,19 @@ use std::ops::Range;
 pub struct Side<S> {
     /// The first cells of its row.
     pub key: Vec<String>,
-    /// The beginning of its figures' ids.
+    /// The prefix of its figure ids.
     pub id: String,
-    /// Under which conditions its figures hold.
+    /// The conditions of its figures.
     pub conditions: String,
-    /// The line of a plot on which it is, and its place on the axis.
+    /// Its line in a plot, and its position on the axis.
     pub line: String,
     pub x: f64,
-    /// The quantities of a repetition.
+    /// The measured object.
     pub subject: S,
 }
 
 impl<S> Side<S> {
-    /// A side with these first cells of its row and the beginning of its figures' ids.
+    /// Makes a side with these first cells of its row and this prefix of its figure ids.
     pub fn new(key: impl Into<Vec<String>>, id: impl Into<String>, subject: S) -> Self {
         Side {
             key: key.into(),
@@ -42,13 +42,13 @@ impl<S> Side<S> {
         }
     }
 
-    /// Has its figures hold under these conditions.
+    /// Sets the conditions of its figures.
     pub fn under(self, conditions: &str) -> Self {
         let conditions = conditions.to_owned();
         Side { conditions, ..self }
     }
 
-    /// Places it on a line of the plot.
+    /// Places the side on a line of the plot.
     pub fn on(self, line: &str, x: impl Into<f64>) -> Self {
         let (line, x) = (line.to_owned(), x.into());
         Side { line, x, ..self }
@@ -60,14 +60,14 @@ impl<S> Side<S> {
 pub struct Row<const N: usize> {
     /// The first cells.
     pub key: Vec<String>,
-    /// The beginning of the figures' ids.
+    /// The prefix of the figure ids.
     pub id: String,
-    /// Under which conditions the figures hold.
+    /// The conditions of the figures.
     pub conditions: String,
-    /// The line of a plot on which it is, and its place on the axis.
+    /// Its line in a plot, and its position on the axis.
     pub line: String,
     pub x: f64,
-    /// Of each quantity.
+    /// Samples of each quantity.
     pub samples: [Samples; N],
     /// The last cells.
     pub notes: Vec<String>,
@@ -97,14 +97,14 @@ pub struct Sweep<const N: usize> {
     /// Headers of the rows' last cells.
     pub notes: &'static [&'static str],
     rows: Vec<Row<N>>,
-    /// Two cores share memory: each repetition waits until they are near.
+    /// Each repetition waits until the cores are near, because two cores share memory.
     pub settles: bool,
     /// A round before the others does not count.
     pub warms_up: bool,
 }
 
 impl<const N: usize> Sweep<N> {
-    /// Without rows. `keys` are the headers of the sides' first cells.
+    /// Makes a sweep without rows. `keys` are the headers of the sides' first cells.
     pub fn new(keys: &'static [&'static str], quantities: [Quantity; N]) -> Self {
         Sweep {
             quantities,
@@ -125,17 +125,17 @@ impl<const N: usize> Sweep<N> {
         }
     }
 
-    /// Adds a row of samples that were taken in another manner than by [`Sweep::run`].
+    /// Adds a row of samples that were not taken by [`Sweep::run`].
     pub fn add(&mut self, side: &Side<()>, samples: [Samples; N]) {
         self.rows.push(Row::of(side, samples));
     }
 
-    /// Measures all sides in each of so many rounds, and adds a row for each; the numbers of these rows. `measure` is told
-    /// whether the round counts, and returns NaN for a quantity that the side does not have: the cell is then empty, and there
-    /// is no figure.
+    /// Measures all sides in each of `rounds` rounds, and adds a row for each; returns the numbers of these rows.
+    /// `measure` gets true if the round counts, and returns NaN for a quantity that the side does not have: then the
+    /// cell is empty, and there is no figure.
     ///
     /// # Errors
-    /// Those of `measure`; when interrupted.
+    /// The errors of `measure`; when interrupted.
     pub fn run<S>(
         &mut self,
         report: &mut Report,
@@ -164,17 +164,17 @@ impl<const N: usize> Sweep<N> {
         Ok(first..self.rows.len())
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub fn rows(&self) -> &[Row<N>] {
         &self.rows
     }
 
-    /// All rows, to complete conditions and last cells by what was measured.
+    /// Returns all rows, for completing conditions and last cells from results.
     pub fn rows_mut(&mut self) -> &mut [Row<N>] {
         &mut self.rows
     }
 
-    /// Hands in the figures of these rows.
+    /// Reports the figures of these rows.
     pub fn report(&self, report: &mut Report, rows: Range<usize>) {
         let all: [usize; N] = std::array::from_fn(|quantity| quantity);
         for row in &self.rows[rows] {
@@ -182,7 +182,7 @@ impl<const N: usize> Sweep<N> {
         }
     }
 
-    /// Hands in the figures of all rows.
+    /// Reports the figures of all rows.
     pub fn report_all(&self, report: &mut Report) {
         self.report(report, 0..self.rows.len());
     }

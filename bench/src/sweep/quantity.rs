@@ -6,18 +6,18 @@ use nfluid_figures::statistics::Samples;
 /// A quantity that each repetition measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
-    /// The end of the figure's id and its unit; `None` if the quantity is no figure.
+    /// Suffix of the figure's id, and its unit; `None` if the quantity is no figure.
     pub figure: Option<(&'static str, &'static str)>,
-    /// The end of the id of a figure that is the 99th percentile of the samples.
+    /// Suffix of the id of a figure that is the 99th percentile of the samples.
     pub p99: Option<&'static str>,
-    /// Meaning of the quantity, where the figure's id does not give it: the beginning of the figure's conditions.
+    /// Meaning of the quantity, if the figure's id does not express it: the beginning of the figure's conditions.
     pub meaning: &'static str,
-    /// Columns of the table: header, and what is shown.
+    /// Columns of the table: header and displayed value.
     pub columns: &'static [(&'static str, Shown)],
 }
 
 impl Quantity {
-    /// Returns a quantity whose median is a figure: the end of the figure's id, with what joins it to the row's, and its unit.
+    /// Returns a quantity whose median is a figure, with the suffix of its id (including the separator) and its unit.
     pub const fn new(
         ending: &'static str,
         unit: &'static str,
@@ -29,7 +29,7 @@ impl Quantity {
         }
     }
 
-    /// Returns a quantity that is shown in the table, and is no figure.
+    /// Returns a quantity that appears only in the table.
     pub const fn shown(columns: &'static [(&'static str, Shown)]) -> Self {
         Quantity {
             figure: None,
@@ -47,7 +47,7 @@ impl Quantity {
         }
     }
 
-    /// Begins the conditions of the quantity's figures with what is measured.
+    /// Sets the meaning, with which the conditions of the quantity's figures begin.
     pub const fn meaning(self, meaning: &'static str) -> Self {
         Quantity { meaning, ..self }
     }
@@ -58,11 +58,11 @@ impl Quantity {
         "Mpps",
         &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
     );
-    /// Frames per second of CPU time, beside [`Quantity::MPPS`] by the clock.
+    /// Frames per second of CPU time, in addition to [`Quantity::MPPS`] by the clock.
     pub const MPPS_PER_CPU: Quantity = Quantity::new(".mpps_per_cpu", "Mpps", PER_CPU_SECOND);
     /// Frames per second of CPU time, as the first quantity.
     pub const CPU_MPPS: Quantity = Quantity::new(".mpps", "Mpps", PER_CPU_SECOND);
-    /// Frames per second by the clock, beside [`Quantity::CPU_MPPS`].
+    /// Frames per second by the clock, in addition to [`Quantity::CPU_MPPS`].
     pub const WALL_MPPS: Quantity = Quantity::new(
         ".wall_mpps",
         "Mpps",
@@ -86,15 +86,15 @@ pub enum Shown {
     Percent,
     /// The median with one decimal.
     Tenths,
-    /// The distance of the quartiles in percent of the median.
+    /// The interquartile range in percent of the median.
     Spread,
-    /// The distance of the quartiles with one decimal, of what is in percent itself.
+    /// The interquartile range with one decimal, for values in percent.
     Quartiles,
     /// The 99th percentile, to four significant digits.
     P99,
     /// The largest of all repetitions, to four significant digits.
     Largest,
-    /// The sum of all repetitions, of what is counted.
+    /// The sum of all repetitions, for counters.
     Sum,
 }
 

@@ -3,7 +3,7 @@
 /// Longest head of a request.
 const HEAD_MAX: usize = 8 << 10;
 
-/// One client's side.
+/// The client's side of a connection.
 #[derive(Debug, Default)]
 pub struct Answer {
     /// Bytes that were read and not answered.

@@ -19,7 +19,7 @@ pub enum Far {
     Unknown,
     /// A backend without a connection yet.
     Awaited,
-    /// To a backend.
+    /// The backend behind the terminator.
     Backend(Backend),
     /// None: requests are answered here.
     Answer(Answer),
@@ -36,7 +36,7 @@ pub struct Backend {
     pub taken: usize,
     /// True if the backend sends nothing more.
     pub is_done: bool,
-    /// True if the backend was told that nothing more comes.
+    /// True if the end of the stream has been sent to the backend.
     pub is_closed_for_writing: bool,
 }
 
@@ -63,9 +63,10 @@ impl Backend {
 pub enum Ending {
     /// The end has not begun.
     No,
-    /// The bytes for the client are sent; then the client is told that nothing more comes.
+    /// The bytes for the client are being sent; then the end of the stream.
     Sending,
-    /// The client was told. Its further bytes are discarded, so that the kernel does not reset the bytes in flight.
+    /// The client got the end of the stream. Its further bytes are discarded, so that the kernel does not reset the
+    /// bytes in flight.
     Lingering,
 }
 
@@ -80,7 +81,7 @@ pub enum End {
     Broken,
 }
 
-/// One client.
+/// A client's connection.
 #[derive(Debug)]
 pub struct Connection {
     /// The socket.
@@ -105,7 +106,7 @@ impl Connection {
     /// Creates the connection before its first byte.
     ///
     /// # Errors
-    /// There is not enough memory, or no random number.
+    /// Memory or random numbers are not available.
     pub fn new(
         client: TcpStream,
         config: &Arc<ServerConfig>,

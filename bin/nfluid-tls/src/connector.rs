@@ -1,10 +1,10 @@
 //! A connector: makes connections to one server for a terminator, and passes them on. The connector never reads from
 //! them.
 //!
-//! The two are separate processes. An attacker who takes over a terminator, which reads strangers' data and has a
-//! key, can open no connection. The connector, which can open connections, reads no data. A request is a number of 8
-//! bytes on a socket that keeps message boundaries. The answer is that number, a byte, and the connection. The
-//! connector ends when its terminator does.
+//! Connector and terminator are separate processes. An attacker who takes over a terminator, which parses untrusted
+//! data and has a key, can open no connection. The connector, which can open connections, reads no data. A request is a
+//! number of 8 bytes on a socket that keeps message boundaries. The answer is that number, a byte, and the connection.
+//! The connector ends when its terminator does.
 
 use anyhow::{Context, bail};
 use rustix::event::Timespec;
@@ -36,7 +36,7 @@ pub enum Outcome {
     Refused = 1,
     /// The server does not answer.
     Timeout = 2,
-    /// There is no route, or no descriptor left.
+    /// The server has no route, or no descriptor is left.
     Unreachable = 3,
 }
 

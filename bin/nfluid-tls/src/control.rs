@@ -65,7 +65,7 @@ impl Control {
         }
     }
 
-    /// Returns the next complete request, or what is wrong with it.
+    /// Returns the next complete request, or the error in it.
     pub fn next(&mut self) -> Option<Result<Request, String>> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

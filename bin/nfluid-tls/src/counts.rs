@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 /// The reason of a failed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It took too long.
+    /// The handshake took too long.
     Timeout,
     /// The client has left.
     Left,
@@ -49,7 +49,7 @@ pub enum NoBackend {
     Refused,
     /// The backend does not answer.
     Timeout,
-    /// There is no route, or no descriptor left.
+    /// The backend has no route, or no descriptor is left.
     Unreachable,
 }
 

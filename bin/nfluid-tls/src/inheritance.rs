@@ -19,10 +19,10 @@ pub fn is_there() -> bool {
     std::env::var_os(CONFIG).is_some()
 }
 
-/// Creates the terminator from what it inherits.
+/// Creates the terminator from inherited descriptors and files.
 ///
 /// # Errors
-/// Something is missing or invalid.
+/// An inherited object is missing or invalid.
 pub fn server() -> anyhow::Result<Server> {
     let text = read_file(needed(CONFIG)?, CONFIG_MAX).context("reading the configuration")?;
     let config = serde_json::from_slice(&text).context("parsing the configuration")?;
@@ -50,7 +50,7 @@ pub fn server() -> anyhow::Result<Server> {
 /// Returns a connector's socket to its terminator.
 ///
 /// # Errors
-/// There is none.
+/// The process has inherited no such socket.
 pub fn connector_end() -> anyhow::Result<OwnedFd> {
     descriptor(&CONNECTOR_END.to_string())
 }

@@ -34,7 +34,7 @@ const SILENCE_AT_END: Duration = Duration::from_millis(500);
 /// Events that are fetched at a time.
 const EVENTS: usize = 256;
 
-/// Event numbers beside those of connections: listeners count from 0.
+/// Event numbers outside the range of connections: listeners count from 0.
 const CONTROL: u64 = 1 << 40;
 const COMMANDS: u64 = CONTROL + 1;
 const CONNECTOR: u64 = CONTROL + 2;
@@ -85,7 +85,7 @@ pub struct Server {
     free: Vec<usize>,
     connections_max: usize,
     deadlines: Deadlines,
-    /// Connections that can go on without an event.
+    /// Connections that can continue without an event.
     again: Vec<u64>,
     counts: Counts,
     expires: i64,

@@ -1,6 +1,6 @@
 //! One turn of a connection: moves as many bytes as possible between client, TLS and backend, within bounds.
 //!
-//! No bytes are read without room for them: a receiver that takes nothing stops its own sender, and no other
+//! Bytes are read only if a buffer has room: a receiver that takes no bytes stops its own sender, and no other
 //! connection.
 
 use crate::answer::Answer;
@@ -33,7 +33,7 @@ pub struct Surroundings<'a> {
 pub enum Next {
     /// Waits for its sockets.
     Wait,
-    /// Can go on at once.
+    /// The connection can continue at once.
     Again,
     /// Needs a connection to the backend.
     Backend,
@@ -254,7 +254,7 @@ fn answered(
     let Some(text) = answer.next(body, around.is_draining) else {
         return Ok(read > 0);
     };
-    // There is room for the answer, since nothing else waits.
+    // The buffer has room for the answer, since nothing else waits.
     let written = tls.writer().write(&text);
     if written.is_ok_and(|written| written == text.len()) {
         around.counts.answered += 1;

@@ -1,5 +1,5 @@
-//! Flows and what they carry. The first packets of each are shown to nDPI until it knows the flow or gives up, with `ndpiReader`'s
-//! limits; all are counted.
+//! Flows and what they carry. The first packets of each are shown to nDPI until it knows the flow or gives up, with
+//! `ndpiReader`'s limits; all are counted.
 
 use crate::headers::{Heard, Key, Link, Unheard, read};
 use crate::ledger::{Kind, Ledger};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const TCP: u8 = 6;
 
-/// How much is remembered, and for how long.
+/// Limits of the remembered flows, in number and in time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Flows at once. A flow that is still inspected takes some 2 KiB.
@@ -76,9 +76,9 @@ pub struct Outside {
     pub not_ip: Total,
     /// Fragments other than the first.
     pub fragment: Total,
-    /// With headers that end too early or contradict themselves.
+    /// Packets whose headers end too early or contradict themselves.
     pub malformed: Total,
-    /// Of new flows for which there was no room.
+    /// Packets of new flows for which the table had no room.
     pub full: Total,
 }
 
@@ -147,7 +147,7 @@ pub enum Seen {
     Flow(Key, bool),
     /// The packet has no flow.
     Unheard(Unheard),
-    /// There was no room for its flow.
+    /// The table had no room for the packet's flow.
     Full,
 }
 
@@ -185,7 +185,7 @@ impl Classifier {
         self.limits = limits;
     }
 
-    /// The library that it asks.
+    /// Returns the classifying library.
     pub fn library(&self) -> &Library {
         &self.library
     }
@@ -195,7 +195,7 @@ impl Classifier {
         self.flows.get(key)
     }
 
-    /// How many flows are remembered.
+    /// Returns the number of remembered flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
     }
@@ -205,8 +205,8 @@ impl Classifier {
         self.ledger.without_flow()
     }
 
-    /// Counts a frame, of which perhaps only the beginning is there, and shows it to nDPI if its flow is not decided. `length`: bytes
-    /// that it had. Time does not go back: an earlier one is taken for the last.
+    /// Counts a frame, of which perhaps only the beginning is there, and shows it to nDPI if its flow is not decided.
+    /// `length`: bytes that it had. Time does not go back: an earlier one is taken for the last.
     pub fn packet(&mut self, frame: &[u8], link: Link, length: u64, time_ms: u64) -> Seen {
         self.now_ms = self.now_ms.max(time_ms);
         let heard = match read(frame, link, length) {
@@ -301,7 +301,7 @@ impl Classifier {
         self.ledger.move_flow(was, is, flow.so_far());
     }
 
-    /// Says that a flow is something else than it was taken for: it is another one from now on.
+    /// Changes the application of a flow from now on.
     pub(crate) fn change(&mut self, key: &Key, answer: Answer) {
         let Some(flow) = self.flows.get_mut(key) else {
             return;
@@ -322,7 +322,7 @@ impl Classifier {
         idle.map(|(key, _)| *key).collect()
     }
 
-    /// Ends a flow: it is decided, and counted under what it is.
+    /// Ends a flow: decides it, and counts it under its application.
     pub fn end(&mut self, key: &Key) {
         if let Some(mut flow) = self.flows.remove(key) {
             decide(&mut self.library, &self.ledger, &mut flow);
@@ -367,7 +367,7 @@ impl Classifier {
 }
 
 fn decide(library: &mut Library, ledger: &Ledger, flow: &mut Flow) {
-    // Asked for those that it knows too: it may say then what carries them, as it does for `ndpiReader`.
+    // Known flows are queried too: nDPI may then report the carrying protocol, as it does for `ndpiReader`.
     if let Some(mut conversation) = flow.conversation.take() {
         let was = flow.answer.application.id();
         flow.answer = library.give_up(&mut conversation);

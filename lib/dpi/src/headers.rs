@@ -1,6 +1,6 @@
-//! To which flow a frame belongs, and where its IP packet begins: as `ndpiReader` sees it (without its `-t`), so that the two can
-//! be compared. Tags, MPLS, PPPoE, LLC, IP in IP are looked through; what is no IP, is cut off, or is a later fragment has no flow.
-//! A payload behind an unknown ethertype, as FabricPath, is IP if it begins as IP does.
+//! Finds the flow of a frame and the beginning of its IP packet: as `ndpiReader` does (without its `-t`), so that both
+//! can be compared. Tags, MPLS, PPPoE, LLC, and IP in IP are skipped; frames that are not IP, are cut off, or are later
+//! fragments have no flow. A payload after an unknown ethertype, such as FabricPath, is IP if it begins as IP does.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -53,7 +53,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of a flow that the fast path knows: between two ends, without a VLAN.
+    /// Returns the key of a flow as the fast path knows it: between two ends, without a VLAN.
     pub fn between(one: SocketAddr, other: SocketAddr, protocol: u8) -> Self {
         let end = |at: SocketAddr| (at.ip(), at.port());
         let (one, other) = (end(one), end(other));
@@ -71,14 +71,14 @@ impl Key {
 pub struct Heard<'a> {
     /// The flow of the packet.
     pub key: Key,
-    /// From its IP header on to the end of the frame.
+    /// The bytes from the IP header to the end of the frame.
     pub packet: &'a [u8],
     /// True if no header is between Ethernet's and that of IP, which has no options or extensions: the fast path in
     /// XDP knows such packets.
     pub plain: bool,
 }
 
-/// Why a frame has no flow.
+/// The reason why a frame has no flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unheard {
     /// Neither IPv4 nor IPv6.
@@ -89,10 +89,10 @@ pub enum Unheard {
     Malformed,
 }
 
-/// Reads the headers of a frame that had `length` bytes, of which perhaps only the beginning is there.
+/// Parses the headers of a frame of `length` bytes, of which `frame` may be only the beginning.
 ///
 /// # Errors
-/// Why it has no flow.
+/// The reason why the frame has no flow.
 pub fn read(frame: &[u8], link: Link, length: u64) -> Result<Heard<'_>, Unheard> {
     let cut = usize::try_from(length)
         .unwrap_or(usize::MAX)
@@ -128,7 +128,7 @@ pub fn read(frame: &[u8], link: Link, length: u64) -> Result<Heard<'_>, Unheard>
     Err(Unheard::Malformed)
 }
 
-/// Where the network layer begins behind a header that ends with an ethertype, and the VLAN.
+/// Returns the start of the network layer after a header that ends with an ethertype, and the VLAN.
 fn network(frame: &[u8], header: usize) -> Result<(usize, u16), Unheard> {
     let mut kind = word(frame, header - 2)?;
     let mut at = header;
@@ -217,7 +217,7 @@ fn ipv6(packet: &[u8], cut: usize) -> Result<Ip, Unheard> {
             0 | 43 | 60 | 135 => usize::from(extension(1)?) * 8 + 8,
             44 if word(within, header + 2)? >> 3 != 0 => return Err(Unheard::Fragment),
             44 => 8,
-            // There is none behind it.
+            // No next header follows.
             59 => return Err(Unheard::Malformed),
             _ => break,
         };

@@ -1,11 +1,11 @@
-//! The fast path and the classifier together: copies of packets that the fast path does not know go to the classifier; flows that it
-//! has decided about go to the fast path, as the policy says, and are looked at again from time to time.
+//! The fast path and the classifier together: copies of packets of unknown flows go to the classifier; decided flows go
+//! to the fast path, as the policy says, and are inspected again periodically.
 //!
 //! A packet is counted once: by the classifier if it came as a copy, by the fast path if its flow was in the table,
 //! as unseen if there was no room for a copy. A packet never waits.
 
 //!
-//! [`SlowPath`] is what is not in the kernel, in whatever process; [`Inspector`] is both together.
+//! [`SlowPath`] is the part outside the kernel, in any process; [`Inspector`] is both together.
 
 mod slow;
 mod table;
@@ -24,14 +24,14 @@ use nfluid_evnf::load::{Counts, Fast, LoadError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// When flows in the table are looked at again.
+/// Intervals after which flows in the table are inspected again.
 #[derive(Clone, Copy, Debug)]
 pub struct Again {
     /// After so many packets.
     pub packets: u64,
     /// Or so long.
     pub after: Duration,
-    /// Packets that are looked at then. If nDPI recognises nothing in them, the flow stays what it was.
+    /// Number of packets of a repeated inspection. If nDPI recognises nothing in them, the flow keeps its application.
     pub look: u32,
 }
 
@@ -48,11 +48,11 @@ impl Default for Again {
 /// All that can be set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Settings {
-    /// Of the classifier.
+    /// Limits of the classifier.
     pub limits: Limits,
-    /// Of the fast path.
+    /// Sizes of the fast path's tables.
     pub sizes: Sizes,
-    /// When flows are looked at again.
+    /// Repeated inspections.
     pub again: Again,
 }
 
@@ -69,7 +69,7 @@ pub struct Accounts {
     pub unseen: Counts,
     /// Flows in the table of the fast path.
     pub fast: usize,
-    /// How often a flow stayed with the classifier because that table was full.
+    /// Number of flows that stayed with the classifier because the fast path's table was full.
     pub refused: u64,
     /// Flows that were looked at again, and those of them that had become something else.
     pub again: (u64, u64),
@@ -117,7 +117,7 @@ impl Accounts {
     }
 }
 
-/// Says what becomes of a flow that is decided; asked again with each of its packets for those that are inspected.
+/// Returns the treatment of a decided flow; called again for each packet of inspected flows.
 pub type Policy = Box<dyn FnMut(&Key, &Flow) -> Treatment + Send>;
 
 /// An eDPI. The inspector works during calls of [`Inspector::wait`].
@@ -137,10 +137,10 @@ pub fn with_ledger(sizes: Sizes) -> Sizes {
 }
 
 impl Inspector {
-    /// Loads the fast path; it is not yet attached.
+    /// Loads the fast path without attaching it.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the program.
     pub fn load(library: Library, settings: Settings, policy: Policy) -> Result<Self, LoadError> {
         let fast = FastPath::load(with_ledger(settings.sizes))?;
         let slow = SlowPath::new(fast.tables(), library, settings, policy)?;
@@ -150,7 +150,7 @@ impl Inspector {
     /// Starts on a fast path that has served other inspectors.
     ///
     /// # Errors
-    /// When the kernel does not let it work with its tables.
+    /// When the kernel refuses access to the tables.
     pub fn on(
         fast: FastPath,
         library: Library,
@@ -161,7 +161,8 @@ impl Inspector {
         Ok(Inspector { fast, slow })
     }
 
-    /// The fast path alone: what the classifier has counted is in its ledger, what it has decided in its table.
+    /// Returns the fast path alone: the classifier's counters are in its ledger, the classifier's decisions in its
+    /// table.
     pub fn leave(self) -> FastPath {
         self.fast
     }
@@ -195,12 +196,12 @@ impl Inspector {
     /// Waits for copies of packets and handles them; returns after `patience`, or when some have been handled.
     ///
     /// # Errors
-    /// When the kernel does not let it work with the fast path's tables.
+    /// When the kernel refuses access to the fast path's tables.
     pub fn wait(&mut self, patience: Duration) -> Result<(), LoadError> {
         self.slow.wait(patience)
     }
 
-    /// Ends flows that have been idle, as if it were so much later. For tests.
+    /// Ends flows that are idle at a time `time` later than now. For tests.
     ///
     /// # Errors
     /// As [`Inspector::wait`].
@@ -208,7 +209,7 @@ impl Inspector {
         self.slow.pass_time(time)
     }
 
-    /// Returns the counts so far. Flows that are not decided are unknown.
+    /// Returns the counts so far. Undecided flows count as unknown.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -217,7 +218,7 @@ impl Inspector {
         Ok(Accounts::of(self.slow.ledger(), &self.fast.exits()?))
     }
 
-    /// How packets have left the fast path.
+    /// Returns the packets per exit of the fast path.
     ///
     /// # Errors
     /// When the kernel does not report the counts.

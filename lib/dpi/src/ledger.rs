@@ -25,7 +25,7 @@ const PER_SLOT: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Entry {
-    /// When the packet came whose copy was taken last: if it is the first one in the ring still, it has been counted.
+    /// Arrival time of the packet whose copy was taken last: if it is still the first in the ring, it has been counted.
     Last = 0,
     /// Flows that stayed with the classifier because the table was full.
     Refused,
@@ -37,7 +37,7 @@ pub enum Entry {
     Flows,
     /// Flows, of those, that the fast path has.
     Fast,
-    /// How often a classifier has begun with this ledger.
+    /// Number of classifiers that have begun with this ledger.
     Begun,
     /// Copies that a classifier has died of, and that no other was shown.
     Skipped,
@@ -55,7 +55,7 @@ pub enum Kind {
     Fragment,
     /// The headers contradict each other.
     Malformed,
-    /// Of flows for which there was no room.
+    /// Packets of flows for which the table had no room.
     Full,
 }
 
@@ -64,7 +64,7 @@ pub enum Kind {
 pub struct Ledger(Words);
 
 impl Ledger {
-    /// How many numbers it takes for so many slots.
+    /// Returns the number of words for `slots` slots.
     pub fn words(slots: u32) -> usize {
         HEAD + APPLICATIONS * PER_APPLICATION + slots as usize * PER_SLOT
     }
@@ -84,7 +84,7 @@ impl Ledger {
         self.0.get(entry as usize)
     }
 
-    /// Says what it is.
+    /// Sets an entry.
     pub(crate) fn set(&self, entry: Entry, value: u64) {
         self.0.set(entry as usize, value);
     }
@@ -135,7 +135,7 @@ impl Ledger {
         since
     }
 
-    /// Of each application that has something, by its number.
+    /// Returns the totals of each application with any, by its number.
     pub fn totals(&self) -> BTreeMap<u16, Total> {
         let total = |application: u16| {
             let at = HEAD + usize::from(application) * PER_APPLICATION;

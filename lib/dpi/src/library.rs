@@ -1,15 +1,15 @@
-//! nDPI, opened at run time: a version other than that of the headers is refused. The program itself is not linked with it, runs
-//! where it is not installed, and says then what is missing.
+//! nDPI, opened at run time: a version other than that of the headers is refused. The program itself is not linked with
+//! nDPI, runs without it, and then reports what is missing.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The library's name as its packages have it (Debian's `libndpi4.2`).
 pub const LIBRARY: &str = "libndpi.so.4.2";
-/// Room for what the shim says.
+/// Size of the buffer for the shim's error text.
 const WHY_BYTES: usize = 512;
 
-/// Why nDPI cannot be used.
+/// The reason why nDPI cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("nDPI ({library}) cannot be used: {why}")]
 pub struct LibraryError {
@@ -29,7 +29,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// As a number, for the table of the fast path: 0 is none.
+    /// Returns a number for the table of the fast path: 0 means none.
     pub(crate) fn to_note(self) -> u64 {
         let Application {
             master,
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-/// An application by nDPI's numbers; 0 stands for unknown.
+/// An application by nDPI's numbers; 0 means unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Application {
     /// The protocol that carries the application (TLS, HTTP), if it is another one.
@@ -61,7 +61,7 @@ pub struct Application {
 }
 
 impl Application {
-    /// The number under which it is counted: what it is, or at least what carries it.
+    /// Returns the number under which it is counted: the application, or at least the carrying protocol.
     pub fn id(self) -> u16 {
         if self.application == 0 {
             self.master
@@ -110,8 +110,8 @@ struct Module(*mut ShimModule);
 
 // SAFETY: nDPI has no state that belongs to a thread.
 unsafe impl Send for Module {}
-// SAFETY: through a shared reference only names are read, and flows allocated and freed, which does not write to the module;
-// everything else takes `&mut Library`.
+// SAFETY: through a shared reference only names are read, and flows allocated and freed, which does not write to the
+// module; everything else takes `&mut Library`.
 unsafe impl Sync for Module {}
 
 impl Drop for Module {
@@ -156,7 +156,7 @@ impl Library {
     /// Opens a library by its name or path.
     ///
     /// # Errors
-    /// When there is none, it is of another version than the headers that this program was built with, or it was built without.
+    /// When the library does not exist, has another version than the headers of this build, or this build has none.
     pub fn open_file(library: &str) -> Result<Self, LibraryError> {
         let error = |why: String| LibraryError {
             library: library.to_owned(),
@@ -165,7 +165,7 @@ impl Library {
         let name = CString::new(library).map_err(|_| error("that is no name".to_owned()))?;
         let mut why = [0; WHY_BYTES];
         let one_at_a_time = SETTING_UP.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the name ends with zero, and `why` is as long as it is said to be.
+        // SAFETY: the name ends with zero, and `why` has the stated length.
         let module = unsafe { shim_open(name.as_ptr(), why.as_mut_ptr().cast(), why.len()) };
         drop(one_at_a_time);
         if module.is_null() {
@@ -187,7 +187,7 @@ impl Library {
         unsafe { text(shim_version(self.module.0)) }.unwrap_or_default()
     }
 
-    /// How many protocols it knows.
+    /// Returns the number of known protocols.
     pub fn protocols(&self) -> u16 {
         // SAFETY: the module is open.
         let protocols = unsafe { shim_protocols(self.module.0) };

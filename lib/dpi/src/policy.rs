@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Treatment of a decided flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// The flow goes on as before: the kernel has its packets, the classifier copies of them.
+    /// The flow continues as before: the kernel gets its packets, the classifier copies of them.
     Inspect,
     /// The fast path has it.
     Fast {
@@ -26,10 +26,10 @@ impl Treatment {
     };
 }
 
-/// When a flow goes to the fast path.
+/// The condition for offloading a flow to the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// As soon as it is known what it is.
+    /// As soon as its application is known.
     Known,
     /// When it also has this size or, over its life, this rate: an elephant.
     Elephant {
@@ -54,8 +54,8 @@ pub struct Rule {
 /// A rule for each application that has one, and one for all others.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// By the application's number; that of what carries it (TLS, HTTP) counts where the application's own has none. 0: those of
-    /// which nDPI knows nothing.
+    /// By the application's number; that of what carries it (TLS, HTTP) counts where the application's own has none. 0:
+    /// those of which nDPI knows nothing.
     pub by_application: HashMap<u16, Rule>,
     /// All others.
     pub others: Rule,

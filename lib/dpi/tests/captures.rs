@@ -1,4 +1,5 @@
-//! Real traffic: what is said of it is what `ndpiReader` of the same version says - flows, packets and bytes of each protocol.
+//! Real traffic: the results equal those of `ndpiReader` of the same version: flows, packets and bytes of each
+//! protocol.
 
 use nfluid_dpi::classifier::{Classifier, Limits, Total};
 use nfluid_dpi::headers::Link;
@@ -13,7 +14,7 @@ const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/dat
 
 type ByName = BTreeMap<String, Total>;
 
-/// Why the two cannot be compared here.
+/// Returns the reason why the two cannot be compared here.
 fn why_not() -> Option<&'static str> {
     let Ok(library) = Library::open() else {
         return Some("libndpi-dev was not installed when this was built, or libndpi is not now");

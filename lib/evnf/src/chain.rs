@@ -27,7 +27,7 @@ const PIN: &str = "next";
 #[derive(Debug)]
 pub struct Member {
     fast: Fast,
-    /// Where its successor is kept.
+    /// The pin of the map of its successor.
     pin: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ impl Member {
         })
     }
 
-    /// A descriptor of its program, for those who attach it themselves.
+    /// Returns a descriptor of its program, for attaching it.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -77,25 +77,25 @@ pub struct Chain {
     members: Vec<Member>,
     /// A packet may still be in them: they stay until the next change.
     replaced: Vec<Member>,
-    /// Where the successors of members are kept; absent: they end with the process.
+    /// The folder of the pinned successors; absent: they end with the process.
     folder: Option<PathBuf>,
 }
 
 impl Chain {
-    /// Of members, the first one first; not yet attached.
+    /// Makes a chain of members, in order, without attaching it.
     ///
     /// # Errors
-    /// When there is none, or more than [`MEMBERS_MAX`], or they are for several hooks, or the kernel refuses.
+    /// When there is no member, or more than [`MEMBERS_MAX`], or they are for several hooks, or the kernel refuses.
     pub fn new(members: Vec<Member>) -> Result<Self, LoadError> {
         Self::within(members, None)
     }
 
-    /// Makes a chain that goes on when the process ends, if its first member is held on the interface: the members'
+    /// Makes a chain that outlives the process if its first member is held on the interface: the members'
     /// successors are kept in a folder of a BPF file system. Pins of an earlier chain there stay, see
     /// [`Chain::take_over`].
     ///
     /// # Errors
-    /// As [`Chain::new`]; nothing is left then.
+    /// As [`Chain::new`]; then no pin is left.
     pub fn kept(members: Vec<Member>, folder: &Path) -> Result<Self, LoadError> {
         Self::within(members, Some(folder))
     }
@@ -110,12 +110,12 @@ impl Chain {
         })
     }
 
-    /// How many members it has.
+    /// Returns the number of members.
     pub fn length(&self) -> usize {
         self.members.len()
     }
 
-    /// A descriptor of its first member's program, for those who attach it themselves.
+    /// Returns a descriptor of its first member's program, for attaching it.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -123,11 +123,11 @@ impl Chain {
         self.members[0].descriptor()
     }
 
-    /// Attaches it to an interface of the calling thread's network namespace, at XDP natively where the driver can; it leaves the
-    /// one that it was attached to before.
+    /// Attaches the chain to an interface of the calling thread's network namespace, at XDP natively where the driver
+    /// supports it, and detaches it from the former interface.
     ///
     /// # Errors
-    /// When there is no such interface, or, at XDP, another program is there; it is named.
+    /// When the interface does not exist, or, at XDP, another program is attached; the error names it.
     pub fn attach(&mut self, interface: &str) -> Result<(), LoadError> {
         self.link = None;
         self.link = Some(self.members[0].fast.attach(interface)?);
@@ -139,10 +139,10 @@ impl Chain {
         self.link = None;
     }
 
-    /// Puts another in the place of member `at`, counted from 0, in one step: each packet meets the old one or the new one.
+    /// Replaces member `at`, counted from 0, in one step: each packet passes the old member or the new one.
     ///
     /// # Errors
-    /// When there is no such member, or the kernel refuses; then all is as before.
+    /// When the member does not exist, or the kernel refuses; then the chain is unchanged.
     pub fn replace(&mut self, at: usize, member: Member) -> Result<(), LoadError> {
         let mut link = self.link.take();
         let replaced = self.replace_under(at, member, |first| first_of(first, &mut link));
@@ -150,8 +150,8 @@ impl Chain {
         replaced
     }
 
-    /// Attaches the chain where another owner has attached the first member: `hold` puts another program in its
-    /// place.
+    /// Replaces a member of a chain whose first member another owner has attached: `hold` replaces the attached
+    /// program.
     ///
     /// # Errors
     /// As [`Chain::replace`], and those of `hold`.
@@ -187,10 +187,10 @@ impl Chain {
         Ok(())
     }
 
-    /// Puts other members in the place of all of them, in one step: each packet meets the old ones or the new ones.
+    /// Replaces all members in one step: each packet passes the old members or the new ones.
     ///
     /// # Errors
-    /// As [`Chain::new`]; then all is as before.
+    /// As [`Chain::new`]; then the chain is unchanged.
     pub fn replace_all(&mut self, members: Vec<Member>) -> Result<(), LoadError> {
         let mut link = self.link.take();
         let replaced = self.replace_all_under(members, |first| first_of(first, &mut link));
@@ -198,8 +198,8 @@ impl Chain {
         replaced
     }
 
-    /// Replaces the chain where another owner has attached the first member: `hold` puts another program in its
-    /// place.
+    /// Replaces all members of a chain whose first member another owner has attached: `hold` replaces the attached
+    /// program.
     ///
     /// # Errors
     /// As [`Chain::replace_all`], and those of `hold`.
@@ -218,10 +218,10 @@ impl Chain {
         Ok(())
     }
 
-    /// Enters the interfaces of the namespace whose other end can be given packets directly: all of kind veth whose
-    /// other end is in another namespace, by their numbers. An XDP program or a queueing discipline for packets that
-    /// come in there does not see these packets, programs at tc there do. Interfaces that are not entered get packets
-    /// in the usual way. XDP needs no such entry.
+    /// Enters the interfaces of the namespace whose peer can receive packets directly: all of kind veth whose other end
+    /// is in another namespace, by their numbers. An XDP program or a queueing discipline for incoming packets there
+    /// does not see these packets; programs at tc there do. Interfaces that are not entered get packets in the usual
+    /// way. XDP needs no such entry.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -230,8 +230,8 @@ impl Chain {
         members.try_for_each(|member| member.fast.set_peers(interfaces))
     }
 
-    /// Takes away what earlier chains have left where this one is kept, when it has their place: they go no further than their
-    /// first member from then on.
+    /// Takes away what earlier chains have left where this one is kept, when it has their place: they go no further
+    /// than their first member from then on.
     pub fn take_over(&self) {
         let pins: Vec<&PathBuf> = self.members.iter().flat_map(|one| &one.pin).collect();
         let folder = self.folder.iter().flat_map(std::fs::read_dir);
@@ -244,18 +244,18 @@ impl Chain {
         }
     }
 
-    /// Runs it on one packet `repeat` times.
+    /// Runs the chain on one packet `repeat` times.
     ///
     /// # Errors
-    /// When the kernel does not run it.
+    /// When the kernel does not run the chain.
     pub fn test_run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, LoadError> {
         self.members[0].fast.test_run(packet, repeat)
     }
 
-    /// Runs it on a packet that is going to be cut into segments with so many bytes each.
+    /// Runs the chain on a packet that will be cut into segments of this many bytes each.
     ///
     /// # Errors
-    /// When it is for XDP, where there are no such packets, or the kernel does not run it.
+    /// When the chain is for XDP, which has no such packets, or the kernel does not run it.
     pub fn test_run_segments(
         &mut self,
         packet: &[u8],

@@ -1,4 +1,4 @@
-//! Tables by their descriptors alone: all that a process can do that may neither load nor find anything, and was handed them.
+//! Tables by inherited descriptors alone, for a process that may neither load programs nor open pinned objects.
 //!
 //! The kernel wants addresses for keys, values and memory: the only `unsafe` of this crate is here.
 
@@ -21,16 +21,17 @@ const WORD_BYTES: usize = size_of::<u64>();
 pub(crate) struct Handed {
     fd: OwnedFd,
     key_bytes: usize,
-    /// Of all CPUs, where each has its own.
+    /// Size of a value over all CPUs, if the table is per CPU.
     value_bytes: usize,
     entries_max: u32,
 }
 
 impl Handed {
-    /// `cpus`: how many each value is for, all that the kernel can have; 1: it is no table per CPU.
+    /// `cpus`: the number of CPUs that the kernel can have, which is the number of parts of each value; 1: not a
+    /// per-CPU table.
     ///
     /// # Errors
-    /// When it is no table.
+    /// When the descriptor is not a table.
     pub fn new(fd: OwnedFd, cpus: usize) -> Result<Self, LoadError> {
         let found = MapInfo::new(fd.as_fd()).map_err(because(PROGRAM, "looking at it"))?;
         let info = found.info;
@@ -74,7 +75,7 @@ impl Handed {
         if value.len() != self.value_bytes {
             return Err(because(PROGRAM, "its values")("of another length"));
         }
-        // SAFETY: key and value are as long as the kernel says that the table's are; it only reads them.
+        // SAFETY: key and value have the sizes that the kernel reports for the table; the kernel only reads them.
         let done = unsafe {
             libbpf_sys::bpf_map_update_elem(
                 self.fd.as_raw_fd(),
@@ -98,8 +99,8 @@ impl Handed {
     pub fn value(&self, key: &[u8]) -> Result<Vec<u8>, LoadError> {
         self.check(key)?;
         let mut value = vec![0; self.value_bytes];
-        // SAFETY: the key is as long as the table's are, and there is room for what the kernel writes: a value of the table's
-        // size, rounded up, for each CPU that it can have.
+        // SAFETY: the key is as long as the table's are, and there is room for what the kernel writes: a value of the
+        // table's size, rounded up, for each CPU that it can have.
         let done = unsafe {
             libbpf_sys::bpf_map_lookup_elem(
                 self.fd.as_raw_fd(),
@@ -160,7 +161,8 @@ fn answer(done: c_int, what: &'static str) -> Result<(), LoadError> {
     Err(because(PROGRAM, what)(why))
 }
 
-/// Numbers in memory of their own, or in that of an array in the kernel, which others see and which outlives the process.
+/// Numbers in memory of their own, or in that of an array in the kernel, which others see and which outlives the
+/// process.
 #[derive(Debug)]
 pub struct Words(Memory);
 
@@ -176,15 +178,15 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Words {
-    /// So many zeros of its own.
+    /// Makes `count` zeros in this process's own memory.
     pub fn own(count: usize) -> Self {
         Words(Memory::Own((0..count).map(|_| AtomicU64::new(0)).collect()))
     }
 
-    /// The errors of an array of 64-bit numbers that can be mapped.
+    /// Maps an array of 64-bit numbers.
     ///
     /// # Errors
-    /// When it is none, or the kernel refuses.
+    /// When the descriptor is not such an array, or the kernel refuses.
     pub fn map(array: BorrowedFd<'_>) -> Result<Self, LoadError> {
         let found = MapInfo::new(array).map_err(because(PROGRAM, "looking at it"))?;
         let count = found.info.max_entries as usize;
@@ -217,7 +219,7 @@ impl Words {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of words.
     pub fn count(&self) -> usize {
         self.all().len()
     }
@@ -265,10 +267,10 @@ pub(crate) struct Ring<'a> {
 unsafe impl Send for Ring<'_> {}
 
 impl<'a> Ring<'a> {
-    /// `take` gets each record; false: no more for now.
+    /// `take` gets each record and returns false to stop for now.
     ///
     /// # Errors
-    /// When it is no ring, or cannot be mapped.
+    /// When the descriptor is not a ring, or cannot be mapped.
     pub fn new(
         ring: BorrowedFd<'_>,
         take: impl FnMut(&[u8]) -> bool + Send + 'a,
@@ -320,7 +322,7 @@ impl Drop for Ring<'_> {
 }
 
 /// # Safety
-/// `to` is what [`Ring::new`] has handed to libbpf, and `record` has `size` bytes: libbpf says so.
+/// `to` is the pointer that [`Ring::new`] has passed to libbpf, and `record` has `size` bytes: libbpf guarantees both.
 unsafe extern "C" fn hand_over(
     to: *mut c_void,
     record: *mut c_void,

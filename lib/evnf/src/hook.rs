@@ -1,4 +1,4 @@
-//! Where in the kernel fast paths are put in the way of packets.
+//! Hooks of the kernel for fast paths.
 //!
 //! A single source serves both hooks (`bpf/evnf/hook.h`), with the same tables: a balancer can be in the driver of a
 //! network card and at the ingress of tc on containers' interfaces at once, and knows its connections in both places.
@@ -10,14 +10,15 @@ use std::ptr::{NonNull, null};
 /// A hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hook {
-    /// XDP: in the driver, before the kernel makes a socket buffer of the packet. The fastest where packets come in from outside.
+    /// XDP: in the driver, before the kernel makes a socket buffer of the packet. The fastest where packets come in
+    /// from outside.
     #[default]
     Xdp,
     /// XDP, entered by a tail call from a part of libxdp's dispatcher, which others' programs are in too.
     Component,
-    /// The ingress of tc: packets are socket buffers. Packets of another namespace on this host are socket buffers
-    /// already, and stay as they are, with several segments in one and checksums that are computed later or never;
-    /// XDP would have them copied. Other programs can be there too. From Linux 6.6 on.
+    /// The ingress of tc: packets are socket buffers. Packets of another namespace on this host already are socket
+    /// buffers, and stay unchanged, with several segments in one and checksums that are computed later or never; XDP
+    /// would have them copied. Other programs can be there too. Since Linux 6.6.
     Tc,
     /// The egress of tc: packets that an interface sends, whatever their origin, as the last step before its queue.
     /// The kernel's rules, where they apply, come before.
@@ -57,7 +58,7 @@ impl Objects {
 /// The treatment of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The packet goes on to the kernel.
+    /// The packet goes to the kernel.
     Pass,
     /// The packet was dropped.
     Drop,
@@ -124,7 +125,7 @@ const EINVAL: i32 = 22;
 
 /// Bytes of the context that a program gets at tc (`struct __sk_buff`).
 const CONTEXT_BYTES: usize = 192;
-/// Where in it the bytes of a segment are (`gso_size`).
+/// Offset of `gso_size` in it.
 const SEGMENT_BYTES_AT: usize = 176;
 
 /// A context of a packet that will be cut into segments with so many bytes each.

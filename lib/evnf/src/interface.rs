@@ -1,4 +1,4 @@
-//! Interfaces of the calling thread's network namespace, and what is attached to them.
+//! Interfaces of the calling thread's network namespace, and their attached programs.
 
 use libbpf_rs::Xdp;
 use libbpf_rs::XdpFlags;
@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 /// The number of an interface.
 ///
 /// # Errors
-/// There is none of that name.
+/// When no interface has the name.
 pub(crate) fn index(interface: &str) -> io::Result<i32> {
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
     Ok(name_to_index(socket, interface)?.cast_signed())

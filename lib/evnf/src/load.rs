@@ -19,7 +19,7 @@ const PEERS: &str = "evnf_peers";
 /// Entries of it (`EVNF_PEERS_MAX`).
 const PEERS_MAX: usize = 16_384;
 
-/// Why a fast path could not be loaded, or does not answer.
+/// The reason why a fast path could not be loaded, or does not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{program}: {what}: {why}")]
 pub struct LoadError {
@@ -73,7 +73,7 @@ impl std::fmt::Debug for Fast {
     }
 }
 
-/// Makes errors of a program out of what else says why.
+/// Converts an error with its text into an error of a program.
 pub(crate) fn because<E: ToString>(
     program: &'static str,
     what: &'static str,
@@ -85,7 +85,7 @@ pub(crate) fn because<E: ToString>(
     }
 }
 
-/// Has libbpf keep its own words to itself: the error that it returns says what is said.
+/// Runs `work` without libbpf's messages: the returned error has the information.
 fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let print = libbpf_rs::set_print(None);
     let done = work();
@@ -147,7 +147,7 @@ impl Fast {
         })
     }
 
-    /// Where it can be put.
+    /// Returns the program's hook.
     pub(crate) fn hook(&self) -> Hook {
         self.hook
     }
@@ -156,7 +156,7 @@ impl Fast {
     /// driver can. The program stays until the link is dropped.
     ///
     /// # Errors
-    /// When there is no such interface, or, at XDP, another program is there; it is named.
+    /// When the interface does not exist, or, at XDP, another program is attached; the error names it.
     pub fn attach(&mut self, interface: &str) -> Result<Link, LoadError> {
         let (name, hook) = (self.program, self.hook);
         let index = interface::index(interface).map_err(because(name, "finding the interface"))?;
@@ -183,7 +183,7 @@ impl Fast {
         replaced.map_err(because(name, "replacing a program"))
     }
 
-    /// Says what comes behind it: what it lets pass goes there from now on.
+    /// Sets the successor, which gets the packets that this program passes.
     pub(crate) fn set_next(&self, next: Option<&mut Fast>) -> Result<(), LoadError> {
         let key = 0u32.to_ne_bytes();
         match next {
@@ -229,10 +229,10 @@ impl Fast {
         pinned.map_err(because(self.program, "pinning its successor"))
     }
 
-    /// Runs it on one packet `repeat` times.
+    /// Runs the program on one packet `repeat` times.
     ///
     /// # Errors
-    /// When the kernel does not run it.
+    /// When the kernel does not run the program.
     pub fn test_run(&mut self, packet: &[u8], repeat: u32) -> Result<Run, LoadError> {
         self.run(packet, repeat, None)
     }
@@ -270,7 +270,7 @@ impl Fast {
         })
     }
 
-    /// A descriptor of the program, for those who attach it themselves.
+    /// Returns a descriptor of the program, for attaching it.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -357,11 +357,11 @@ impl Fast {
     }
 }
 
-/// Has programs be such as one can go to that replaces a function of another program: the kernel compares what both say of where
-/// they are attached (since Linux 6.18, and later 6.1 and 6.12), and such a one says nothing.
+/// Makes programs callable from an extension, a program that replaces a function of another program: the kernel
+/// compares the attach types of both (since Linux 6.18, and later 6.1 and 6.12), and an extension has none.
 fn call_from_an_extension(open: &mut OpenObject) {
     for mut program in open.progs_mut() {
-        // Number 0, which for XDP means that nothing is said.
+        // Number 0, which for XDP means no attach type.
         program.set_attach_type(ProgramAttachType::CgroupInetIngress);
     }
 }

@@ -1,11 +1,13 @@
-//! A slow path of its own for a fast path: a tap, between the fast path and the kernel's stack (`docs/adr/0027-slow-path.md`).
+//! A slow path other than the kernel's stack: a tap, between the fast path and the stack
+//! (`docs/adr/0027-slow-path.md`).
 //!
-//! Packets that the fast path hands up go into the tap, where a program reads them. Packets that a program puts into
-//! that tap, or into another one, go on as if they had come in where the fast path is ([`Direction::Inward`]), or out
-//! there ([`Direction::Outward`]).
+//! Packets that the fast path hands up go into the tap, where a program reads them. Packets that a program writes into
+//! that tap, or into another one, continue as if they had entered at the fast path's interface ([`Direction::Inward`]),
+//! or leave there ([`Direction::Outward`]).
 //!
-//! **Order within a flow.** A packet does not overtake an earlier one of its flow that is in the slow path, whatever becomes of
-//! the rules meanwhile, as long as the slow path keeps the order of a flow's packets and leaves its addresses as they are.
+//! **Order within a flow.** A packet does not overtake an earlier packet of its flow that is in the slow path, even if
+//! the rules change meanwhile, as long as the slow path keeps the order of a flow's packets and leaves its addresses
+//! unchanged.
 
 use crate::hook::{Hook, Objects};
 use crate::interface;
@@ -29,7 +31,7 @@ const EXITS: &str = "evnf_slow_exits";
 /// The entrance of a slow path, of each fast path's program.
 const ENTRANCE: &str = "evnf_slow";
 
-/// How long a flow that may go fast waits for its packets in the slow path.
+/// Longest time that a flow for the fast path waits for its packets in the slow path.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// The time after which a packet that has not come out of a slow path counts as lost.
 pub const LOST: Duration = Duration::from_secs(10);
@@ -37,7 +39,7 @@ pub const LOST: Duration = Duration::from_secs(10);
 /// The result of packets between a fast path and its slow path (`enum evnf_slow_exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SlowExit {
-    /// The fast path accepts it, but earlier ones of its flow are in the slow path: handed up.
+    /// The fast path accepts the packet, but earlier packets of its flow are in the slow path: handed up.
     Behind,
     /// Dropped: there was no tap to hand it to.
     Absent,
@@ -63,7 +65,7 @@ impl SlowExit {
     ];
 }
 
-/// Where packets go that a slow path gives back.
+/// Destination of packets that a slow path returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Into the kernel's stack, as if they had just come in.
@@ -72,7 +74,7 @@ pub enum Direction {
     Outward,
 }
 
-/// The tables of a slow path, for programs that are loaded beside it.
+/// The tables of a slow path, shared with other programs.
 #[derive(Clone, Debug)]
 pub struct SlowTables {
     flows: Arc<OwnedFd>,
@@ -98,10 +100,10 @@ pub struct Back(Fast);
 pub struct Entrance(MapHandle);
 
 impl SlowPath {
-    /// Makes the tables, or takes those that are pinned in a folder of a BPF file system, where they are pinned.
+    /// Makes the tables, or opens those that are pinned in a folder of a BPF file system.
     ///
     /// # Errors
-    /// When the kernel refuses, or what is pinned there is something else.
+    /// When the kernel refuses, or a pinned object is another one.
     pub fn load(pins: Option<&Path>) -> Result<Self, LoadError> {
         let place = |map: &mut OpenMapMut<'_>| {
             let name = map.name().to_string_lossy().into_owned();
@@ -119,7 +121,7 @@ impl SlowPath {
         Ok(SlowPath { holder, tables })
     }
 
-    /// With other times than [`PATIENCE`] and [`LOST`].
+    /// Sets other times than [`PATIENCE`] and [`LOST`].
     #[must_use]
     pub fn waiting(mut self, patience: Duration, lost: Duration) -> Self {
         (self.tables.patience, self.tables.lost) = (patience, lost);
@@ -131,7 +133,7 @@ impl SlowPath {
         self.tables.clone()
     }
 
-    /// A program for the tap that the slow path writes to: packets go on at the interface of this number.
+    /// Loads a program for the tap to which the slow path writes: packets continue at the interface of this number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -147,7 +149,7 @@ impl SlowPath {
         Fast::load_at(Hook::Tc, OBJECTS, PROGRAM, prepare).map(Back)
     }
 
-    /// Returns the exits of packets since the tables were made.
+    /// Returns the packets per exit since the tables were made.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -204,18 +206,18 @@ pub(crate) fn entrance(fast: &Fast) -> Result<Entrance, LoadError> {
 }
 
 impl Entrance {
-    /// Has packets go to an interface of the calling thread's network namespace, by its number. When that interface goes, the
-    /// entrance is closed: packets are dropped.
+    /// Sends packets to an interface of the calling thread's network namespace, by its number. When that interface
+    /// disappears, the entrance is closed: packets are dropped.
     ///
     /// # Errors
-    /// When there is no such interface.
+    /// When the interface does not exist.
     pub fn lead_to(&self, interface: u32) -> Result<(), LoadError> {
         let key = 0u32.to_ne_bytes();
         let entered = self.0.update(&key, &interface.to_ne_bytes(), MapFlags::ANY);
         entered.map_err(because(PROGRAM, "leading to a tap"))
     }
 
-    /// Closes it: packets are dropped, and counted.
+    /// Closes the entrance: packets are dropped, and counted.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -230,7 +232,7 @@ impl Entrance {
 }
 
 impl Back {
-    /// A descriptor of the program, for those who attach it.
+    /// Returns a descriptor of the program, for attaching it.
     ///
     /// # Errors
     /// When the process has no descriptor left.
@@ -238,10 +240,10 @@ impl Back {
         self.0.descriptor()
     }
 
-    /// Runs it on one packet.
+    /// Runs the program on one packet.
     ///
     /// # Errors
-    /// When the kernel does not run it.
+    /// When the kernel does not run the program.
     pub fn test_run(&mut self, packet: &[u8]) -> Result<Run, LoadError> {
         self.0.test_run(packet, 1)
     }

@@ -17,15 +17,15 @@ use serde_json::Value;
 use std::path::Path;
 
 impl FastPaths {
-    /// Adopts the fast paths that an earlier daemon has left and that are desired, and removes the others. What their
-    /// configuration and the rules say by now is put in force.
+    /// Adopts the desired fast paths that an earlier daemon has left, and removes the others. Puts their present
+    /// configuration and the host's present rules in force.
     pub fn adopt(&mut self, desired: &Inventory, present: &mut Inventory) {
         let is_wanted = |name: &str| {
             let spec = desired.instances.get(name);
             spec.filter(|spec| spec.is_fast_path())
         };
         let names = nfluid_records::names(&self.paths.records());
-        // Users are marked before a new process takes one, or an old one gives it back.
+        // Users are marked before a new process takes one, or an old process frees one.
         for name in &names {
             let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
             if let Some(slow) = recorded.ok().and_then(|record| record.slow) {
@@ -75,8 +75,8 @@ impl FastPaths {
         }
     }
 
-    /// Replaces the programs on an interface by programs of this daemon, if all fast paths of the chain have been adopted. Else
-    /// the former programs go on until the missing fast paths are made.
+    /// Replaces the programs on an interface by programs of this daemon, if all fast paths of the chain have been
+    /// adopted. Otherwise the former programs keep running until the missing fast paths are made.
     fn adopt_chain(&mut self, key: &str, is_wanted: impl Fn(&str) -> bool) {
         let Some(chain) = self.chains.get_mut(key) else {
             return;
@@ -138,7 +138,7 @@ impl FastPaths {
         record.features.clear();
         config.number(&mut record.numbers).map_err(broken)?;
         nfluid_records::save(&record, &file).map_err(broken)?;
-        // The reason why the host does not go along with it any more.
+        // The reason why the host no longer supports the configuration.
         let mut problem = config.check_host(&places).err().map(|why| why.message);
         let mut kept = true;
         let slow = slow_path(spec, &pins)?;
@@ -146,7 +146,7 @@ impl FastPaths {
         let function = match config.load(&site, &mut record.numbers) {
             Ok(function) => function,
             Err(why) => match config.load_unread(&site) {
-                // The programs of the earlier daemon go on meanwhile, and so do the kernel's rules.
+                // Meanwhile the programs of the earlier daemon keep running, and the kernel's rules stay in force.
                 Some(function) => {
                     problem = Some(format!("the rules cannot be read: {why}"));
                     function
@@ -177,8 +177,8 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Moves the holds of a daemon that knew no chains: that daemon pinned the hold beside the tables of an interface's only
-    /// fast path.
+    /// Moves the holds of a daemon without chains: such a daemon pinned the hold beside the tables of an interface's
+    /// only fast path.
     fn move_old_holds(&mut self, name: &str, spec: &InstanceSpec, record: &Record) {
         let paths = &self.paths;
         for (number, place) in places(spec).iter().enumerate() {
@@ -226,7 +226,7 @@ fn remove_left(folder: &Path, is_known: impl Fn(&str) -> bool) {
     }
 }
 
-/// Returns true if what was made can become what is asked for without being made anew.
+/// Returns true if the recorded fast path can become the specified one without being remade.
 fn is_of_the_same_kind(catalogue: Catalogue, recorded: &str, spec: &InstanceSpec) -> bool {
     let without_config = |text: &str| {
         let mut value: Value = serde_json::from_str(text).ok()?;

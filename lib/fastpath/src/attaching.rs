@@ -1,4 +1,4 @@
-//! Attaching fast paths to interfaces, detaching them, and changing their order. The programs on an interface follow.
+//! Attaching fast paths to interfaces, detaching them, and changing their order, with the programs on the interfaces.
 
 use super::chain::{Attached, InterfaceChain, Wanted};
 use super::placement::{direction, hook, mode, places, priority};
@@ -74,10 +74,11 @@ impl FastPaths {
         }
     }
 
-    /// Detaches a fast path from all its interfaces. The fast paths behind it get the packets that it would have let pass.
+    /// Detaches a fast path from all its interfaces. The fast paths behind it get the packets that it would have
+    /// passed.
     ///
     /// # Errors
-    /// When it is there still.
+    /// When the fast path is still attached.
     pub(super) fn detach(&mut self, name: &str) -> Result<(), PlatformError> {
         for key in self.chains_of(name) {
             self.change_attached(&key, |attached| attached.retain(|one| one.name != name))?;
@@ -85,8 +86,8 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Removes the program of a fast path from all its interfaces, but reserves its positions: no fast path behind a reserved
-    /// position gets packets that the missing one has not seen.
+    /// Removes the program of a fast path from all its interfaces, but reserves its positions: no fast path behind a
+    /// reserved position gets packets that the missing fast path has not processed.
     fn reserve_positions(&mut self, name: &str) -> Result<(), PlatformError> {
         for key in self.chains_of(name) {
             self.change_attached(&key, |attached| {
@@ -97,10 +98,10 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Ends a fast path and reserves its positions for the one that replaces it.
+    /// Ends a fast path and reserves its positions for its replacement.
     ///
     /// # Errors
-    /// When it is there still.
+    /// When the fast path is still attached.
     pub fn reserve(&mut self, name: &str) -> Result<(), PlatformError> {
         self.reserve_positions(name)?;
         self.clear(name)?;
@@ -120,8 +121,8 @@ impl FastPaths {
         }
     }
 
-    /// Removes fast paths from a chain. If the rest cannot be attached without them, the interface has no program, and the
-    /// kernel gets all packets, until the rest can be.
+    /// Removes fast paths from a chain. If the remaining fast paths cannot be attached without them, the interface has
+    /// no program, and the kernel gets all packets, until they can be attached.
     fn change_attached(
         &mut self,
         key: &str,
@@ -186,7 +187,7 @@ impl FastPaths {
                 Some(first) => mode(&first.spec),
                 None => Mode::default(),
             },
-            // A slow path gets packets as they are, so they have to have their checksums and be in one piece.
+            // A slow path gets packets unchanged, so packets need full checksums and must not be aggregated.
             rewrites: rewrites || needs_driver,
             may_be_at_tc: !needs_driver
                 && names.iter().all(|name| {
@@ -232,7 +233,7 @@ impl FastPaths {
         }
     }
 
-    /// Returns true if a fast path behind this one on an interface sends on what this one lets pass.
+    /// Returns true if a fast path behind this one on an interface forwards packets that this one passes.
     pub(super) fn sends_behind(&self, name: &str, place: &Place) -> bool {
         let chain = self.chains.get(&self.key_at(name, place));
         let attached = chain.map_or(&[][..], InterfaceChain::attached).iter();
@@ -263,10 +264,10 @@ impl FastPaths {
         })
     }
 
-    /// Changes the position of a fast path in its chains. Each packet meets the old order or the new one.
+    /// Changes the position of a fast path in its chains. Each packet passes the old order or the new order.
     ///
     /// # Errors
-    /// When the interfaces refuse. The order is the old one then.
+    /// When the interfaces refuse. Then the old order is in force.
     pub fn set_order(&mut self, name: &str, order: Option<u16>) -> Result<(), PlatformError> {
         let Some(fast) = self.instances.get(name) else {
             return Err(no_instance(name));
@@ -305,8 +306,8 @@ impl FastPaths {
         renewed.inspect_err(|_| self.restore_attached(key, before))
     }
 
-    /// Attaches a fast path again to interfaces that have come back. Returns true if an interface has come back since the last
-    /// call.
+    /// Attaches a fast path again to interfaces that have returned. Returns true if an interface has returned since the
+    /// last call.
     pub fn attach_again(&mut self, name: &str) -> bool {
         self.attach_missing(name);
         self.update_slow_path(name);
@@ -352,7 +353,7 @@ impl FastPaths {
         fast.is_some_and(|fast| std::mem::take(&mut fast.regained))
     }
 
-    /// Looks at the taps of a fast path's slow path, and has the fast path hand packets up to the tap that is there.
+    /// Checks the taps of a fast path's slow path, and has the fast path hand packets up to the tap that exists.
     pub(super) fn update_slow_path(&mut self, name: &str) {
         let Some(fast) = self.instances.get_mut(name) else {
             return;
@@ -378,8 +379,8 @@ impl FastPaths {
         }
     }
 
-    /// Attaches a fast path to those of its interfaces where it is missing: an interface may have been gone when the fast path
-    /// was adopted or made.
+    /// Attaches a fast path to those of its interfaces from which it is missing: an interface may have been gone when
+    /// the fast path was adopted or made.
     fn attach_missing(&mut self, name: &str) {
         let Some(fast) = self.instances.get(name) else {
             return;
@@ -407,7 +408,7 @@ impl FastPaths {
     }
 }
 
-/// Refuses a slow path where XDP is generic: packets that the slow path returns would meet the program again.
+/// Error for a slow path with generic XDP: packets that the slow path returns would pass the program again.
 fn not_in_the_driver(interface: &str) -> PlatformError {
     let message = format!("the programs on {interface} are not in its driver");
     PlatformError::new(PlatformErrorKind::Unsupported, message).with_remedy(

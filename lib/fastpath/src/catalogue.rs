@@ -11,7 +11,7 @@ use serde_json::Value;
 /// All XDP network functions, in alphabetical order.
 pub const CATALOGUE: Catalogue = Catalogue(&[edpi::ENTRY, efw::ENTRY, elb::ENTRY, guard::ENTRY]);
 
-/// XDP network functions that a platform has.
+/// The XDP network functions of a platform.
 #[derive(Clone, Copy, Debug)]
 pub struct Catalogue(pub &'static [Entry]);
 
@@ -34,15 +34,15 @@ impl Catalogue {
     /// Checks a configuration.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the configuration.
     pub fn check_config(&self, nf: &str, config: &Value) -> Result<(), NfConfigError> {
         self.parse(nf, config).map(drop)
     }
 
-    /// Checks whether a network function has a form for where it is asked for.
+    /// Checks whether a network function supports the hook and the direction.
     ///
     /// # Errors
-    /// When it has none.
+    /// When the function does not support them.
     pub fn check_attach(&self, nf: &str, attach: &Attach) -> Result<(), NfAttachError> {
         match self.entry(nf) {
             Some(entry) => (entry.check_attach)(attach),
@@ -50,10 +50,10 @@ impl Catalogue {
         }
     }
 
-    /// Reads the configuration of a network function.
+    /// Parses the configuration of a network function.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the configuration.
     pub fn parse(
         &self,
         nf: &str,
@@ -65,7 +65,7 @@ impl Catalogue {
         (entry.parse)(&self.read(config))
     }
 
-    /// Returns a configuration as functions read it: `{}` if it was left out.
+    /// Returns a configuration as functions parse it: `{}` if it was left out.
     pub(crate) fn read(&self, config: &Value) -> Value {
         match config {
             Value::Null => Value::Object(serde_json::Map::new()),
@@ -73,7 +73,7 @@ impl Catalogue {
         }
     }
 
-    /// Returns what a specification asks for. It has been checked, but perhaps by another daemon.
+    /// Returns the function of a specification. The specification has been checked, but perhaps by another daemon.
     pub(crate) fn function_of(
         &self,
         spec: &InstanceSpec,

@@ -24,30 +24,30 @@ use xxhash_rust::xxh3::xxh3_64;
 /// All chains, by [`InterfaceChain::key`].
 pub type InterfaceChains = BTreeMap<String, InterfaceChain>;
 
-/// The record of a chain for a later daemon. It is written before the interface is changed.
+/// The record of a chain for a later daemon, written before the interface is changed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ChainRecord {
     /// The interface.
     pub interface: String,
-    /// Path of its namespace; absent: the daemon's own.
+    /// Path of its namespace; absent: the daemon's own namespace.
     pub netns: Option<PathBuf>,
-    /// True if the chain sees packets that go out.
+    /// True if the chain processes outgoing packets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaves: bool,
-    /// The filter at tc that holds the first program, or is about to.
+    /// The filter at tc that holds the first program, or will hold it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<FilterSeat>,
-    /// Number of the interface, if libxdp's dispatcher calls the chain, or is about to.
+    /// Number of the interface, if libxdp's dispatcher calls the chain, or will call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<u32>,
-    /// The fast paths, in the order in which packets meet them.
+    /// The fast paths, in packet order.
     #[serde(rename = "seats")]
     pub attached: Vec<Attached>,
     /// The mode of attachment, and the reason if it is not native XDP.
     pub mode: (String, String),
     /// Features of the interface that were changed, to be restored.
     pub features: ChangedFeatures,
-    /// True if they were changed for programs that change packets.
+    /// True if the features were changed for programs that change packets.
     pub rewrites: bool,
     /// True if the interface had no carrier when the features were changed: the other end may have missed the change.
     #[serde(default)]
@@ -67,11 +67,11 @@ impl ChainRecord {
 /// The position of a fast path in a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attached {
-    /// Its order among the others.
+    /// Its order among the fast paths of the chain.
     pub order: Option<u16>,
     /// The instance.
     pub name: String,
-    /// The position is reserved: the fast path is about to be made. No fast path behind it gets packets until then.
+    /// The position is reserved for a fast path that will be made. No fast path behind it gets packets until then.
     #[serde(default, rename = "vacant")]
     pub reserved: bool,
 }
@@ -82,9 +82,9 @@ pub struct InterfaceChain {
     record: ChainRecord,
     file: PathBuf,
     pins: PathBuf,
-    /// Absent: the interface does not exist, or has no program of the chain.
+    /// The hold; absent: the interface does not exist, or has no program of the chain.
     hold: Option<Hold>,
-    /// The programs that this daemon has installed. Absent: none yet, those of an earlier daemon go on.
+    /// The programs that this daemon has installed. Absent: none yet, the programs of an earlier daemon keep running.
     programs: Option<Chain>,
     /// The names of the fast paths of these programs.
     installed: Vec<String>,
@@ -92,7 +92,7 @@ pub struct InterfaceChain {
     problem: Option<String>,
 }
 
-/// What is to be installed on an interface.
+/// The programs to be installed on an interface, and how.
 pub struct Wanted {
     /// Programs with the names of their fast paths.
     pub members: Vec<(String, Member)>,
@@ -102,9 +102,9 @@ pub struct Wanted {
     pub mode: Mode,
     /// True if one of the programs changes packets.
     pub rewrites: bool,
-    /// True if the deployment leaves the hook open, and all functions have a form for tc.
+    /// True if the deployment does not specify the hook, and all functions have a form for tc.
     pub may_be_at_tc: bool,
-    /// The priority in libxdp's dispatcher, if the chain is to be there.
+    /// The priority in libxdp's dispatcher; absent: not in the dispatcher.
     pub priority: Option<u32>,
     /// The filter that holds the chain of the other direction.
     pub beside: Option<FilterSeat>,
@@ -171,7 +171,7 @@ impl InterfaceChain {
         &self.record.mode
     }
 
-    /// Returns the hook for the next program: that of the program which it replaces, or `wanted` if there is none.
+    /// Returns the hook for the next program: the hook of the program that it replaces, or `wanted` if there is none.
     pub fn hook(&self, wanted: Hook) -> Hook {
         match self.record.mode.0.as_str() {
             _ if !self.is_attached() => wanted,
@@ -198,7 +198,7 @@ impl InterfaceChain {
         hold.is_some_and(Hold::is_attached)
     }
 
-    /// Returns true if the interface is gone with its program, or has another name or namespace by now.
+    /// Returns true if the interface is gone with its program, or now has another name or namespace.
     pub fn is_gone(&self) -> bool {
         let Some(hold) = &self.hold else {
             return false;
@@ -216,14 +216,14 @@ impl InterfaceChain {
         self.record.filter.as_ref()
     }
 
-    /// Returns true if programs of an earlier daemon go on although no fast path is missing.
+    /// Returns true if programs of an earlier daemon are still running although no fast path is missing.
     pub fn is_left(&self) -> bool {
         let is_whole = self.record.attached.iter().all(|one| !one.reserved);
         self.programs.is_none() && is_whole && self.is_attached()
     }
 
-    /// Returns the fast paths whose programs are to be installed: those before the first reserved position. A fast path behind
-    /// a missing one would get packets that the missing one would stop.
+    /// Returns the fast paths whose programs are to be installed: those before the first reserved position. A fast path
+    /// behind a missing one would get packets that the missing one would drop.
     pub fn members(&self) -> Vec<String> {
         let there = self.record.attached.iter().take_while(|one| !one.reserved);
         there.map(|one| one.name.clone()).collect()
@@ -238,7 +238,7 @@ impl InterfaceChain {
     /// Sets the fast paths of the chain, given in any order, and writes the record.
     ///
     /// # Errors
-    /// When the record cannot be written. The chain is as before then.
+    /// When the record cannot be written. Then the chain is unchanged.
     pub fn set_attached(&mut self, mut attached: Vec<Attached>) -> Result<(), PlatformError> {
         attached.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
         let before = std::mem::replace(&mut self.record.attached, attached);
@@ -249,11 +249,11 @@ impl InterfaceChain {
         nfluid_records::save(&self.record, &self.file).map_err(broken)
     }
 
-    /// Installs programs on the interface in place of those that are there, between two packets. Without members the interface
-    /// is released.
+    /// Installs programs on the interface in place of the present programs, between two packets. Without members the
+    /// interface is released.
     ///
     /// # Errors
-    /// When the interface or the kernel refuses. The former programs are in place then.
+    /// When the interface or the kernel refuses. Then the former programs are in place.
     pub fn install(&mut self, wanted: Wanted) -> Result<(), PlatformError> {
         if wanted.members.is_empty() {
             return self.release();
@@ -299,7 +299,7 @@ impl InterfaceChain {
     }
 
     fn prepare(&mut self, rewrites: bool) -> Result<(), PlatformError> {
-        // Read before the change: a carrier that comes meanwhile is noticed later.
+        // Read before the change: a carrier that comes up meanwhile is noticed later.
         let is_unsettled = rewrites && !self.place.has_carrier();
         let changed = self.place.prepare(rewrites);
         let changed = changed.map_err(|error| failed(&error))?;
@@ -309,7 +309,7 @@ impl InterfaceChain {
         self.save()
     }
 
-    /// Has the other end of a veth, when that has come up, take note that frames are redirected to it.
+    /// Notifies the other end of a veth, once it is up, that frames are redirected to it.
     ///
     /// # Errors
     /// When the kernel refuses, or the record cannot be written.
@@ -370,7 +370,7 @@ impl InterfaceChain {
         let side = match hook {
             Hook::Xdp => return hold::at_xdp(&self.place, head, mode, &pin),
             Hook::Component => {
-                // Recorded before it exists, so that a later daemon finds it.
+                // Recorded before the component exists, so that a later daemon finds it.
                 self.record.component = self.place.number().map_err(|error| failed(&error))?;
                 self.save()?;
                 let priority = priority.unwrap_or(PRIORITY);
@@ -384,7 +384,7 @@ impl InterfaceChain {
         }
         let seat = FilterSeat::prepare(&self.place, side, beside);
         let seat = seat.map_err(|error| failed(&error))?;
-        // Recorded before it exists, so that a later daemon finds it.
+        // Recorded before the filter exists, so that a later daemon finds it.
         self.record.filter = Some(seat.clone());
         self.save()?;
         hold::by_filter(&self.place, seat, head)
@@ -393,7 +393,7 @@ impl InterfaceChain {
     /// Replaces the program of one member, between two packets.
     ///
     /// # Errors
-    /// When the kernel refuses. The former program is in place then.
+    /// When the kernel refuses. Then the former program is in place.
     pub fn replace(&mut self, at: usize, member: Member) -> Result<(), PlatformError> {
         let (Some(hold), Some(chain)) = (&self.hold, &mut self.programs) else {
             return Ok(());
@@ -417,8 +417,8 @@ impl InterfaceChain {
         pins::remove_pins(&self.pins).map_err(broken)
     }
 
-    /// Forgets an interface that is gone: an interface that comes in its place is another one. An interface that has only been
-    /// renamed gets its features back.
+    /// Forgets an interface that is gone: a new interface of the same name is another interface. An interface that has
+    /// only been renamed gets its features back.
     ///
     /// # Errors
     /// As [`InterfaceChain::release`].
@@ -439,7 +439,7 @@ impl InterfaceChain {
         self.release()
     }
 
-    /// Removes the chain: the interface is as it was before, and no pin or record is left.
+    /// Removes the chain with its pins and its record; the interface is restored.
     ///
     /// # Errors
     /// When a pin or the record cannot be removed.
@@ -455,7 +455,7 @@ impl InterfaceChain {
     }
 }
 
-/// The remedy where a program of somebody else is at XDP.
+/// The remedy if the interface has a foreign program at XDP.
 const BESIDE_OTHERS: &str =
     "or write 'mode: tc' on all interfaces of the row, which is beside what others have at XDP";
 

@@ -1,4 +1,4 @@
-//! Reading configurations: each is read whole, and refused with the key that is wrong.
+//! Parsing configurations: a configuration is accepted as a whole, or refused with the wrong key.
 
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::host::NfConfigError;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::net::SocketAddr;
 
-/// A configuration that is wrong at this key.
+/// Error: the configuration is wrong at this key.
 pub fn wrong(path: impl Into<String>, message: impl ToString) -> NfConfigError {
     NfConfigError {
         path: path.into(),
@@ -15,21 +15,21 @@ pub fn wrong(path: impl Into<String>, message: impl ToString) -> NfConfigError {
     }
 }
 
-/// The same, for those who carry a change out.
+/// The same error for carrying out a change.
 pub fn refused(error: NfConfigError) -> PlatformError {
     let message = format!("{} ({})", error.message, error.path);
     PlatformError::new(PlatformErrorKind::Refused, message)
 }
 
-/// Reads what is at this key.
+/// Parses the value of a key.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error in the value.
 pub fn read<T: for<'a> Deserialize<'a>>(path: &str, value: &Value) -> Result<T, NfConfigError> {
     T::deserialize(value).map_err(|error| wrong(path, error))
 }
 
-/// Checks that a socket address is of one host.
+/// Checks that a socket address is a unicast address of a host.
 ///
 /// # Errors
 /// When it is not.

@@ -1,17 +1,17 @@
-//! How packets have left fast paths, by name.
+//! Packet counts of fast paths per exit, by name.
 
 use nfluid_evnf::load::Counts;
 use std::fmt::Debug;
 
-/// How packets left: what became of them, the exit's name, how many.
+/// Packet counts: verdict, name of the exit, count.
 pub type Exits = Vec<(&'static str, String, Counts)>;
 
-/// Names exits as everything else is named.
+/// Names exits in snake case.
 pub fn named<E: Copy + Debug>(exits: Vec<(E, Counts)>, verdict: fn(E) -> &'static str) -> Exits {
     let exits = exits.into_iter();
     exits
         .map(|(exit, counts)| {
-            // What drops is a rule.
+            // The exit that drops packets by a rule is named after the rule.
             let name = match snake_case(&format!("{exit:?}")).as_str() {
                 "drop" => "rule".to_owned(),
                 name => name.to_owned(),

@@ -1,11 +1,13 @@
-//! What an XDP network function is to this room: an entry of the catalogue, a configuration, and a function at work.
+//! Interface between this crate and an XDP network function: an entry of the catalogue, a configuration, and a running
+//! function.
 //!
-//! A function has one folder (`efw`, `elb`, `edpi`, `guard`), each with the same files: `config.rs` reads the configuration,
-//! `mod.rs` implements [`FastFunction`], `figures.rs` says what the function has done. What a function has beside these is its
-//! own business. Nothing outside of that folder knows the function by name, but the catalogue ([`crate::catalogue`]).
+//! A function has one folder (`efw`, `elb`, `edpi`, `guard`), each with the same files: `config.rs` parses the
+//! configuration, `mod.rs` implements [`FastFunction`], `figures.rs` has status and metrics. Further files are private
+//! to the function. No code outside of that folder knows the function by name, except the catalogue
+//! ([`crate::catalogue`]).
 //!
-//! The room makes fast paths, attaches them to interfaces, keeps their records, and follows what they depend on. The function
-//! has the program in the kernel, its tables, and what belongs to these.
+//! This crate makes fast paths, attaches them to interfaces, keeps their records, and monitors what they depend on. The
+//! function owns the program in the kernel, its tables, and what belongs to these.
 
 use crate::figures::Exits;
 use crate::processes::Processes;
@@ -32,11 +34,12 @@ use std::sync::Arc;
 pub struct Entry {
     /// Name in a deployment: `nf: efw`.
     pub name: &'static str,
-    /// True if a slow path other than the kernel's stack can have what the function hands up ([`FastFunction::lead_to`]).
+    /// True if packets that the function hands up can go to a slow path other than the kernel's stack
+    /// ([`FastFunction::lead_to`]).
     pub has_slow_path: bool,
-    /// Checks whether the function has a form for the hooks and directions where it is asked for.
+    /// Checks whether the function supports the hooks and directions of an attachment.
     pub check_attach: fn(&Attach) -> Result<(), NfAttachError>,
-    /// Reads a configuration, and refuses it with the key that is wrong. A configuration that was left out is `{}`.
+    /// Parses a configuration, or refuses it with the wrong key. A configuration that was left out is `{}`.
     pub parse: fn(&Value) -> Result<Box<dyn FunctionConfig>, NfConfigError>,
 }
 
@@ -48,34 +51,34 @@ pub struct Site<'a> {
     pub hook: Hook,
     /// The folder of pins of the fast path.
     pub pins: &'a Path,
-    /// The slow path, if that is one of its own.
+    /// The slow path, if it is not the kernel's stack.
     pub slow: Option<&'a Slow>,
 }
 
-/// A configuration that has been read.
+/// A parsed configuration.
 pub trait FunctionConfig: Send {
-    /// Returns the sizes of the tables, which stay as they are while the function is there.
+    /// Returns the sizes of the tables, which are fixed for the function's life.
     fn sizes(&self) -> Vec<u32> {
         Vec::new()
     }
 
-    /// Gives what is entered into tables of the kernel its numbers there. What has numbers keeps them.
+    /// Assigns numbers to the entries of kernel tables. Entries with a number keep it.
     ///
     /// # Errors
-    /// When there is more than the tables have room for.
+    /// When there are more entries than the tables can hold.
     fn number(&self, _numbers: &mut Numbers) -> anyhow::Result<()> {
         Ok(())
     }
 
-    /// Checks whether the host of these interfaces goes along with it.
+    /// Checks whether the host of these interfaces supports the configuration.
     ///
     /// # Errors
-    /// When the host does not; the remedy is in the error.
+    /// When the host does not; the error has the remedy.
     fn check_host(&self, _places: &[Place]) -> Result<(), PlatformError> {
         Ok(())
     }
 
-    /// Loads the function, on the tables that are pinned, if they are.
+    /// Loads the function, on the pinned tables if there are any.
     ///
     /// # Errors
     /// When the kernel refuses, or the pinned tables are of another version.
@@ -85,18 +88,18 @@ pub trait FunctionConfig: Send {
         numbers: &mut Numbers,
     ) -> Result<Box<dyn FastFunction>, PlatformError>;
 
-    /// Makes the function without what it reads of the host: programs of an earlier daemon go on until that can be read.
-    /// `None`: the function reads nothing of the host.
+    /// Makes the function without the host's data (rules) that it depends on: programs of an earlier daemon keep
+    /// running until the data can be read. `None`: the function needs no data of the host.
     fn load_unread(&self, _site: &Site<'_>) -> Option<Box<dyn FastFunction>> {
         None
     }
 }
 
-/// A function at work.
+/// A running function.
 ///
 /// All methods are called under the lock of [`FastPaths`](crate::FastPaths).
 pub trait FastFunction: Send {
-    /// Returns true if the function changes packets, or sends some.
+    /// Returns true if the function changes or sends packets.
     fn rewrites(&self) -> bool {
         true
     }
@@ -106,8 +109,8 @@ pub trait FastFunction: Send {
         true
     }
 
-    /// Returns the program for the interface of this number in the specification. `before_senders`: a function behind it
-    /// sends on what it lets pass.
+    /// Returns the program for the interface of this number in the specification. `before_senders`: a function behind
+    /// it forwards the packets that it passes.
     ///
     /// # Errors
     /// When the kernel refuses, or the function has no form for the hook.
@@ -118,59 +121,59 @@ pub trait FastFunction: Send {
         before_senders: bool,
     ) -> Result<Member, PlatformError>;
 
-    /// Begins, after it was loaded for a new instance and before it is attached.
+    /// Begins, after the function was loaded for a new instance and before it is attached.
     ///
     /// # Errors
-    /// Why it cannot; the instance is not made.
+    /// The reason why it cannot; the instance is not made.
     fn begin(&mut self, _context: &mut Context<'_>) -> Result<(), PlatformError> {
         Ok(())
     }
 
-    /// Takes over what an earlier daemon has left beside the tables. `kept`: the tables are those of the earlier daemon.
+    /// Takes over the processes and records of an earlier daemon. `kept`: the tables are those of the earlier daemon.
     fn adopt(&mut self, _context: &mut Context<'_>, _kept: bool) {}
 
-    /// Puts another configuration in force. Returns the function that is to take the place of this one on the interfaces, if
-    /// the change takes one.
+    /// Puts another configuration in force. Returns the function that replaces this one on the interfaces, if the
+    /// change needs another function.
     ///
     /// # Errors
-    /// When the configuration is refused; the former one is in force.
+    /// When the configuration is refused; then the former one is in force.
     fn change(&mut self, config: &Value, context: &mut Context<'_>) -> Changed;
 
-    /// Reads and enters everything anew: an operator's restart. Returns the same as [`FastFunction::change`].
+    /// Reads and enters everything anew, for an operator's restart. Returns the same as [`FastFunction::change`].
     ///
     /// # Errors
-    /// When that cannot be.
+    /// When the restart fails.
     fn restart(&mut self, context: &mut Context<'_>) -> Changed;
 
-    /// Hands up to the slow path of the fast path's own, or to none, as the slow path says.
+    /// Hands packets up to the fast path's own slow path, or to none, according to the state of `slow`.
     fn lead_to(&self, _slow: &Entrance, _name: &str) {}
 
-    /// Returns true if the function goes by the rules of the host, whose changes are followed.
+    /// Returns true if the function depends on the host's rules, whose changes are then monitored.
     fn has_host_rules(&self) -> bool {
         false
     }
 
-    /// Returns true if rules of the host could not be read the last time.
+    /// Returns true if the host's rules could not be read the last time.
     fn has_unread_rules(&self) -> bool {
         false
     }
 
-    /// Returns what reading the rules of the host anew needs. `sends_behind`: for each interface, whether a function behind
-    /// this one sends on what it lets pass. `None`: the function does not go by rules.
+    /// Returns a reading of the host's rules. `sends_behind`: for each interface, true if a function behind this one
+    /// forwards the packets that it passes. `None`: the function does not depend on rules.
     fn reading(&self, _site: &Site<'_>, _sends_behind: &[bool]) -> Option<Box<dyn Reading>> {
         None
     }
 
-    /// Starts the threads that follow what the function depends on, and ends those that are not wanted any more. It is
-    /// called again and again. The threads of a function end when it is dropped.
+    /// Starts the threads that monitor what the function depends on, and ends those that are no longer wanted. Called
+    /// repeatedly. The threads of a function end when it is dropped.
     fn follow(&mut self, _name: &str, _place: &Place, _waker: &Waker) {}
 
-    /// Returns descriptors that become readable when [`FastFunction::look`] has something to see.
+    /// Returns descriptors that become readable when [`FastFunction::look`] has work.
     fn descriptors(&self) -> Vec<OwnedFd> {
         Vec::new()
     }
 
-    /// Looks at what has happened: to processes of the function, and what its threads have found.
+    /// Handles events of the function's processes, and findings of its threads.
     fn look(&mut self, _context: &mut Context<'_>) {}
 
     /// Returns true if the function has a process, which writes a log.
@@ -178,18 +181,18 @@ pub trait FastFunction: Send {
         false
     }
 
-    /// Returns what the process has used, and how much memory it may take.
+    /// Returns the resources that the process has used, and its memory limit.
     fn usage(&self) -> (CgroupStats, Option<u64>) {
         (CgroupStats::default(), None)
     }
 
-    /// Returns how packets have left, since the tables were made.
+    /// Returns the packets counted per exit since the tables were made.
     fn exits(&self) -> Exits;
 
-    /// Adds what only this function has to say of itself.
+    /// Adds the status that only this function has.
     fn add_status(&self, _record: &Record, _places: &[Place], _status: &mut FastPathStatus) {}
 
-    /// Adds figures, by name with labels, beside those of its exits.
+    /// Adds metrics other than exits, by name with labels.
     fn add_metrics(
         &self,
         _record: &Record,
@@ -199,36 +202,36 @@ pub trait FastFunction: Send {
     }
 }
 
-/// What has become of a change: the function that takes the place of the former one, if the change takes one.
+/// Result of a change: the function that replaces the former one, if the change needs another function.
 pub type Changed = Result<Option<Box<dyn FastFunction>>, PlatformError>;
 
-/// Rules of the host on their way into the kernel. They are read and loaded without the lock.
+/// A reading of the host's rules, which are read and loaded without the lock.
 pub trait Reading: Send {
-    /// Reads the rules, and loads programs for the interfaces where they are others than before.
+    /// Reads the rules, and loads programs for the interfaces whose rules differ.
     ///
     /// # Errors
-    /// When they cannot be read or loaded.
+    /// When the rules cannot be read or loaded.
     fn read(&mut self) -> Result<(), PlatformError>;
 
-    /// Returns true if the function has the same programs still as when the reading was made.
+    /// Returns true if the function still has the programs that it had when the reading was made.
     fn is_current(&self) -> bool;
 
-    /// Puts the program that was read for an interface and the function's own in the place of each other.
+    /// Swaps the program that was read for an interface and the function's own.
     fn exchange(&mut self, number: usize) -> Exchanged;
 }
 
-/// What [`Reading::exchange`] has done.
+/// Result of [`Reading::exchange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchanged {
-    /// Nothing: the rules are those that are in force.
+    /// No change: the rules are already in force.
     Nothing,
-    /// The function has a program for the interface, and had none before.
+    /// The function has its first program for the interface.
     First,
-    /// The function has another program. Exchanging once more puts the former one back.
+    /// The function has another program. A second exchange restores the former one.
     Other,
 }
 
-/// By which a thread of a function has [`FastFunction::look`] called.
+/// Handle by which a thread of a function triggers [`FastFunction::look`].
 #[derive(Clone)]
 pub struct Waker(Arc<dyn Fn() + Send + Sync>);
 
@@ -237,13 +240,13 @@ impl Waker {
         Waker(Arc::new(look))
     }
 
-    /// Has the function look. Not to be called by a method of the function: that has the lock.
+    /// Triggers `look`. A method of the function must not call this: it holds the lock.
     pub fn wake(&self) {
         (self.0)();
     }
 }
 
-/// What a function gets of the fast path that it belongs to.
+/// The parts of a fast path that its function may use.
 pub struct Context<'a> {
     /// The instance.
     pub name: &'a str,
@@ -251,7 +254,7 @@ pub struct Context<'a> {
     pub places: &'a [Place],
     /// The folder of its pins.
     pub pins: &'a Path,
-    /// What is kept of it for a later daemon.
+    /// The record of the fast path for a later daemon.
     pub record: &'a mut Record,
     /// Starts and ends processes.
     pub processes: &'a dyn Processes,
@@ -281,7 +284,7 @@ impl Context<'_> {
         self.events.of_instance(kind, self.name, message.into());
     }
 
-    /// Notes that the fast path is not as it should be, or is again.
+    /// Notes a problem of the fast path, or that it has ended.
     pub fn note_problem(&mut self, problem: Option<String>) {
         if *self.problem == problem {
             return;

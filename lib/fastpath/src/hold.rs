@@ -1,4 +1,4 @@
-//! The hold on an interface: what keeps the first program of a chain there while no daemon runs.
+//! The hold on an interface: the kernel object that keeps the first program of a chain attached while no daemon runs.
 
 use super::error::failed;
 use nfluid_control::apply::PlatformError;
@@ -21,22 +21,22 @@ pub const AT_TC: &str = "tc";
 /// The reason for a filter at tc.
 const BY_FILTER: &str = "by a filter of clsact: this kernel has no links at tc (Linux 6.6 has)";
 
-/// A hold, and the mode with the reason why it is no better one.
+/// A hold, and the mode with the reason why there is no better mode.
 pub type Held = (Hold, (String, String));
 
 /// A hold on an interface.
 pub enum Hold {
     /// A link that is pinned in the folder of the chain.
     Link(PinnedProgram),
-    /// A filter of the interface, at the place that the record of the chain says.
+    /// A filter of the interface, at the position in the chain's record.
     Filter(FilteredProgram),
     /// A component in libxdp's dispatcher.
     Dispatched(DispatchedProgram),
 }
 
 impl Hold {
-    /// Returns the hold that an earlier daemon has left: this filter, a component in the dispatcher on the interface of this
-    /// number, or a link.
+    /// Returns the hold that an earlier daemon has left: this filter, a component in the dispatcher on the interface of
+    /// this number, or a link.
     pub fn left(
         place: &Place,
         pins: &Path,
@@ -76,7 +76,7 @@ impl Hold {
     /// Replaces the program by another one, between two packets.
     ///
     /// # Errors
-    /// When the kernel refuses. The former program is in place then.
+    /// When the kernel refuses. Then the former program is in place.
     pub fn replace(&self, program: BorrowedFd<'_>) -> Result<(), UplinkError> {
         match self {
             Hold::Link(link) => link.replace(program),
@@ -155,7 +155,7 @@ pub fn at_tc(
     Ok(hold.map(|hold| (Hold::Link(hold), (AT_TC.to_owned(), String::new()))))
 }
 
-/// Attaches a program at tc by a filter, whose place has been recorded.
+/// Attaches a program at tc by a filter, whose position has been recorded.
 pub fn by_filter(
     place: &Place,
     seat: FilterSeat,

@@ -1,30 +1,30 @@
-//! Instances of tier `xdp`: fast paths on interfaces, in front of the kernel's stack. The stack gets all packets that they do
-//! not decide.
+//! Instances of tier `xdp`: fast paths on interfaces, in front of the kernel's stack. The stack gets all packets that
+//! the fast paths do not decide.
 //!
 //! Programs and tables are pinned, so that packets need no daemon (docs/adr/0019-xdp-tier.md):
 //!
 //! | below `fast/NAME` of the BPF file system | |
 //! |---|---|
-//! | `exits` | a firewall's counters of how packets left: other rules are another program on the same counters |
+//! | `exits` | a firewall's packet counters per exit: after a change of rules another program uses the same counters |
 //! | `lb_...` | a balancer's tables, connections among them |
-//! | `dpi_...` | an inspector's tables: flows, and what was counted of them |
-//! | `guard_...` | a guard's tables: other limits are another program on the same tables |
+//! | `dpi_...` | an inspector's tables: flows and their counters |
+//! | `guard_...` | a guard's tables: after a change of limits another program uses the same tables |
 //!
-//! Fast paths on one interface form a chain: `chain` has its pins and its record. What a network function is to this room
-//! is in [`function`]; which there are, in [`catalogue`].
+//! Fast paths on one interface form a chain: `chain` has its pins and its record. [`function`] has the interface to
+//! network functions; [`catalogue`] lists them.
 //!
 //! # Adding a network function
 //!
-//! A function `x` is a folder `x` with three files, and one entry of [`catalogue::CATALOGUE`]. Its program is in `bpf/evnf`, the
-//! user half of that in `lib/evnf`.
+//! A function `x` is a folder `x` with three files, and one entry of [`catalogue::CATALOGUE`]. Its program is in
+//! `bpf/evnf`, the user half of that in `lib/evnf`.
 //!
-//! | file | what is in it |
+//! | file | content |
 //! |---|---|
 //! | `config.rs` | the configuration, which implements [`function::FunctionConfig`] |
-//! | `mod.rs` | the entry of the catalogue, and the function at work, which implements [`function::FastFunction`] |
-//! | `figures.rs` | how packets leave it, and what else it counts |
+//! | `mod.rs` | the entry of the catalogue, and the running function, which implements [`function::FastFunction`] |
+//! | `figures.rs` | status and metrics |
 //!
-//! `tests/count` is a function that passes and counts all packets. `tests` has its life without a daemon.
+//! `tests/count` is a function that passes and counts all packets. `tests` runs it without a daemon.
 
 #![forbid(unsafe_code)]
 
@@ -76,16 +76,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The fast paths of a platform, and the interfaces that they are on.
+/// The fast paths of a platform, and their interfaces.
 pub struct FastPaths {
     paths: Paths,
     processes: Arc<dyn Processes>,
     catalogue: Catalogue,
-    /// By name of the instance.
+    /// The fast paths by name of the instance.
     instances: BTreeMap<String, FastPath>,
     chains: InterfaceChains,
     events: Arc<dyn Events>,
-    /// How many fast paths have been made.
+    /// Number of fast paths made so far.
     made: u64,
 }
 
@@ -94,23 +94,23 @@ struct FastPath {
     spec: InstanceSpec,
     record: Record,
     function: Box<dyn FastFunction>,
-    /// Its slow path, if that is one of its own.
+    /// The slow path, if it is not the kernel's stack.
     slow: Option<Slow>,
     /// The folder of its pins.
     pins: PathBuf,
-    /// The reason why it is not as it should be.
+    /// The reason why the fast path is impaired.
     problem: Option<String>,
     since: Instant,
     restarts: u64,
-    /// An interface has come back since the last call of `attach_again`.
+    /// True if an interface has returned since the last call of `attach_again`.
     regained: bool,
-    /// Tells the fast path from others that had the name before.
+    /// Distinguishes the fast path from earlier ones of the same name.
     number: u64,
 }
 
 impl FastPaths {
-    /// Starts without fast paths. The directories of `paths` exist. `events`: where events are reported. `catalogue`: the network
-    /// functions that there are, usually [`catalogue::CATALOGUE`].
+    /// Starts without fast paths. The directories of `paths` exist. `events`: sink of events. `catalogue`: the network
+    /// functions, usually [`catalogue::CATALOGUE`].
     pub fn new(
         paths: Paths,
         processes: Arc<dyn Processes>,
@@ -132,7 +132,7 @@ impl FastPaths {
         self.events.of_instance(kind, instance, message.into());
     }
 
-    /// Has the function of a fast path do something. `None`: there is no such fast path.
+    /// Calls a method of the function of a fast path. `None`: there is no such fast path.
     fn act<T>(
         &mut self,
         name: &str,
@@ -152,7 +152,7 @@ impl FastPaths {
         Some(act(&mut *fast.function, &mut context))
     }
 
-    /// Adds a fast path that was loaded, and is not attached yet.
+    /// Adds a fast path that is loaded and not attached yet.
     fn enter(&mut self, name: &str, spec: &InstanceSpec, loaded: Parts) {
         self.made += 1;
         let fast = FastPath {
@@ -171,7 +171,7 @@ impl FastPaths {
     }
 }
 
-/// The parts of a fast path that has been loaded.
+/// The parts of a loaded fast path.
 struct Parts {
     record: Record,
     function: Box<dyn FastFunction>,
@@ -180,12 +180,12 @@ struct Parts {
 }
 
 impl FastPath {
-    /// Returns true if the deployment leaves the hook open, and the function has a form for tc.
+    /// Returns true if the deployment does not specify the hook, and the function has a form for tc.
     fn may_be_at_tc(&self) -> bool {
         !placement::says_how(&self.spec) && self.function.has_tc_form()
     }
 
-    /// Has the programs hand packets up to the tap that is there, or to none.
+    /// Has the programs hand packets up to the tap that exists, or to none.
     fn lead_to_slow_path(&self, name: &str) {
         if let Some(slow) = &self.slow {
             self.function.lead_to(slow.entrance(), name);
@@ -193,8 +193,8 @@ impl FastPath {
     }
 }
 
-/// Returns the slow path that a specification asks for, with its tables made or opened. `None`: the slow path is the kernel's
-/// stack.
+/// Returns the slow path that a specification asks for, with its tables made or opened. `None`: the slow path is the
+/// kernel's stack.
 fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformError> {
     let taps = spec.attach.as_ref().and_then(|attach| attach.slow.as_ref());
     let place = places(spec).into_iter().next();
@@ -204,7 +204,7 @@ fn slow_path(spec: &InstanceSpec, pins: &Path) -> Result<Option<Slow>, PlatformE
     made.transpose()
 }
 
-/// Returns where the function of a specification is loaded.
+/// Returns the site at which the function of a specification is loaded.
 fn site<'a>(
     spec: &InstanceSpec,
     places: &'a [nfluid_netdev::Place],

@@ -1,4 +1,4 @@
-//! Life of fast paths: made, changed, removed.
+//! Creating, changing and removing fast paths.
 
 use super::error::{broken, failed};
 use super::function::{Changed, FunctionConfig};
@@ -17,7 +17,8 @@ impl FastPaths {
     /// Makes a fast path, and attaches it to its interfaces.
     ///
     /// # Errors
-    /// When the fast path cannot be made. Everything is as before; a position that was reserved for it stays reserved.
+    /// When the fast path cannot be made. Then everything is unchanged; a position that was reserved for it stays
+    /// reserved.
     pub fn create(&mut self, name: &str, spec: &InstanceSpec) -> Result<(), PlatformError> {
         let config = self.catalogue.function_of(spec)?;
         let places = places(spec);
@@ -97,19 +98,19 @@ impl FastPaths {
         self.event(kind, name, message);
     }
 
-    /// Takes a fast path off its interfaces and removes it.
+    /// Detaches a fast path from its interfaces and removes it.
     ///
     /// # Errors
     /// When the fast path cannot be removed.
     pub fn remove(&mut self, name: &str) -> Result<(), PlatformError> {
-        // Interfaces first: no program is left on an interface without tables that show it to the next daemon.
+        // Interfaces first: the next daemon finds a program on an interface only by its tables.
         self.detach(name)?;
         self.clear(name)?;
         self.instances.remove(name);
         Ok(())
     }
 
-    /// Ends the process of a slow path by its record, and frees what the process had.
+    /// Ends the process of a slow path by its record, and frees the process's resources.
     fn clear_process(&self, name: &str) {
         let recorded = nfluid_records::load::<Record>(&self.paths.record(name));
         let Some(mut process) = recorded.ok().and_then(|record| record.slow) else {
@@ -120,7 +121,7 @@ impl FastPaths {
         self.processes.free_user(process.user);
     }
 
-    /// Removes everything of a fast path from the kernel, by what is pinned.
+    /// Removes all objects of a fast path from the kernel, by its pins.
     pub(super) fn clear(&self, name: &str) -> Result<(), PlatformError> {
         self.clear_process(name);
         let paths = &self.paths;
@@ -131,10 +132,10 @@ impl FastPaths {
         }
     }
 
-    /// Gives a fast path another configuration.
+    /// Changes the configuration of a fast path.
     ///
     /// # Errors
-    /// When the configuration is refused; the former one is in force.
+    /// When the configuration is refused; then the former one is in force.
     pub fn reconfigure(&mut self, name: &str, config: &Value) -> Result<(), PlatformError> {
         let file = self.paths.record(name);
         let Some(fast) = self.instances.get_mut(name) else {
@@ -154,8 +155,8 @@ impl FastPaths {
                 ),
             );
         }
-        // The record has the old numbers and the new ones before a table has the new ones: a daemon that starts after a crash
-        // assigns no number twice.
+        // The record has the old and the new numbers before a table has the new ones: a daemon that starts after a
+        // crash assigns no number twice.
         let mut record = fast.record.clone();
         record.spec = serde_json::to_string(&spec).map_err(broken)?;
         new.number(&mut record.numbers).map_err(broken)?;
@@ -175,10 +176,10 @@ impl FastPaths {
         self.reread(name)
     }
 
-    /// Replaces the function of a fast path, if a change has made another one.
+    /// Replaces the function of a fast path, if a change has made another function.
     ///
     /// # Errors
-    /// The error of the change, or that of an interface. The former function is in place then.
+    /// The error of the change, or that of an interface. Then the former function is in place.
     fn replace_function(
         &mut self,
         name: &str,
@@ -229,7 +230,7 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Restarts a fast path for an operator: everything is read and entered anew. Packets go on.
+    /// Restarts a fast path for an operator: everything is read and entered anew. Packets continue to flow.
     ///
     /// # Errors
     /// When the configuration or the rules cannot be put in force again.
@@ -247,7 +248,7 @@ impl FastPaths {
         Ok(())
     }
 
-    /// Removes all fast paths, at an orderly end of the daemon. The next daemon makes them again.
+    /// Removes all fast paths at an orderly end of the daemon. The next daemon makes them again.
     pub fn close(&mut self) {
         for mut chain in std::mem::take(&mut self.chains).into_values() {
             if let Err(error) = chain.remove() {
@@ -262,8 +263,8 @@ impl FastPaths {
     }
 }
 
-/// Writes a record after a change. A failure is only logged: the record from before the change holds more numbers than are in
-/// use, which does no harm.
+/// Writes a record after a change. A failure is only logged: the record from before the change holds more numbers than
+/// are in use, which does no harm.
 fn note(record: &Record, file: &Path) {
     if let Err(error) = nfluid_records::save(record, file) {
         tracing::warn!(%error, "writing down a fast path after a change");

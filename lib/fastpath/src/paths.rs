@@ -1,4 +1,5 @@
-//! Where fast paths keep what must outlive the daemon: records in the run directory, pins in the BPF file system.
+//! Paths of the state of fast paths that must outlive the daemon: records in the run directory, pins in the BPF file
+//! system.
 
 use nfluid_records::Directories;
 use std::path::PathBuf;
@@ -8,12 +9,12 @@ use std::path::PathBuf;
 pub struct Paths(Directories);
 
 impl Paths {
-    /// Below these directories.
+    /// Returns the paths below these directories.
     pub fn new(directories: Directories) -> Self {
         Paths(directories)
     }
 
-    /// Returns the directories that have to exist before fast paths are made.
+    /// Returns the directories that must exist before fast paths are made.
     pub fn directories(&self) -> [PathBuf; 4] {
         [
             self.records(),

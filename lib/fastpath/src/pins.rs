@@ -1,15 +1,14 @@
-//! Pins of fast paths and of their chains. Pins are removed by what the folders contain, not by records.
+//! Pins of fast paths and of their chains. Pins are removed by the folders' content, not by records.
 
 use nfluid_netdev::PinnedProgram;
 use std::path::{Path, PathBuf};
 
-/// Returns the pin of the hold on the interface of this number, as a daemon has made it that knew no chains.
+/// Returns the pin of the hold on the interface of this number, as made by a daemon without chains.
 pub fn link_pin(pins: &Path, number: usize) -> PathBuf {
     pins.join(format!("link{number}"))
 }
 
-/// Removes the pins in a folder. Holds come first: no program is left on an interface without tables that show it to the next
-/// daemon.
+/// Removes the pins in a folder. Holds come first: the next daemon finds a program on an interface only by its tables.
 pub fn remove_pins(folder: &Path) -> anyhow::Result<()> {
     let names = names_in(folder)?;
     for name in names.iter().filter(|name| name.starts_with("link")) {
@@ -35,7 +34,7 @@ pub fn remove_tables(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the names in a folder. Empty if there is no such folder.
+/// Returns the names in a folder. Empty if the folder does not exist.
 fn names_in(folder: &Path) -> std::io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),

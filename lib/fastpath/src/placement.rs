@@ -1,4 +1,4 @@
-//! Where and how a specification wants its fast path.
+//! Interfaces, hook, mode and direction of a fast path, from its specification.
 
 use nfluid_control::fast::Direction;
 use nfluid_control::host::NfAttachError;
@@ -8,7 +8,7 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_evnf::hook::Hook;
 use nfluid_netdev::{Mode, Place};
 
-/// The interfaces.
+/// Returns the interfaces.
 pub fn places(spec: &InstanceSpec) -> Vec<Place> {
     let attach = spec.attach.iter();
     let places = attach.flat_map(|attach| {
@@ -22,7 +22,7 @@ pub fn places(spec: &InstanceSpec) -> Vec<Place> {
     places.collect()
 }
 
-/// The hook on the interfaces.
+/// Returns the hook on the interfaces.
 pub fn hook(spec: &InstanceSpec) -> Hook {
     match spec.attach.as_ref().map(|attach| attach.mode) {
         _ if direction(spec) == Direction::Egress => Hook::Egress,
@@ -32,19 +32,19 @@ pub fn hook(spec: &InstanceSpec) -> Hook {
     }
 }
 
-/// Its place in libxdp's dispatcher; `None`: it is to be on its interfaces itself.
+/// Returns the priority in libxdp's dispatcher; `None`: directly on the interfaces.
 pub fn priority(spec: &InstanceSpec) -> Option<u32> {
     let attach = spec.attach.as_ref()?;
     attach.run_priority()
 }
 
-/// Which packets it sees.
+/// Returns the direction of the packets.
 pub fn direction(spec: &InstanceSpec) -> Direction {
     let attach = spec.attach.as_ref();
     attach.map_or_else(Direction::default, |attach| attach.direction)
 }
 
-/// How it is on the interfaces, at XDP.
+/// Returns the XDP mode.
 pub fn mode(spec: &InstanceSpec) -> Mode {
     match spec.attach.as_ref().map(|attach| attach.mode) {
         Some(XdpMode::Native) => Mode::Native,
@@ -53,13 +53,13 @@ pub fn mode(spec: &InstanceSpec) -> Mode {
     }
 }
 
-/// Returns true if the specification says how the fast path is to be on its interfaces.
+/// Returns true if the specification sets the mode of attachment.
 pub fn says_how(spec: &InstanceSpec) -> bool {
     let mode = spec.attach.as_ref().map(|attach| attach.mode);
     mode != Some(XdpMode::Auto) || priority(spec).is_some()
 }
 
-/// Refuses `direction: egress`, for a function that is for what comes in.
+/// Error for `direction: egress` of a function for incoming packets.
 pub fn ingress_only(nf: &str) -> NfAttachError {
     NfAttachError {
         key: "direction",

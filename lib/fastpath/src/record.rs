@@ -7,15 +7,15 @@ use nfluid_sandbox::{FileVersion, ProcessIdentity};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The record of one fast path. It is written before anything is pinned.
+/// The record of one fast path, written before anything is pinned.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
     /// The specification, as JSON.
     pub spec: String,
-    /// Written by daemons that knew no chains, for each interface: the mode, and the reason if it is not native XDP.
+    /// Written by daemons without chains, for each interface: the mode, and the reason if it is not native XDP.
     #[serde(default)]
     pub modes: Vec<(String, String)>,
-    /// Written by the same daemons: features of the interface that were changed, to be restored.
+    /// Written by daemons without chains: features of the interface that were changed, to be restored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub features: Vec<ChangedFeatures>,
     /// Numbers of a balancer's servers and services.
@@ -31,15 +31,15 @@ pub struct Record {
 pub struct SlowRecord {
     /// Its kernel user, for the life of the instance.
     pub user: u32,
-    /// The process that runs, or ran last.
+    /// The running process, or the last one.
     pub process: Option<ProcessIdentity>,
-    /// The version of the file that it runs.
+    /// The version of the program's file.
     pub program: Option<FileVersion>,
-    /// nDPI's version, as nDPI tells it.
+    /// nDPI's version, as nDPI reports it.
     pub library: String,
     /// nDPI's names of applications, by its numbers.
     pub applications: Vec<String>,
-    /// How many processes have died.
+    /// Number of processes that have died.
     pub deaths: u64,
 }
 
@@ -52,7 +52,7 @@ pub struct Numbers {
     pub servers: BTreeMap<String, u32>,
     /// The lowest number that no server has had.
     pub next_server: u32,
-    /// Numbers of servers that are in no service any more, but may have connections. The longest gone comes first.
+    /// Numbers of servers that are in no service any more, but may have connections. The earliest removed comes first.
     pub gone: Vec<u32>,
     /// Keys of servers that are down.
     pub down: BTreeSet<String>,
@@ -62,14 +62,14 @@ pub struct Numbers {
 }
 
 impl SlowRecord {
-    /// Ends the process, whoever has started it, and what else may be in its cgroup.
+    /// Ends the process, started by this or an earlier daemon, and all other processes in its cgroup.
     pub fn end(&mut self, processes: &dyn Processes, name: &str) {
         processes.end(name, self.process.take().as_ref());
     }
 }
 
 impl Record {
-    /// Makes the record of a fast path that is to be made.
+    /// Makes the record of a new fast path.
     ///
     /// # Errors
     /// When the specification cannot be written as JSON.
@@ -82,7 +82,7 @@ impl Record {
 }
 
 impl Numbers {
-    /// Returns the number of a service: its own, or a free one. `None`: there are `most` services.
+    /// Returns the number of a service: its own, or a free number. `None`: there are `most` services.
     pub fn service(&mut self, key: &str, most: u32) -> Option<u32> {
         if let Some(id) = self.services.get(key) {
             return Some(*id);
@@ -93,8 +93,8 @@ impl Numbers {
         Some(id)
     }
 
-    /// Returns the number of a server: its own, else one that no server has had, else that of the server that is gone the
-    /// longest. `None`: there are `most` servers.
+    /// Returns the number of a server: its own, else a number that no server has had, else the number of the server
+    /// that was removed first. `None`: there are `most` servers.
     pub fn server(&mut self, key: &str, most: u32) -> Option<u32> {
         if let Some(number) = self.servers.get(key) {
             return Some(*number);

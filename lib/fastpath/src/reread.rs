@@ -1,4 +1,4 @@
-//! Reading the host's rules anew: they are read and loaded without the lock, and put in force under it.
+//! Rereading the host's rules: they are read and loaded without the lock, and put in force under the lock.
 
 use super::function::{Exchanged, Reading};
 use super::placement::places;
@@ -9,23 +9,23 @@ use nfluid_netdev::Place;
 /// A reading of the host's rules for a fast path.
 pub struct RuleReading {
     reading: Box<dyn Reading>,
-    /// Number of the fast path: another one may have the name by now.
+    /// Number of the fast path: a newer one may have the same name.
     number: u64,
     places: Vec<Place>,
 }
 
 impl RuleReading {
-    /// Reads the rules, and loads programs for the interfaces where they are others than before.
+    /// Reads the rules, and loads programs for the interfaces whose rules differ.
     ///
     /// # Errors
-    /// When they cannot be read or loaded.
+    /// When the rules cannot be read or loaded.
     pub fn read(&mut self) -> Result<(), PlatformError> {
         self.reading.read()
     }
 }
 
 impl FastPaths {
-    /// Returns what reading the rules of a fast path anew needs. `None`: the fast path does not go by rules.
+    /// Returns a reading of the rules of a fast path. `None`: the fast path does not depend on rules.
     pub fn reading(&self, name: &str) -> Option<RuleReading> {
         let fast = self.instances.get(name)?;
         let places = places(&fast.spec);
@@ -48,7 +48,8 @@ impl FastPaths {
         self.put_rules_in_force(name, &mut reading).map(drop)
     }
 
-    /// Replaces the programs that were there when `reading` was made by those that were read. Returns true if there were any.
+    /// Replaces the programs that were in place when `reading` was made by those of the reading. Returns true if there
+    /// were any.
     pub(super) fn put_rules_in_force(
         &mut self,
         name: &str,
@@ -65,10 +66,11 @@ impl FastPaths {
             if exchanged == Exchanged::Nothing {
                 continue;
             }
-            // The programs were loaded without the lock: the tap may have come or gone since.
+            // The programs were loaded without the lock: the tap may have appeared or disappeared since.
             self.lead_to_slow_path(name);
             if let Err(why) = self.renew_member(name, place) {
-                // Without a former program, that of an earlier daemon goes on until the whole chain can be installed.
+                // Without a former program, that of an earlier daemon keeps running until the whole chain can be
+                // installed.
                 if exchanged == Exchanged::Other {
                     reading.reading.exchange(number);
                     self.lead_to_slow_path(name);

@@ -1,10 +1,10 @@
-//! A slow path other than the kernel's stack: taps that a program or an uplink has open, and the way back from there
+//! A slow path other than the kernel's stack: taps that a program or an uplink has open, and the return path from there
 //! (docs/adr/0027-slow-path.md).
 //!
 //! | below `fast/NAME` of the BPF file system | |
 //! |---|---|
-//! | `slow_flows`, `slow_exits` | flows that are in the slow path; counters of what became of packets |
-//! | `link_tap`, `link_back` | links of the programs on the taps: the way back |
+//! | `slow_flows`, `slow_exits` | flows in the slow path; packet counters per exit |
+//! | `link_tap`, `link_back` | links of the return path's programs on the taps |
 
 use crate::error::failed;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -23,17 +23,18 @@ pub struct Slow {
     entrance: Entrance,
     back: Option<String>,
     pins: PathBuf,
-    /// The interfaces as they were seen last.
+    /// The interfaces at the last check.
     seen: Seen,
     /// Holds on the taps.
     ways: Vec<PinnedProgram>,
-    /// The reason why it does not work.
+    /// The reason why the slow path does not work.
     problem: Option<String>,
-    /// Packets handed up, and read from the tap, when the tap came.
+    /// Packets handed up, and packets read from the tap, at the time when the tap appeared.
     since: (u64, u64),
 }
 
-/// Where packets that are handed up go. A copy is for code that loads programs without the lock of the fast paths.
+/// Destination of packets that are handed up. A clone is for code that loads programs without the lock of the fast
+/// paths.
 #[derive(Clone)]
 pub struct Entrance {
     tables: SlowTables,
@@ -48,7 +49,7 @@ struct Seen {
     interface: Option<u32>,
     tap: Option<u32>,
     back: Option<u32>,
-    /// A program has the tap open.
+    /// True if a program has the tap open.
     is_read: bool,
 }
 
@@ -58,8 +59,8 @@ impl Entrance {
         &self.tables
     }
 
-    /// Has a firewall hand packets up to the tap, if a program has that open. Else packets that are handed up are dropped and
-    /// counted.
+    /// Has a firewall hand packets up to the tap, if a program has the tap open. Otherwise packets that are handed up
+    /// are dropped and counted.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -82,7 +83,7 @@ impl Entrance {
 }
 
 impl Slow {
-    /// Makes the tables, or opens those that an earlier daemon has left. No program is on the taps yet, see [`Slow::update`].
+    /// Makes the tables, or opens those of an earlier daemon. No program is on the taps yet, see [`Slow::update`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -104,12 +105,12 @@ impl Slow {
         })
     }
 
-    /// Returns where packets that are handed up go.
+    /// Returns the destination of packets that are handed up.
     pub fn entrance(&self) -> &Entrance {
         &self.entrance
     }
 
-    /// Returns the reason why the slow path does not work. Packets that are handed up are dropped meanwhile.
+    /// Returns the reason why the slow path does not work. Meanwhile packets that are handed up are dropped.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -121,7 +122,7 @@ impl Slow {
         format!("tap {}{back}", self.entrance.tap)
     }
 
-    /// Looks at the taps, and attaches the programs of the way back to those that have come. Returns true if the entrance has
+    /// Checks the taps, and attaches the programs of the return path to new taps. Returns true if the entrance has
     /// opened or closed.
     pub fn update(&mut self) -> bool {
         let seen = self.look();
@@ -204,19 +205,19 @@ impl Slow {
         Ok(())
     }
 
-    /// Returns what became of packets on the way to the slow path and back.
+    /// Returns the packets counted per exit to the slow path and back.
     pub fn exits(&self) -> Vec<(SlowExit, Counts)> {
         self.path.exits().unwrap_or_default()
     }
 
-    /// Returns how many packets were handed up and not read from the tap: they wait, or the tap had no room.
+    /// Returns how many packets were handed up and not read from the tap: they wait, or the tap was full.
     fn not_taken(&self, handed: u64) -> u64 {
         let (handed_before, taken_before) = self.since;
         let handed = handed.saturating_sub(handed_before);
         handed.saturating_sub(self.taken().saturating_sub(taken_before))
     }
 
-    /// Adds the figures of the slow path.
+    /// Adds the metrics of the slow path.
     pub fn add_metrics(&self, metrics: &mut BTreeMap<String, f64>) {
         let exits = self.exits();
         for (exit, counts) in &exits {
@@ -224,7 +225,7 @@ impl Slow {
                 SlowExit::Returned => ("pass", "returned"),
                 SlowExit::Answered => ("send", "answered"),
                 SlowExit::Late => ("drop", "late"),
-                // The fast path counts these.
+                // The fast path counts these exits.
                 SlowExit::Behind | SlowExit::Absent | SlowExit::Handed => continue,
             };
             let labels = format!("{{verdict=\"{verdict}\",reason=\"{reason}\"}}");
@@ -279,7 +280,7 @@ fn put(
             before.replace(program)?;
             return Ok(Some(before));
         }
-        // The link is of a tap that is gone.
+        // The link belongs to a tap that is gone.
         before.remove()?;
     }
     PinnedProgram::attach_tc(tap, program, Side::Ingress, pin)
@@ -288,7 +289,7 @@ fn put(
 /// Keeps the kernel's stack from sending packets of its own into a tap: a reader gets only packets that were handed up.
 fn silence(tap: &Place) {
     let file = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", tap.interface);
-    // A kernel without IPv6 sends none.
+    // A kernel without IPv6 sends no such packets.
     let _silent = tap.within(|| Ok(std::fs::write(&file, "1").is_ok()));
 }
 

@@ -1,4 +1,4 @@
-//! Status and figures of fast paths, for the API.
+//! Status and metrics of fast paths, for the API.
 
 use super::chain::InterfaceChain;
 use super::figures::Exits;
@@ -32,7 +32,7 @@ impl FastPaths {
             .collect()
     }
 
-    /// Returns for each interface of a fast path the chain there.
+    /// Returns the chain on each interface of a fast path.
     fn chains_at(&self, fast: &FastPath) -> Vec<Option<&InterfaceChain>> {
         let places = places(&fast.spec).into_iter();
         let direction = direction(&fast.spec);
@@ -41,7 +41,7 @@ impl FastPaths {
             .collect()
     }
 
-    /// Returns the figures of all fast paths.
+    /// Returns the statistics of all fast paths.
     pub fn stats(&self) -> Vec<InstanceStats> {
         let all = self.instances.iter().map(|(name, fast)| {
             let (used, limit) = fast.function.usage();
@@ -61,7 +61,7 @@ impl FastPaths {
 }
 
 impl FastPath {
-    /// Returns the reason why the fast path is not as it should be.
+    /// Returns the reason why the fast path is impaired.
     fn trouble(&self, chains: &[Option<&InterfaceChain>]) -> Option<String> {
         let mut missing = self.interfaces(chains).into_iter();
         let missing = missing.find(|interface| interface.mode.is_none());
@@ -134,7 +134,7 @@ impl FastPath {
         status
     }
 
-    /// Returns how packets have left, since the tables were made.
+    /// Returns the packets counted per exit since the tables were made.
     fn exits(&self) -> Exits {
         let mut exits = self.function.exits();
         let slow = self.slow.iter().flat_map(Slow::exits);
@@ -190,7 +190,7 @@ fn interface(place: &Place, chain: Option<&InterfaceChain>) -> FastInterface {
     }
 }
 
-/// Returns verdict and reason of packets on the way to a slow path. `None`: they are counted under another reason.
+/// Returns verdict and reason of an exit to a slow path. `None`: those packets are counted under another reason.
 fn of_handing_up(exit: SlowExit) -> Option<(&'static str, &'static str)> {
     match exit {
         SlowExit::Behind => Some(("up", "behind")),

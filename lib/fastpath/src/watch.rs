@@ -1,5 +1,5 @@
-//! Following what fast paths depend on: a thread that reads rules anew when the kernel reports a change, attaches fast paths
-//! again to interfaces that return, and has functions look at their servers and processes.
+//! Monitoring of what fast paths depend on: a thread rereads rules when the kernel reports a change, attaches fast
+//! paths again to interfaces that return, and has functions check their servers and processes.
 //!
 //! The thread reads and loads without the lock of [`FastPaths`], see [`super::shared`].
 
@@ -15,33 +15,34 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Time between two looks at which fast paths there are, if the kernel reports nothing.
+/// Interval of checks for new and removed fast paths, if the kernel reports nothing.
 const LOOK: Duration = Duration::from_millis(200);
-/// Time between two tries to attach to interfaces that are gone, and to read rules that could not be read.
+/// Retry interval for attaching to missing interfaces, and for reading rules after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Rules are changed in bursts: a burst has ended when the kernel has reported nothing for `CALM`, or after `PATIENCE`.
+/// Rules change in bursts: a burst has ended when the kernel has reported nothing for `CALM`, or after `PATIENCE`.
 const CALM: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What is followed for one fast path.
+/// What is monitored for one fast path.
 struct Followed {
     place: Place,
     monitors: Vec<Monitor>,
-    /// Its rules are to be read.
+    /// True if its rules must be reread.
     is_stale: bool,
-    /// Tables of iptables-legacy, if the function goes by the host's rules: the kernel does not report changes of them.
+    /// Tables of iptables-legacy, if the function depends on the host's rules: the kernel does not report changes of
+    /// them.
     legacy: Option<Vec<String>>,
     tried: Instant,
 }
 
-/// Where a fast path is, and whether it goes by the host's rules.
+/// Interface of a fast path, and whether the fast path depends on the host's rules.
 struct Subject {
     place: Place,
     has_rules: bool,
 }
 
 impl Followed {
-    /// Returns true if the tables of iptables-legacy are others than at the last call.
+    /// Returns true if the tables of iptables-legacy have changed since the last call.
     fn has_other_tables(&mut self) -> bool {
         let Some(known) = &mut self.legacy else {
             return false;
@@ -56,7 +57,7 @@ impl Followed {
     }
 }
 
-/// Follows fast paths; never returns.
+/// Monitors fast paths; never returns.
 pub fn run(paths: &Shared) -> ! {
     let mut followed: BTreeMap<String, Followed> = BTreeMap::new();
     loop {
@@ -69,7 +70,7 @@ pub fn run(paths: &Shared) -> ! {
             if one.is_stale || one.tried.elapsed() > AGAIN {
                 one.tried = Instant::now();
                 if paths.with(|paths| paths.attach_again(name)) {
-                    // The namespace may be another one of the same name.
+                    // The namespace may be a new one of the same name.
                     one.monitors = monitors(name, &one.place);
                     one.is_stale = true;
                 }
@@ -83,7 +84,7 @@ pub fn run(paths: &Shared) -> ! {
     }
 }
 
-/// Begins to follow fast paths that are new, and stops following those that are gone.
+/// Starts monitoring new fast paths, and stops monitoring removed ones.
 fn renew(paths: &Shared, followed: &mut BTreeMap<String, Followed>) {
     let now = paths.with(|all| all.subjects(paths));
     followed.retain(|name, one| now.get(name).is_some_and(|it| it.place == one.place));
@@ -108,7 +109,7 @@ fn monitors(name: &str, place: &Place) -> Vec<Monitor> {
     })
 }
 
-/// Waits until the kernel reports a change, one of these descriptors is readable, or `LOOK` is over.
+/// Waits until the kernel reports a change, one of these descriptors is readable, or `LOOK` has passed.
 fn wait(followed: &BTreeMap<String, Followed>, slow: &[OwnedFd]) {
     let monitors = followed.values().flat_map(|one| &one.monitors);
     let mut fds: Vec<PollFd<'_>> = monitors
@@ -117,11 +118,11 @@ fn wait(followed: &BTreeMap<String, Followed>, slow: &[OwnedFd]) {
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
     let timeout = Timespec::try_from(LOOK).unwrap_or_default();
-    // Interrupted or not: look.
+    // An interrupted poll is no error: all sources are checked.
     let _ = poll(&mut fds, Some(&timeout));
 }
 
-/// Notes for which fast paths the kernel has reported a change, until the burst has ended.
+/// Notes the fast paths for which the kernel has reported a change, until the burst has ended.
 fn listen(followed: &mut BTreeMap<String, Followed>) {
     let begun = Instant::now();
     loop {
@@ -166,7 +167,7 @@ fn read_again(paths: &Shared, name: &str) {
 }
 
 impl FastPaths {
-    /// Returns what is to be followed of each fast path, and has functions start and end their threads.
+    /// Returns what is to be monitored for each fast path, and has functions start and end their threads.
     fn subjects(&mut self, shared: &Shared) -> BTreeMap<String, Subject> {
         let subjects = self.instances.iter_mut().filter_map(|(name, fast)| {
             let place = places(&fast.spec).into_iter().next()?;
@@ -179,7 +180,7 @@ impl FastPaths {
         subjects.collect()
     }
 
-    /// Returns true if rules of the host could not be read the last time.
+    /// Returns true if the host's rules could not be read the last time.
     fn has_unread_rules(&self, name: &str) -> bool {
         self.instances.get(name).is_some_and(|fast| {
             let function = &fast.function;
@@ -187,7 +188,7 @@ impl FastPaths {
         })
     }
 
-    /// Returns descriptors that become readable when a function has something to look at.
+    /// Returns descriptors that become readable when a function has work.
     fn descriptors(&self) -> Vec<OwnedFd> {
         let functions = self.instances.values().map(|fast| &fast.function);
         functions
@@ -195,7 +196,7 @@ impl FastPaths {
             .collect()
     }
 
-    /// Has all functions look at what has happened to them.
+    /// Has all functions handle their events.
     fn look_at_all(&mut self) {
         let names: Vec<String> = self.instances.keys().cloned().collect();
         for name in names {
@@ -203,12 +204,12 @@ impl FastPaths {
         }
     }
 
-    /// Has a function look at what has happened to it.
+    /// Has a function handle its events.
     fn look(&mut self, name: &str) {
         self.act(name, |function, context| function.look(context));
     }
 
-    /// Notes that a fast path is not as it should be, or is again.
+    /// Notes a problem of a fast path, or that it has ended.
     fn note_problem(&mut self, name: &str, problem: Option<String>) {
         self.act(name, |_, context| context.note_problem(problem));
     }

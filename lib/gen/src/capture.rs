@@ -58,7 +58,7 @@ pub struct Captured<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Why a capture cannot be read, or not any further.
+/// The reason why a capture cannot be read, or not any further.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
     /// The file cannot be opened.
@@ -84,7 +84,7 @@ pub enum CaptureError {
         file: String,
         /// The record or block, counted from 1.
         record: u64,
-        /// Where it begins, in bytes from the start of the file.
+        /// Its position, in bytes from the start of the file.
         offset: u64,
         /// The defect.
         reason: String,

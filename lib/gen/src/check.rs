@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::payload::{PayloadError, STREAMS_MAX, StreamHeader};
 
-/// How many of a stream's last sequence numbers are remembered.
+/// Number of a stream's last sequence numbers that are remembered.
 pub const WINDOW: u64 = 1024;
 
 /// Streams kept together, allocated at once.
@@ -88,7 +88,7 @@ pub struct StreamReport {
 /// The result of a frame within its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
-    /// The first of its stream; `skipped` went before it, and `joined` says that it was running.
+    /// The first frame of its stream; `skipped` frames went before it, and `joined` means that the stream was running.
     First {
         skipped: u64,
         joined: bool,

@@ -1,5 +1,4 @@
-//! Time in nanoseconds, as something that is handed in, so that every loop of this crate can be
-//! tested without waiting.
+//! Time in nanoseconds, passed as a parameter, so that every loop of this crate can be tested without waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,10 +1,9 @@
 //! Frames on a network interface of the kernel (NIC, veth, tap) by `AF_PACKET` sockets: 256 frames
 //! per system call, one copy by the kernel each way.
 //!
-//! Two facts of `AF_PACKET` show through. The kernel takes the outermost VLAN tag off a received
-//! frame before a socket sees it, so a tagged frame arrives 4 bytes shorter. And a frame longer
-//! than a slot, which offloads on the sending side can make, arrives cut: such frames are not
-//! handed on but counted, see [`InterfaceReceiver::oversized`].
+//! Two properties of `AF_PACKET` are visible. The kernel takes the outermost VLAN tag off a received frame before a
+//! socket sees it, so a tagged frame arrives 4 bytes shorter. And a frame longer than a slot, which offloads on the
+//! sending side can make, arrives cut: such frames are not passed on but counted, see [`InterfaceReceiver::oversized`].
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -23,7 +22,7 @@ use crate::io::{BATCH_MAX, FRAME_MAX, IoError, Receiver, Sender};
 
 /// Bytes per frame buffer.
 const BUFFER_SIZE: usize = 2048;
-/// Receive buffer that is asked for, in bytes as the kernel counts them (about 768 per short frame).
+/// Requested receive buffer, in bytes as the kernel counts them (about 768 per short frame).
 const SOCKET_BUFFER: usize = 32 << 20;
 /// `sll_pkttype` of a frame that this host sends itself.
 const PACKET_OUTGOING: u8 = 4;
@@ -255,7 +254,7 @@ impl InterfaceReceiver {
         })
     }
 
-    /// Frames that were longer than a slot and therefore not handed on.
+    /// Returns the number of frames that were longer than a slot and therefore not passed on.
     pub fn oversized(&self) -> u64 {
         self.oversized
     }

@@ -74,7 +74,7 @@ pub trait Receiver {
     fn wait(&mut self, timeout: Duration) -> Result<(), IoError>;
 }
 
-/// Why a port could not be opened or used.
+/// The reason why a port could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
     /// The port could not be opened.

@@ -1,13 +1,13 @@
 //! Traffic for nfluid: generator, receiver, ping-pong, capture replay, and the search for the
 //! highest rate without loss.
 //!
-//! | module | what it is |
+//! | module | content |
 //! |---|---|
 //! | [`io`] | the two traits that a port implements; [`interface`] and [`memory`] do |
-//! | [`spec`], [`script`] | what is wanted: sizes, rates, flows, read from text |
-//! | [`template`], [`payload`], [`pace`] | frames prepared in advance, their stream header, when they go |
+//! | [`spec`], [`script`] | the requested traffic: sizes, rates, flows, parsed from text |
+//! | [`template`], [`payload`], [`pace`] | frames prepared in advance, their stream header, their schedule |
 //! | [`send`], [`receive`], [`pingpong`], [`replay`] | the four loops, each over any port and clock |
-//! | [`check`], [`latency`] | what arrived: loss, duplicates, order, corruption, delay |
+//! | [`check`], [`latency`] | checks of received frames: loss, duplicates, order, corruption, delay |
 //! | [`report`] | a line per second and the final figures, as text and JSON |
 //! | [`search`] | NDR and PDR in one search (RFC 2544, MLRsearch) |
 //! | `cli` | the arguments and runners of `nfluid gen` (feature `cli`) |

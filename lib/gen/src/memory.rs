@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::{Clock, ManualClock};
 use crate::io::{FRAME_MAX, IoError, Receiver, Sender};
 
-/// How often each fault happens, as a probability from 0 to 1 per frame.
+/// Rate of each fault, as a probability from 0 to 1 per frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     /// The frame never arrives.

@@ -122,7 +122,7 @@ impl Pacer {
         self.sent
     }
 
-    /// Frames that the schedule asked for and that were given up.
+    /// Returns the number of scheduled frames that were given up.
     pub fn missed(&self) -> u64 {
         self.missed
     }

@@ -64,7 +64,7 @@ pub struct StreamHeader {
     pub kind: Kind,
     /// Which stream it belongs to, below [`STREAMS_MAX`].
     pub stream: u32,
-    /// When it was sent, in nanoseconds modulo [`TIME_MODULUS_NS`].
+    /// Sending time, in nanoseconds modulo [`TIME_MODULUS_NS`].
     pub tx_time_ns: u64,
     /// The frame's place in the stream, modulo 2^32.
     pub sequence: u32,
@@ -99,7 +99,7 @@ impl Stamp {
     }
 }
 
-/// Why a payload has no stream header to be believed.
+/// The reason why a payload has no valid stream header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     /// Too short, or another magic: not ours.

@@ -1,8 +1,8 @@
-//! Round-trip times: a side that asks and a side that reflects.
+//! Round-trip times: a side that sends probes and a side that reflects them.
 //!
-//! The asking side has two ways. *Ping-pong* sends the next probe when the last one is answered or
-//! given up, which times the path when it is otherwise idle. With an *interval* probes leave by the
-//! clock whatever comes back, which times it without leaving out the bad moments.
+//! The probing side has two modes. *Ping-pong* sends the next probe when the last one is answered or given up, which
+//! times the path when it is otherwise idle. With an *interval* probes leave by the clock, independently of the
+//! answers, which does not leave out times of congestion.
 
 mod ping;
 mod reflect;
@@ -13,7 +13,7 @@ pub use reflect::{ReflectJob, ReflectReport, reflect};
 use crate::io::IoError;
 use crate::spec::SpecError;
 
-/// Why a ping failed.
+/// The reason why a ping failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PingError {
     /// The probes cannot be made as described.

@@ -16,7 +16,7 @@ use crate::spec::Timespan;
 /// Longest wait for a frame before stop and time are looked at again.
 const WAIT_MAX_NS: u64 = 20_000_000;
 
-/// How closely frames are looked at.
+/// Depth of the checks of received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
     /// Frames and bytes are counted; nothing is read.
@@ -29,7 +29,7 @@ pub enum Depth {
 /// The frames to receive, and the end of receiving. Without any limit, until stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveJob {
-    /// How closely frames are looked at.
+    /// Depth of the checks of received frames.
     pub depth: Depth,
     /// End after this long.
     pub duration: Option<Timespan>,
@@ -153,7 +153,7 @@ pub fn receive(
         let mut batch_ns = None;
         let count = port.receive(BATCH_MAX, |frame| {
             tally.add(1, frame.len() as u64);
-            // All frames of a batch were there when its first was handed over.
+            // All frames of a batch had arrived when its first frame was passed on.
             let now_ns = *batch_ns.get_or_insert_with(|| clock.now_ns());
             if job.depth == Depth::Check {
                 inspector.inspect(frame, now_ns);

@@ -23,12 +23,12 @@ use crate::spec::{Rate, Timespan};
 use schedule::Schedule;
 use source::Source;
 
-/// How often a stop is looked for while waiting, in nanoseconds.
+/// Interval of checks for a stop while waiting, in nanoseconds.
 const STOP_CHECK_NS: u64 = 20_000_000;
 /// Pause after a port that was full, in nanoseconds.
 const FULL_PAUSE_NS: u64 = 1_000;
 
-/// When frames leave.
+/// Sending times of frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Timing {
     /// As recorded, this many times as fast: 1 is the original, 2 twice as fast.
@@ -57,16 +57,16 @@ pub enum OnDamage {
     /// The replay fails.
     #[default]
     Fail,
-    /// The capture counts as ending before that record, and the report says so.
+    /// The capture ends before that record, and the report mentions it.
     Stop,
 }
 
-/// How to replay.
+/// Parameters of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayJob {
-    /// When frames leave.
+    /// Sending times of frames.
     pub timing: Timing,
-    /// How many times; 0 until stopped.
+    /// Number of repetitions; 0: until stopped.
     pub loops: u64,
     /// Treatment of cut frames.
     pub snapped: Snapped,
@@ -107,17 +107,17 @@ pub struct ReplayReport {
     pub loops: u64,
     /// Frames left out: longer than a slot or shorter than a header.
     pub bad_length: u64,
-    /// Frames that the capture had cut; sent, padded or left out as asked.
+    /// Frames that the capture had cut; sent, padded or left out by [`Snapped`].
     pub snapped: u64,
     /// Frames that the interface refused, for instance as longer than its MTU.
     pub refused: u64,
-    /// Of the packets sent, those that the port itself could not hand over.
+    /// Sent packets that the port itself could not pass on.
     pub dropped: u64,
     /// Frames recorded with a time before that of the frame before; sent right after it.
     pub time_reversed: u64,
     /// Latest departure after the time that was due, in nanoseconds.
     pub lag_max_ns: u64,
-    /// Where and why reading ended early.
+    /// Position and reason of an early end of reading.
     pub damage: Option<String>,
 }
 
@@ -150,7 +150,7 @@ impl fmt::Display for ReplayReport {
     }
 }
 
-/// Why a replay failed.
+/// The reason why a replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The capture cannot be read.
@@ -170,8 +170,8 @@ pub enum ReplayError {
     Io(#[from] IoError),
 }
 
-/// Replays as `job` says the capture that `open` opens, anew for each loop, into `port`, until done
-/// or `stop` is set, and calls `observe` once a second.
+/// Replays the capture of `open` by `job` into `port`, opening it anew for each loop, until done or `stop` is set, and
+/// calls `observe` once a second.
 ///
 /// # Errors
 /// See [`ReplayError`].

@@ -102,7 +102,7 @@ impl Tally {
         self.packets
     }
 
-    /// When the current line is complete.
+    /// Returns the time at which the current line is complete.
     pub(crate) fn line_end_ns(&self) -> u64 {
         self.line_start_ns + NS_PER_S
     }
@@ -140,7 +140,7 @@ pub struct SendLine {
     /// The sent frames.
     #[serde(flatten)]
     pub sent: Volume,
-    /// Packets per second asked for; none when as many as possible.
+    /// Requested packets per second; `None` if as many as possible.
     pub asked_pps: Option<f64>,
     /// Frames given up because the port or the CPU could not keep up.
     pub missed: u64,
@@ -167,13 +167,13 @@ pub struct SendReport {
     /// The sent frames.
     #[serde(flatten)]
     pub sent: Volume,
-    /// Frames that the schedule asked for: sent and missed; none when as many as possible.
+    /// Scheduled frames: sent and missed; `None` if as many as possible.
     pub asked_packets: Option<u64>,
     /// Frames given up because the port or the CPU could not keep up.
     pub missed: u64,
-    /// How often the port had no free slot.
+    /// Number of times at which the port had no free slot.
     pub port_full: u64,
-    /// Of the packets sent, those that the port itself could not hand over.
+    /// Sent packets that the port itself could not pass on.
     pub dropped: u64,
 }
 
@@ -262,7 +262,7 @@ pub struct ReceiveReport {
     pub received: Volume,
     /// Loss, duplication, order, corruption; none when frames were only counted.
     pub check: Option<CheckReport>,
-    /// Frames that were expected, where the user said how many.
+    /// Expected frames, if the user has given a number.
     pub expected: Option<u64>,
     /// One-way delay.
     pub latency: Option<LatencySummary>,

@@ -1,4 +1,4 @@
-//! Scripted rates: a file that says what to offer in each second.
+//! Scripted rates: a file with the rate of each second.
 //!
 //! ```text
 //! # one line is one second, unless it says for how many
@@ -36,7 +36,7 @@ pub struct Script {
     steps: Vec<Step>,
 }
 
-/// Why a script cannot be used.
+/// The reason why a script cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The file cannot be read.
@@ -57,7 +57,7 @@ pub enum ScriptError {
         /// The defect.
         cause: SpecError,
     },
-    /// There is no rate in it.
+    /// The script contains no rate.
     #[error("{file}: no rate in it; write one rate per line, such as 10kpps")]
     Empty {
         /// Name of the file.
@@ -132,7 +132,7 @@ impl Script {
         &self.steps
     }
 
-    /// How long the script lasts, in seconds.
+    /// Returns the duration of the script, in seconds.
     pub fn seconds(&self) -> u64 {
         self.steps.iter().map(|step| u64::from(step.seconds)).sum()
     }

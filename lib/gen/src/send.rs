@@ -11,7 +11,7 @@ use crate::script::Script;
 use crate::spec::{Rate, SpecError, TrafficSpec};
 use crate::template::Templates;
 
-/// How often a stop is looked for while waiting, in nanoseconds.
+/// Interval of checks for a stop while waiting, in nanoseconds.
 const STOP_CHECK_NS: u64 = 20_000_000;
 /// Pause after a port that was full, in nanoseconds.
 const FULL_PAUSE_NS: u64 = 1_000;
@@ -19,13 +19,13 @@ const FULL_PAUSE_NS: u64 = 1_000;
 /// The frames to send.
 #[derive(Clone, Debug, Default)]
 pub struct SendJob {
-    /// The frames, and the rate where no script says otherwise.
+    /// The frames, and the rate if there is no script.
     pub traffic: TrafficSpec,
     /// The rate in each second; sending ends with it.
     pub script: Option<Script>,
 }
 
-/// Why sending failed.
+/// The reason why sending failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The traffic cannot be made as described.
@@ -99,8 +99,8 @@ impl Generator {
 /// Sends `job` into `port` until it is done or `stop` is set, and calls `observe` once a second.
 ///
 /// # Errors
-/// See [`SendError`]. A port without room is no error: what cannot be sent in time is missed, and
-/// the report says so.
+/// See [`SendError`]. A full port is no error: frames that cannot be sent in time are missed, and the report counts
+/// them.
 pub fn send(
     job: &SendJob,
     port: &mut impl Sender,
@@ -184,7 +184,7 @@ pub fn send(
     })
 }
 
-/// When the job ends by the clock, `u64::MAX` if it does not.
+/// Returns the end of the job by the clock; `u64::MAX` without an end.
 fn end_ns(job: &SendJob, start_ns: u64) -> u64 {
     let script_ns = job
         .script

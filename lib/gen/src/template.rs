@@ -33,7 +33,7 @@ const COMMON: Layout = Layout {
     stride: SHORT,
 };
 
-/// Where things are in every frame of a specification.
+/// Offsets in every frame of a specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layout {
     ipv4: bool,
@@ -161,7 +161,7 @@ impl Templates {
         self.flows.len()
     }
 
-    /// How many frames have been written for flow `index`, modulo 2^32.
+    /// Returns the number of frames written for flow `index`, modulo 2^32.
     pub fn sequence(&self, index: usize) -> u32 {
         self.sequences[index]
     }

@@ -1,5 +1,4 @@
-//! How long the firewall takes per packet: `cargo run --release -p nfluid-nf
-//! --example firewall_speed [ROUNDS]`.
+//! Time of the firewall per packet: `cargo run --release -p nfluid-nf --example firewall_speed [ROUNDS]`.
 //!
 //! Rule lists like those of ClassBench (Taylor and Turner, 2005): nested prefixes, exact ports,
 //! ranges and wildcards; half of the 64-byte frames are drawn from inside of random rules, half at

@@ -83,7 +83,7 @@ fn measure(nf: &mut dyn NetworkFunction, port: u8, frames: &[FrameBytes]) -> (f6
     (median, passed)
 }
 
-/// Hands all frames to the NF; the time within it, and what it sent on.
+/// Passes all frames to the NF; returns the time within it, and the frames that it forwarded.
 fn round(
     nf: &mut dyn NetworkFunction,
     port: u8,
@@ -115,8 +115,8 @@ fn round(
     (time, sent)
 }
 
-/// The frame of a flow's inside host: 100 hosts, the flows spread over their ports. Most hosts send with "don't fragment"; a
-/// packet without gets another identification from the NAT.
+/// The frame of a flow's inside host: 100 hosts, the flows spread over their ports. Most hosts send with "don't
+/// fragment"; a packet without gets another identification from the NAT.
 fn outbound(flow: usize, dont_fragment: bool) -> FrameBytes {
     let host = Ipv4Addr::new(10, 0, 0, 1 + (flow % 100) as u8);
     let port = 1024 + (flow / 100) as u16;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 const BATCH: usize = 32;
 const FRAME: usize = 60;
-/// As many slots as a pair of rings has: the packets' own cache misses are part of the cost.
+/// The number of slots of a pair of rings: the packets' own cache misses are part of the cost.
 const SLOTS: usize = 512;
 const ROUNDS: usize = 9;
 const PACKETS_PER_ROUND: usize = 2_000_000;

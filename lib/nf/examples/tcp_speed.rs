@@ -1,8 +1,8 @@
 //! The cost of following TCP connections: nanoseconds per segment in firewall and NAT, 60-byte segments of established
 //! connections in batches of 64, without rings and switch.
 //!
-//! `cargo run --release -p nfluid-nf --example tcp_speed [flows]`; the default is 1,000 flows. Each figure is the median of all
-//! batches of 31 rounds: a batch that was interrupted by other work does not count.
+//! `cargo run --release -p nfluid-nf --example tcp_speed [flows]`; the default is 1,000 flows. Each figure is the
+//! median of all batches of 31 rounds: a batch that was interrupted by other work does not count.
 
 use arrayvec::ArrayVec;
 use nfluid_nf::testing::{Collected, ports};
@@ -72,7 +72,7 @@ fn main() {
     }
 }
 
-/// Hands all frames to the NF; nanoseconds per frame of each batch, and what was sent on.
+/// Passes all frames to the NF; returns the nanoseconds per frame of each batch, and the forwarded frames.
 fn pass(
     nf: &mut dyn NetworkFunction,
     port: u8,

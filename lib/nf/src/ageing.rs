@@ -1,8 +1,8 @@
-//! When a table that a hand sweeps piece by piece has something to do next.
+//! Next due time of a table that is swept piece by piece.
 //!
-//! Look-ups check the time themselves, so a late sweep has no effect on them; but a sleeping host has to know for how
-//! long it may sleep. Nothing is noted while frames are handled: once nothing but time changes the table, the hand
-//! goes round once more and finds the entry that ends first.
+//! Look-ups check the time themselves, so a late sweep has no effect on them; but a sleeping host must know how long it
+//! may sleep. Nothing is noted while frames are handled: once only time changes the table, the sweep makes one more
+//! round and finds the entry that expires first.
 
 use crate::function::Nanos;
 
@@ -14,7 +14,7 @@ pub(crate) const TOGETHER: Nanos = Nanos::from_secs(1);
 pub(crate) struct Ageing {
     /// Places that it has passed.
     passed: usize,
-    /// When the first of their entries ends.
+    /// Earliest expiry of their entries.
     first: Nanos,
 }
 
@@ -50,7 +50,7 @@ impl Ageing {
         }
     }
 
-    /// When a table with so many places is to be swept again: at once, as long as the hand has not been everywhere.
+    /// Returns the next sweep of a table with `places` places: at once, until the sweep has visited all places.
     pub(crate) fn next(&self, places: usize) -> Nanos {
         if self.passed < places {
             return Nanos(0);

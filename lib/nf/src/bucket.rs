@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// How much a bucket gives. The default is that of ICMP errors.
+/// Rate and depth of a bucket. The default is that of ICMP errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Rate {

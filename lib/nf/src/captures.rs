@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::vec::Vec;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/pcap");
-/// The fewest frames of all captures together with which a test says something.
+/// Fewest frames of all captures together for a meaningful test.
 const FRAMES_MIN: usize = 1000;
 
 /// Returns the captures in the order of their names; `None`, after a message, where there are none.

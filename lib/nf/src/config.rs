@@ -1,4 +1,4 @@
-//! From an NF's configuration, as the daemon hands it over, to the NF's own typed one.
+//! Parsing an NF's configuration, as the daemon passes it, into the NF's own type.
 
 use crate::function::ConfigError;
 use alloc::string::ToString;

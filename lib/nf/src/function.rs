@@ -72,7 +72,7 @@ pub struct ConfigError {
     pub path: String,
     /// Line within a text value (a rule list), 1-based.
     pub line: Option<u32>,
-    /// The message: what is wrong and what would be right.
+    /// The message: the error, and the remedy.
     pub message: String,
 }
 
@@ -109,7 +109,7 @@ impl fmt::Display for ConfigError {
 
 impl core::error::Error for ConfigError {}
 
-/// Why a command to an NF failed.
+/// The reason why a command to an NF failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// The NF has no such command; the names that it has.
@@ -154,9 +154,9 @@ pub trait NetworkFunction: Send {
         false
     }
 
-    /// When a tick has something to do, should nothing else happen before. Only asked after a tick
-    /// that followed the last frame, of an NF that has timers. A moment that has passed: as soon as
-    /// can be. An idle NF sleeps until then.
+    /// Returns the next time at which a tick has work, if nothing else happens before. Only called after a tick that
+    /// followed the last frame, for an NF that has timers. A time in the past means as soon as possible. An idle NF
+    /// sleeps until then.
     fn next_tick(&self) -> Nanos {
         Nanos(0)
     }
@@ -186,7 +186,7 @@ pub trait NetworkFunction: Send {
         Err("it has state that flows share")
     }
 
-    /// The state that another instance of this NF could go on with; `None`: there is none worth moving.
+    /// Returns the state with which another instance of this NF could continue; `None` if no state is worth moving.
     fn stateful(&mut self) -> Option<&mut dyn Stateful> {
         None
     }

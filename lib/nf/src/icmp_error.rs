@@ -26,7 +26,7 @@ const CONTROL_PRECEDENCE: u8 = 0xc0;
 /// Type of service bits that an error takes over from the packet it is about.
 const TOS_BITS: u8 = 0x1e;
 
-/// How many answers may still be sent.
+/// Number of answers that may still be sent.
 #[derive(Debug)]
 pub(crate) struct Limit {
     rate: Rate,
@@ -58,8 +58,8 @@ pub(crate) enum Sent {
 /// Names of the results in metrics, in the order of [`Sent`].
 pub(crate) const RESULTS: [&str; 4] = ["sent", "not_answerable", "rate_limited", "outbox_full"];
 
-/// Answers the packet in `frame` by what `write` writes, where that is allowed. `write` is given the packet and returns the answer's
-/// length, or `None` if there is none.
+/// Answers the packet in `frame` by what `write` writes, where that is allowed. `write` is given the packet and returns
+/// the answer's length, or `None` if there is none.
 pub(crate) fn answer(
     limit: &mut Limit,
     now: Nanos,
@@ -83,7 +83,8 @@ pub(crate) fn answer(
     }
 }
 
-/// Returns true if the packet may be answered: to one host, from one host, no ICMP error, and no fragment but the first.
+/// Returns true if the packet may be answered: to one host, from one host, no ICMP error, and no fragment but the
+/// first.
 fn is_answerable(frame: &[u8], meta: &PacketMeta) -> bool {
     let ethernet = EthernetFrame::new_unchecked(frame);
     let Some((src, dst)) = meta.addresses() else {

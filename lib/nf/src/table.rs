@@ -110,7 +110,7 @@ impl Index {
         let mut at = self.home(new as u64);
         self.homes += 1;
         self.homes_mask = self.homes.next_power_of_two() - 1;
-        // Where those before it reach it, what belongs there is found from it on.
+        // If the places before it lead to it, an item that belongs there is found from it on.
         while self.slots[at] != 0 && at != new {
             let slot = self.slots[at];
             if self.home(slot >> 32) == new {

@@ -23,7 +23,7 @@ impl Outbox for Collected {
         fits
     }
 
-    /// There is no batch.
+    /// No batch: nothing to do.
     fn commit(&mut self, _decided: &[Frame<'_>]) {}
 }
 
@@ -31,7 +31,7 @@ impl Outbox for Collected {
 #[derive(Default)]
 struct OfBatch {
     sent: Collected,
-    /// How many frames of the batch have left, or have been dropped.
+    /// Number of frames of the batch that have left, or have been dropped.
     committed: usize,
 }
 
@@ -61,7 +61,7 @@ pub fn ports(count: u8) -> Vec<PortInfo> {
         .collect()
 }
 
-/// Hands `frames` (arrival port, bytes) to the NF in batches and returns what it sent, in the order in
+/// Passes `frames` (arrival port, bytes) to the NF in batches and returns the frames that it sent, in the order in
 /// which the engine sends it: see [`nfluid_ring::batch`].
 pub fn run(nf: &mut dyn NetworkFunction, now: Nanos, frames: &[Sent]) -> Vec<Sent> {
     let mut sent = Vec::new();

@@ -111,7 +111,7 @@ fn captures_cross_every_network_function() {
         let frames = captures::frames_up_to(&file, FRAME_MAX);
         total += frames.len();
         for case in CASES {
-            // As if all came from inside, and as a conversation between the ports.
+            // Once with all frames from inside, and once as a conversation between the ports.
             cross(case, &file, frames.iter().map(|frame| (0, frame.clone())));
             let ports = [0, 1].into_iter().cycle();
             cross(case, &file, ports.zip(frames.iter().cloned()));
@@ -186,8 +186,8 @@ fn assert_is_subsequence(sent: &[Sent], frames: &[Sent], place: &str) {
     }
 }
 
-/// A frame that claims to be IPv4 has a right header checksum, unless one that came had a wrong
-/// one: what was wrong may stay wrong.
+/// Checks that an IPv4 frame has a correct header checksum, unless an input frame had a wrong one: then an output frame
+/// may have one too.
 fn assert_well_formed(frame: &[u8], frames: &[Sent], longer: usize, place: &str) {
     let longest = frames
         .iter()

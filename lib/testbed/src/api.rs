@@ -1,5 +1,4 @@
-//! Requests to a daemon's API by the API's own client, over one connection that stays open, as a program that makes many
-//! requests would send them.
+//! Blocking client of a daemon's API on one connection that stays open, for programs that send many requests.
 
 use crate::interrupt;
 use anyhow::{Context, bail};
@@ -9,14 +8,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// How long shells may take to be ready.
+/// Longest wait until shells are ready.
 const SHELLS_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A blocking connection to a daemon.
 #[derive(Debug)]
 pub struct Api {
     connection: Connection,
-    /// Runs the connection while a request waits for its answer.
+    /// Drives the connection while a request waits for its response.
     runtime: Runtime,
 }
 
@@ -35,7 +34,7 @@ impl Api {
         })
     }
 
-    /// Sends a request without a body, or with one that is not `Null`, and waits for its answer, whatever that says.
+    /// Sends a request, with `body` unless it is `Null`, and waits for the response of any status.
     ///
     /// # Errors
     /// When the connection breaks.
@@ -49,10 +48,10 @@ impl Api {
         answer.with_context(|| format!("{method} {path}"))
     }
 
-    /// Sends a request and waits for its success; the answer's JSON, `Null` of an empty answer.
+    /// Sends a request that must succeed; returns the JSON of the response, `Null` for an empty response.
     ///
     /// # Errors
-    /// When the daemon refuses, with what the daemon says.
+    /// When the daemon refuses, with the daemon's error text.
     pub fn request(&mut self, method: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
         let answer = self.answer(method, path, body)?;
         if !(200..300).contains(&answer.status) {
@@ -65,7 +64,7 @@ impl Api {
         serde_json::from_slice(&answer.body).context("what the daemon answers")
     }
 
-    /// Asks for a resource.
+    /// Sends a GET request.
     ///
     /// # Errors
     /// As [`Api::request`].
@@ -73,10 +72,10 @@ impl Api {
         self.request("GET", path, &Value::Null)
     }
 
-    /// Waits until the first pool has so many shells ready.
+    /// Waits until the first pool has `count` shells ready.
     ///
     /// # Errors
-    /// When they do not become ready, with what the daemon says.
+    /// When the shells do not become ready, with the daemon's error text.
     pub fn await_shells(&mut self, count: u64) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {

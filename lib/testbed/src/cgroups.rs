@@ -6,7 +6,7 @@ use nfluid_ring::slice;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot, Share};
 use rustix::process::Pid;
 
-/// Weight of an experiment among the host's other groups: the largest that v2 has.
+/// Weight of an experiment among the host's other groups: the largest weight of cgroup v2.
 const WEIGHT_PERCENT: u32 = 1000;
 
 /// Cgroups of a test or an experiment. Drop the processes in them first.
@@ -16,7 +16,7 @@ pub struct Cgroups {
     groups: Vec<Cgroup>,
 }
 
-/// Gives the groups in `root` together so much weight that what else the machine does hardly counts.
+/// Gives the groups in `root` so much weight together that the host's other work hardly counts.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -29,7 +29,7 @@ impl Cgroups {
     /// Makes the root of the cgroups, without any group.
     ///
     /// # Errors
-    /// When the host has no cgroups that it may use.
+    /// When the host has no cgroups that this process may use.
     pub fn new() -> anyhow::Result<Self> {
         let name = format!(
             "nfluid-test-cgroups-{}-{}",
@@ -47,8 +47,8 @@ impl Cgroups {
         Ok(cgroups)
     }
 
-    /// Puts processes into a cgroup of their own: at most `cap` of a core, `weight` beside others. They have the time
-    /// slice that the platform gives, where the kernel has any.
+    /// Puts processes into a cgroup of their own, with at most `cap` of a core, and with `weight` against other groups.
+    /// The processes get the platform's time slice on kernels that support time slices.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -63,7 +63,7 @@ impl Cgroups {
             .as_ref()
             .context("the cgroups have been removed")?;
         let group = root.create(&self.groups.len().to_string())?;
-        // Removed with the others, whatever fails from here on.
+        // From here on `drop` removes the group, whatever fails.
         self.groups.push(group);
         let group = self.groups.last().context("it was added")?;
         group.set_cap(cap)?;
@@ -78,28 +78,28 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Limits the memory of the cgroup that was given last.
+    /// Limits the memory of the cgroup that was added last.
     ///
     /// # Errors
-    /// When there is none, or the kernel refuses.
+    /// When there is no cgroup, or the kernel refuses.
     pub fn limit_memory(&self, bytes: u64) -> anyhow::Result<()> {
         let group = self.groups.last().context("no cgroup yet")?;
         group.set_memory(bytes).context("limiting memory")
     }
 
-    /// Changes the cap of a cgroup: number `group` in the order in which they were given.
+    /// Changes the cap of cgroup `group`, counted in the order of [`Cgroups::add`].
     ///
     /// # Errors
-    /// When there is none, or the kernel refuses.
+    /// When there is no such cgroup, or the kernel refuses.
     pub fn set_cap(&self, group: usize, cap: Option<Share>) -> anyhow::Result<()> {
         let group = self.groups.get(group).context("no such cgroup")?;
         group.set_cap(cap).context("capping a cgroup")
     }
 
-    /// Changes the weight of a cgroup, as [`Cgroups::set_cap`] its cap.
+    /// Changes the weight of cgroup `group`, counted in the order of [`Cgroups::add`].
     ///
     /// # Errors
-    /// When there is none, or the kernel refuses.
+    /// When there is no such cgroup, or the kernel refuses.
     pub fn set_weight(&self, group: usize, weight: Share) -> anyhow::Result<()> {
         let group = self.groups.get(group).context("no such cgroup")?;
         group.set_weight(weight).context("weighing a cgroup")
@@ -108,7 +108,7 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        // What cannot be removed is listed by the next `make clean`.
+        // The next `make clean` lists the groups that cannot be removed.
         for group in self.groups.drain(..) {
             let _ = group.remove();
         }

@@ -43,7 +43,7 @@ impl Outcome {
         let mut child = piped.spawn().with_context(|| format!("starting {line}"))?;
         let output = thread::scope(|scope| {
             if let Some(mut pipe) = child.stdin.take() {
-                // A program that does not read its input says why by its exit code.
+                // A program that does not read its input reports the reason by its exit code.
                 scope.spawn(move || pipe.write_all(input.as_bytes()));
             }
             child.wait_with_output()
@@ -63,7 +63,7 @@ impl Outcome {
     }
 }
 
-/// The command of a line of words.
+/// Returns the command of a line of words: the program and its arguments.
 pub fn of_line(line: &str) -> Command {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -71,10 +71,10 @@ pub fn of_line(line: &str) -> Command {
     command
 }
 
-/// Runs a command without input to its end; its standard output.
+/// Runs a command without input to its end; returns its standard output.
 ///
 /// # Errors
-/// When the command cannot be started or fails, with what it wrote to standard error.
+/// When the command cannot be started or fails, with its standard error.
 pub fn output(command: &mut Command) -> anyhow::Result<String> {
     output_of(command, "")
 }

@@ -23,13 +23,13 @@ impl ScratchDirectory {
     /// Makes the directory `name` in the folder for temporary files.
     ///
     /// # Errors
-    /// As [`ScratchDirectory::new`]; when there is such a directory.
+    /// As [`ScratchDirectory::new`]; also when the directory already exists.
     pub fn named(name: &str) -> anyhow::Result<Self> {
         let made = Builder::new().prefix(name).rand_bytes(0).tempdir();
         made.map(Self).context("making a temporary folder")
     }
 
-    /// Makes a directory in memory, as `/run` is, where the host has such a file system for everybody; otherwise as
+    /// Makes a directory in memory (as `/run` is) if the host has a tmpfs that every user may write; otherwise as
     /// [`ScratchDirectory::new`].
     ///
     /// # Errors
@@ -48,10 +48,10 @@ impl ScratchDirectory {
         self.0.path().join(name)
     }
 
-    /// Writes a file of the directory; its path.
+    /// Writes a file in the directory; returns the file's path.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let file = self.path(name);
         std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;

@@ -1,4 +1,4 @@
-//! Datagrams from a namespace, as fast as a thread can send them, while a test or an experiment does something else.
+//! Datagrams from a namespace, as fast as a thread can send them, as load for a test or an experiment.
 
 use crate::namespace::within;
 use anyhow::Context;
@@ -16,7 +16,7 @@ const PAYLOAD: [u8; 200] = [7; 200];
 /// How a flood is sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sending {
-    /// The core of the sending thread; any without.
+    /// The core of the sending thread; `None`: any core.
     pub core: Option<usize>,
     /// Type of service of the datagrams.
     pub tos: u8,
@@ -43,11 +43,11 @@ impl Flood {
             if let Some(core) = sending.core {
                 let mut cores = CpuSet::new();
                 cores.set(core);
-                // On another core the thread floods as well.
+                // If the core is not available, the thread floods from another core.
                 let _ = sched_setaffinity(None, &cores);
             }
             while !ends.load(Ordering::Relaxed) {
-                // Frames for which the sender's own host has no room are not sent.
+                // The sender's host drops frames for which it has no buffer.
                 let _ = socket.send_to(&PAYLOAD, &to);
             }
         };

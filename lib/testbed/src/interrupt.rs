@@ -1,4 +1,4 @@
-//! An interrupt ends a test or an experiment between two steps, through the guards that clean up.
+//! An interrupt ends a test or an experiment between two steps, so that the drop guards clean up.
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -24,12 +24,13 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Notes SIGINT, SIGTERM and SIGHUP from now on; the second one ends the process at once. A second call changes nothing.
+/// Handles SIGINT, SIGTERM and SIGHUP from now on; the second signal ends the process at once. Further calls have no
+/// effect.
 ///
 /// # Errors
 /// When a handler cannot be installed.
 pub fn watch() -> anyhow::Result<()> {
-    // Handlers that were installed twice would take one signal for two.
+    // Handlers that were installed twice would count each signal twice.
     let mut is_watching = WATCHING.lock().unwrap_or_else(PoisonError::into_inner);
     if std::mem::replace(&mut *is_watching, true) {
         return Ok(());
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn one_signal_is_noted_however_often_it_is_watched_for() {
-        // In a process of its own: an interrupt is one of the whole process.
+        // Runs in its own process: an interrupt concerns the whole process.
         const MARK: &str = "NFLUID_TEST_INTERRUPTED";
         const TEST: &str = "interrupt::tests::one_signal_is_noted_however_often_it_is_watched_for";
         if std::env::var_os(MARK).is_none() {

@@ -1,5 +1,5 @@
-//! I/O threads for the instances of a private platform, in this process or in one of their own: for
-//! tests and benchmarks.
+//! I/O threads for the instances of a private platform, in this process or in a process of their own, for tests and
+//! benchmarks.
 
 use crate::scratch::{Scratch, ScratchInstance, spawn_with};
 use nfluid_io::duty::{Doorbells, Duty};
@@ -13,13 +13,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
 use std::sync::Arc;
 
-/// Environment variable that tells a process what it has inherited.
+/// Environment variable with the descriptors that a process has inherited.
 const INHERITED_ENV: &str = "NFLUID_IO_INHERITED";
 
-/// One for each port of `instance`, in their order.
+/// Returns one duty per port of `instance`, in port order.
 ///
 /// # Errors
-/// When a descriptor cannot be duplicated or a ring not be mapped.
+/// When a descriptor cannot be duplicated or a ring cannot be mapped.
 pub fn duties(instance: &ScratchInstance) -> io::Result<Vec<Duty>> {
     let parts = instance.io_parts();
     let owned = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
@@ -29,7 +29,8 @@ pub fn duties(instance: &ScratchInstance) -> io::Result<Vec<Duty>> {
     duties_of(owned(parts.io_doorbell)?, owned(parts.own_doorbell)?, ports)
 }
 
-/// The duties of an instance with these doorbells, and per port number, ring and doorbell of the link's peer.
+/// Returns the duties of an instance: its doorbells, and per port the number, the ring and the doorbell of the link's
+/// peer.
 fn duties_of(
     io_doorbell: OwnedFd,
     own_doorbell: OwnedFd,
@@ -64,7 +65,7 @@ struct InheritedInstance {
     ports: Vec<(u32, RawFd, Option<RawFd>)>,
 }
 
-/// Starts `command`, which finds by [`from_env`] what it needs to serve `instances`.
+/// Starts `command`; the new process calls [`from_env`] to get the rings and doorbells of `instances`.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -75,7 +76,7 @@ pub fn spawn(
 ) -> Result<Child, SwitchError> {
     let serve = scratch.switch.serve()?;
     let mut fds = vec![serve.program()];
-    let mut told = Inherited {
+    let mut inherited = Inherited {
         serve: serve.program().as_raw_fd(),
         form: scratch.switch.form(),
         instances: Vec::new(),
@@ -89,26 +90,26 @@ pub fn spawn(
             .ports
             .iter()
             .map(|(port, ring, peer)| (*port, ring.as_raw_fd(), peer.map(|fd| fd.as_raw_fd())));
-        told.instances.push(InheritedInstance {
+        inherited.instances.push(InheritedInstance {
             io_doorbell: parts.io_doorbell.as_raw_fd(),
             own_doorbell: parts.own_doorbell.as_raw_fd(),
             ports: numbers.collect(),
         });
     }
-    let told =
-        serde_json::to_string(&told).map_err(|error| SwitchError::Limit(error.to_string()))?;
-    spawn_with(command.env(INHERITED_ENV, told), &fds)
+    let inherited =
+        serde_json::to_string(&inherited).map_err(|error| SwitchError::Limit(error.to_string()))?;
+    spawn_with(command.env(INHERITED_ENV, inherited), &fds)
 }
 
-/// What [`spawn`] has handed to this process: the switch, and the ports of each instance. Call it once.
+/// Returns the switch and the ports of each instance that [`spawn`] passed to this process. Call once.
 ///
 /// # Errors
-/// When the process was not started by it.
+/// When the process was not started by [`spawn`].
 pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
     let own = |fd: RawFd| inherited(fd).map_err(io::Error::other);
-    let told = std::env::var(INHERITED_ENV).map_err(io::Error::other)?;
-    let told: Inherited = serde_json::from_str(&told)?;
-    let serve = Serve::of(own(told.serve)?, told.form);
+    let inherited = std::env::var(INHERITED_ENV).map_err(io::Error::other)?;
+    let inherited: Inherited = serde_json::from_str(&inherited)?;
+    let serve = Serve::of(own(inherited.serve)?, inherited.form);
     let instance = |instance: InheritedInstance| {
         let ports = instance.ports.into_iter();
         let ports =
@@ -119,6 +120,6 @@ pub fn from_env() -> io::Result<(Serve, Vec<Vec<Duty>>)> {
             ports,
         )
     };
-    let instances: io::Result<_> = told.instances.into_iter().map(instance).collect();
+    let instances: io::Result<_> = inherited.instances.into_iter().map(instance).collect();
     Ok((serve, instances?))
 }

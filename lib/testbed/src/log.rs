@@ -5,19 +5,19 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-/// A log that is being read.
+/// Reader of a log.
 #[derive(Debug)]
 pub struct LogReader {
     log: BufReader<File>,
-    /// The line that is being written, as far as it is there.
+    /// The incomplete last line, as far as it has been written.
     line: String,
 }
 
 impl LogReader {
-    /// Opens a log at its beginning; makes the file if nothing was written yet.
+    /// Opens a log at its beginning; creates the file if nothing has been written yet.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// When the log cannot be opened.
     pub fn open(log: &Path) -> anyhow::Result<Self> {
         let file = File::options()
             .read(true)
@@ -31,10 +31,10 @@ impl LogReader {
         })
     }
 
-    /// The next line, once it is there as a whole: it may come in parts.
+    /// Returns the next line once it is complete; a line may be written in parts. `None` if no line is complete.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the log cannot be read.
     pub fn line(&mut self) -> anyhow::Result<Option<String>> {
         self.log.read_line(&mut self.line)?;
         let is_whole = self.line.ends_with('\n');

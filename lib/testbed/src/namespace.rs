@@ -1,4 +1,4 @@
-//! Network namespaces with unique names, removed when dropped, and their interfaces with them.
+//! Network namespaces with unique names. A namespace is removed when dropped, with its interfaces.
 
 use crate::command::{of_line, output, output_of};
 use crate::unique_number;
@@ -19,7 +19,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace whose name nothing else has.
+    /// Makes a namespace with a unique name.
     ///
     /// # Errors
     /// When `ip` refuses.
@@ -27,8 +27,8 @@ impl Namespace {
         Self::named(format!("nfl-{}-{}", std::process::id(), unique_number()))
     }
 
-    /// Makes the namespace `name`, with its loopback interface up. Names that begin with `nfl-` or `nfluid-test-` and the
-    /// process id are cleaned up by `cargo xtask` after a process that was killed.
+    /// Makes the namespace `name`, with its loopback interface up. `cargo xtask` removes namespaces whose names begin
+    /// with `nfl-` or `nfluid-test-` and the process id after that process was killed.
     ///
     /// # Errors
     /// When `ip` refuses.
@@ -44,21 +44,21 @@ impl Namespace {
         &self.name
     }
 
-    /// The path by which the namespace is entered.
+    /// The path for entering the namespace.
     pub fn path(&self) -> PathBuf {
         path_of(&self.name)
     }
 
-    /// Turns IPv6 off on all interfaces, so that only frames of a test travel. A kernel without IPv6 needs nothing.
+    /// Turns IPv6 off on all interfaces, so that only frames of a test travel. No effect on a kernel without IPv6.
     pub fn disable_ipv6(&self) {
         let quiet = "net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1";
         let _ = self.run(&format!("sysctl -qw {quiet}"));
     }
 
-    /// Runs `ip` within; words are separated by spaces.
+    /// Runs `ip` in the namespace; words are separated by spaces.
     ///
     /// # Errors
-    /// When it fails.
+    /// When `ip` fails.
     pub fn ip(&self, line: &str) -> anyhow::Result<String> {
         let mut command = Command::new("ip");
         output(
@@ -68,41 +68,41 @@ impl Namespace {
         )
     }
 
-    /// A command that runs within; `/sys` is the namespace's.
+    /// Returns a command that runs in the namespace; `/sys` is the namespace's.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);
         command
     }
 
-    /// Runs a line of words within.
+    /// Runs a line of words in the namespace.
     ///
     /// # Errors
-    /// When it fails.
+    /// When the program fails.
     pub fn run(&self, line: &str) -> anyhow::Result<String> {
         self.run_with_input(line, "")
     }
 
-    /// Runs a line of words within, with this standard input.
+    /// Runs a line of words in the namespace, with this standard input.
     ///
     /// # Errors
-    /// When it fails.
+    /// When the program fails.
     pub fn run_with_input(&self, line: &str, input: &str) -> anyhow::Result<String> {
         let mut words = line.split_whitespace();
         let program = words.next().unwrap_or_default();
         output_of(self.command(program).args(words), input)
     }
 
-    /// Runs `ip` within for each of these lines.
+    /// Runs `ip` in the namespace for each of these lines.
     ///
     /// # Errors
-    /// When it fails.
+    /// When `ip` fails.
     pub fn ip_batch(&self, lines: &str) -> anyhow::Result<()> {
         let mut command = of_line(&format!("ip -n {} -batch -", self.name));
         output_of(&mut command, lines).map(drop)
     }
 
-    /// Moves the calling thread into the namespace for good.
+    /// Moves the calling thread into the namespace permanently.
     ///
     /// # Errors
     /// As [`enter`].
@@ -121,7 +121,7 @@ impl Namespace {
             b.0.name
         ))?;
         for (namespace, interface) in [a, b] {
-            // No traffic but the experiment's.
+            // Only the experiment's traffic.
             namespace.run(&format!(
                 "sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1"
             ))?;
@@ -130,10 +130,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// Enters for good that `address` is at `other`'s `eth0`, behind its own: ARP is not needed, and may not get through.
+    /// Adds a permanent neighbour entry for `address` at `other`'s `eth0`: ARP is not needed, and may be filtered.
     ///
     /// # Errors
-    /// When `ip` refuses, or one of them has no such interface.
+    /// When `ip` refuses, or one of the namespaces has no `eth0`.
     pub fn enter_neighbour(&self, address: &str, other: &Namespace) -> anyhow::Result<()> {
         let mac = other.run("cat /sys/class/net/eth0/address")?;
         let mac = mac.trim();
@@ -143,10 +143,10 @@ impl Namespace {
         Ok(())
     }
 
-    /// A socket that belongs to it.
+    /// Binds a UDP socket in the namespace.
     ///
     /// # Errors
-    /// When the namespace is gone or the address is not its own.
+    /// When the namespace is gone or does not have the address.
     pub fn udp_socket(&self, address: &str) -> anyhow::Result<UdpSocket> {
         let bound = self.within(|| Ok(UdpSocket::bind(address)?));
         bound.with_context(|| format!("a socket at {address} in {}", self.name))
@@ -155,7 +155,7 @@ impl Namespace {
     /// As [`within`].
     ///
     /// # Errors
-    /// When the namespace is gone, or what the work says.
+    /// When the namespace is gone, or when the work returns an error.
     pub fn within<T: Send>(
         &self,
         work: impl FnOnce() -> anyhow::Result<T> + Send,
@@ -163,7 +163,7 @@ impl Namespace {
         within(&self.path(), work)?
     }
 
-    /// Frames that an interface has received.
+    /// Returns the number of frames that an interface has received.
     ///
     /// # Errors
     /// When there is no such interface.
@@ -181,12 +181,12 @@ impl std::fmt::Display for Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // It is empty or gone: nothing else could be done.
+        // If the removal fails, the namespace is already gone: nothing else could be done.
         let _ = output(Command::new("ip").args(["netns", "delete", &self.name]));
     }
 }
 
-/// The path by which the namespace `name` is entered.
+/// The path for entering the namespace `name`.
 pub fn path_of(name: &str) -> PathBuf {
     Path::new("/run/netns").join(name)
 }
@@ -194,7 +194,7 @@ pub fn path_of(name: &str) -> PathBuf {
 /// Checks in the namespace `name` that the kernel has veth pairs.
 ///
 /// # Errors
-/// What `ip` says.
+/// The error text of `ip`.
 pub fn probe_veth(name: &str) -> anyhow::Result<()> {
     output(&mut of_line(&format!(
         "ip -n {name} link add probe type veth"
@@ -202,7 +202,7 @@ pub fn probe_veth(name: &str) -> anyhow::Result<()> {
     output(&mut of_line(&format!("ip -n {name} link del probe"))).map(drop)
 }
 
-/// Moves the calling thread into the namespace at `path` for good.
+/// Moves the calling thread into the namespace at `path` permanently.
 ///
 /// # Errors
 /// When there is no such namespace, or this process may not enter it.
@@ -212,7 +212,7 @@ pub fn enter(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("entering {}", path.display()))
 }
 
-/// Does `work` in a thread within the namespace at `path`. A panic of the work goes on in the caller.
+/// Does `work` in a thread in the namespace at `path`. A panic of the work continues in the caller.
 ///
 /// # Errors
 /// As [`enter`].

@@ -1,20 +1,21 @@
-//! Waiting for a condition. A wait has a condition and never a duration: no machine is too slow or too busy for it.
+//! Waiting for a condition. A wait ends by a condition, never by a duration, so that slow or busy machines pass as
+//! well.
 
 use crate::interrupt;
 use anyhow::bail;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long something that must happen may take before a wait gives up: no machine is so busy.
+/// How long a wait for something that must happen may take before it fails: longer than on any busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Between two looks.
+/// Interval between two checks of a condition.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Waits until a condition holds, for at most [`PATIENCE`].
 ///
 /// # Errors
-/// When the condition does not come to hold; when interrupted.
+/// When the condition does not become true in time; when interrupted.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) -> anyhow::Result<()> {
     let start = Instant::now();
     while !is_so() {

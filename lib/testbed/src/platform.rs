@@ -1,5 +1,5 @@
-//! A platform of nfluid's own: the daemon that users run, with a name, directories, namespaces and cgroups that nothing else
-//! has. All of it is removed when dropped.
+//! A private platform: the daemon that users run, with a unique name and its own directories, namespaces and cgroups.
+//! All of them are removed when dropped.
 
 use crate::api::Api;
 use crate::command::{Outcome, output};
@@ -18,13 +18,13 @@ use std::time::Duration;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const PINS: &str = "/sys/fs/bpf";
-/// How long the daemon may take to come up, on a machine that has much else to do: the verifier reads its programs. One
-/// that ends instead is found at once.
+/// How long the daemon may take to start on a busy machine: the verifier reads its programs. A daemon that ends instead
+/// is detected at once.
 const START_PATIENCE: Duration = Duration::from_secs(300);
 /// How long a daemon may take to end.
 const STOP_PATIENCE: Duration = Duration::from_secs(180);
 
-/// The daemon, and what is around it.
+/// The daemon and its surroundings.
 #[derive(Debug)]
 pub struct Platform {
     name: String,
@@ -33,12 +33,12 @@ pub struct Platform {
     /// Starts of the daemon; each has its own log.
     starts: u32,
     arguments: Vec<String>,
-    /// The namespace in which the daemon runs, if not that of this process.
+    /// The network namespace in which the daemon runs; `None`: the namespace of this process.
     daemon_netns: Option<String>,
     namespaces: Vec<Namespace>,
-    /// What outlives the daemon, the logs, and files of the owner's.
+    /// The state that outlives the daemon, the logs, and the owner's files.
     directory: ScratchDirectory,
-    /// The run directory, if it lies elsewhere.
+    /// The run directory, if not in `directory`.
     memory: Option<ScratchDirectory>,
 }
 
@@ -74,7 +74,7 @@ impl Platform {
         })
     }
 
-    /// Has the run directory in memory, as on a host, where `/run` is.
+    /// Puts the run directory in memory, as `/run` is on a host.
     ///
     /// # Errors
     /// As [`ScratchDirectory::in_memory`].
@@ -83,27 +83,27 @@ impl Platform {
         Ok(())
     }
 
-    /// Starts the daemon with these arguments, beside what it needs, from the next start on.
+    /// Adds these arguments to the daemon's own from the next start on.
     pub fn set_arguments(&mut self, arguments: Vec<String>) {
         self.arguments = arguments;
     }
 
-    /// Starts the daemon within a network namespace, from the next start on.
+    /// Starts the daemon in a network namespace, from the next start on.
     pub fn set_daemon_netns(&mut self, name: String) {
         self.daemon_netns = Some(name);
     }
 
-    /// The platform's name, of its cgroups and pinned objects too.
+    /// The platform's name, also the name of its cgroups and pinned objects.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A directory for files of the owner's.
+    /// The directory for the owner's files.
     pub fn directory(&self) -> &Path {
         self.directory.as_ref()
     }
 
-    /// Where the daemon keeps its sockets and what describes running instances.
+    /// The directory of the daemon's sockets and of the records of running instances.
     pub fn run_dir(&self) -> PathBuf {
         self.memory.as_ref().unwrap_or(&self.directory).path("run")
     }
@@ -118,7 +118,7 @@ impl Platform {
         self.run_dir().join("logs").join(format!("{instance}.log"))
     }
 
-    /// The logs of the daemon, one of each start.
+    /// The daemon's logs, one per start.
     pub fn daemon_logs(&self) -> impl Iterator<Item = PathBuf> {
         (1..=self.starts).map(|start| self.daemon_log(start))
     }
@@ -127,12 +127,12 @@ impl Platform {
         self.directory.path(&format!("log-{start}"))
     }
 
-    /// Where the kernel keeps the platform's objects.
+    /// The directory of the platform's pinned objects.
     pub fn pins(&self) -> PathBuf {
         Path::new(PINS).join(&self.name)
     }
 
-    /// Makes the network namespace NAME-`suffix`, without IPv6, removed with the platform; its name.
+    /// Makes the network namespace NAME-`suffix`, without IPv6, removed with the platform; returns its name.
     ///
     /// # Errors
     /// As [`Namespace::named`].
@@ -157,14 +157,14 @@ impl Platform {
     /// Starts the daemon and waits until it serves.
     ///
     /// # Errors
-    /// What the daemon says when it ends; when interrupted.
+    /// The last log line of a daemon that ends; when interrupted.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let socket = self.socket();
         self.launch()?
             .await_service(START_PATIENCE, || UnixStream::connect(&socket).is_ok())
     }
 
-    /// Starts the daemon, and waits for nothing.
+    /// Starts the daemon without waiting.
     fn launch(&mut self) -> anyhow::Result<&mut Service> {
         self.starts += 1;
         let mut command = self.daemon_command();
@@ -193,7 +193,7 @@ impl Platform {
         command
     }
 
-    /// Returns true if the daemon that was started last still runs.
+    /// Returns true if the last started daemon still runs.
     pub fn is_up(&mut self) -> bool {
         self.daemon.as_mut().is_some_and(Service::is_running)
     }
@@ -217,13 +217,13 @@ impl Platform {
         Ok(())
     }
 
-    /// Asks the daemon to end by a signal, and waits for it: SIGTERM, or SIGUSR2 so that another can take its place.
+    /// Sends the daemon a signal and waits for its end: SIGTERM, or SIGUSR2 to hand over to another daemon.
     ///
     /// # Errors
     /// When no daemon was started.
     pub fn end_daemon(&mut self, signal: Signal) -> anyhow::Result<ExitStatus> {
         let mut daemon = self.daemon.take().context("no daemon was started")?;
-        // A daemon that has ended already needs none.
+        // A daemon that has already ended needs no signal.
         let _ = daemon.signal(signal);
         daemon.wait()
     }
@@ -243,7 +243,7 @@ impl Platform {
         Api::connect(&self.socket())
     }
 
-    /// Runs `nfluid apply` with a deployment, whatever becomes of it.
+    /// Runs `nfluid apply` with a deployment; returns the outcome, success or failure.
     ///
     /// # Errors
     /// When the deployment cannot be written.
@@ -255,7 +255,7 @@ impl Platform {
     /// Applies a deployment.
     ///
     /// # Errors
-    /// What `nfluid apply` says.
+    /// The error text of `nfluid apply`.
     pub fn apply(&self, deployment: &str) -> anyhow::Result<()> {
         output(&mut self.apply_command(deployment)?).map(drop)
     }
@@ -267,10 +267,10 @@ impl Platform {
         Ok(command)
     }
 
-    /// Restarts an instance; its failures are forgiven.
+    /// Restarts an instance and clears its failure count.
     ///
     /// # Errors
-    /// What `nfluid restart` says.
+    /// The error text of `nfluid restart`.
     pub fn restart(&self, instance: &str) -> anyhow::Result<()> {
         output(self.nfluid().args(["restart", instance])).map(drop)
     }
@@ -283,8 +283,8 @@ impl Platform {
         own.filter(|path| path.is_dir()).collect()
     }
 
-    /// Processes in the platform's cgroups whose path, from the platform's on, begins with `prefix`; of "" all: the
-    /// daemon's with its helpers, and the instances'.
+    /// Returns the processes in those cgroups of the platform whose path below the platform's begins with `prefix`;
+    /// with "" all processes: those of the daemon and its helpers, and those of the instances.
     pub fn processes_below(&self, prefix: &str) -> Vec<u32> {
         let mark = format!("/{}/{prefix}", self.name);
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -297,8 +297,8 @@ impl Platform {
             .collect()
     }
 
-    /// Kills all processes of the platform, and waits until they have ended: the directory of one that is ending cannot be
-    /// removed. Returns true if they have.
+    /// Kills all processes of the platform and waits until they have ended: the cgroup of a process that is ending
+    /// cannot be removed. Returns true if all have ended.
     pub fn kill_all(&self) -> bool {
         comes_to_hold(|| {
             let left = self.processes_below("");
@@ -315,7 +315,7 @@ impl Platform {
     /// Deletes all objects and ends the daemon.
     fn take_down(&mut self) {
         if self.daemon.is_none() {
-            // Only a daemon knows how to take everything down.
+            // Only a daemon can remove all objects.
             let socket = self.socket();
             if self.launch().is_err() || !comes_to_hold(|| socket.exists()) {
                 return;
@@ -333,7 +333,7 @@ impl Drop for Platform {
         if self.starts > 0 {
             self.take_down();
         }
-        // What cannot be removed is listed by the next `make clean`.
+        // The next `make clean` lists what cannot be removed.
         let _ = self.kill_all();
         self.namespaces.clear();
         let _ = fs::remove_dir_all(self.pins());

@@ -1,4 +1,4 @@
-//! Programs that run beside a test or an experiment until it is over.
+//! Programs that run in the background of a test or an experiment.
 
 use crate::interrupt;
 use anyhow::Context;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// A program that was asked to end and has not by then is killed.
+/// Time that a program has to end after SIGTERM; then it is killed.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A program with a log; asked to end when dropped.
@@ -56,10 +56,10 @@ impl Service {
         log.lines().last().unwrap_or("nothing").to_owned()
     }
 
-    /// Waits until the program `serves`.
+    /// Waits until `serves` returns true.
     ///
     /// # Errors
-    /// When the program ends instead, or takes longer than `patience`, with the last line of its log; when interrupted.
+    /// When the program ends or takes longer than `patience`, with the last line of its log; when interrupted.
     pub fn await_service(
         &mut self,
         patience: Duration,
@@ -86,7 +86,7 @@ impl Service {
         sent.with_context(|| format!("{} has ended", self.name))
     }
 
-    /// Asks the program to end, without waiting: of many programs all are asked first.
+    /// Asks the program to end, without waiting: to end many programs, all are asked first.
     pub fn terminate(&mut self) {
         if self.is_running() {
             let _ = self.signal(Signal::TERM);
@@ -110,7 +110,7 @@ impl Service {
         let _ = self.child.wait();
     }
 
-    /// Asks the program to end and waits for that; kills a program that takes longer than `grace`.
+    /// Asks the program to end and waits for its end; kills a program that takes longer than `grace`.
     pub fn stop_within(&mut self, grace: Duration) {
         self.terminate();
         let start = Instant::now();
@@ -120,7 +120,7 @@ impl Service {
         self.kill();
     }
 
-    /// As [`Service::stop_within`], of 10 s.
+    /// As [`Service::stop_within`], with 10 s.
     pub fn stop(&mut self) {
         self.stop_within(GRACE);
     }
@@ -140,7 +140,7 @@ impl Background {
     /// Starts a program without input and output.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the program cannot be started.
     pub fn start(command: &mut Command) -> anyhow::Result<Self> {
         let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
         let child = quiet.stderr(Stdio::null()).spawn();

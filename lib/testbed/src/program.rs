@@ -1,13 +1,13 @@
-//! Where programs are: those of the host, and those of this workspace.
+//! Paths of programs: those of the host, and those of this workspace.
 
 use crate::CannotRun;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Folders that a user's path may lack.
+/// Folders that a user's `PATH` may lack.
 const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// A program, or the path of another file, and the Debian package that has it.
+/// A program, or the path of another file, and the Debian package that contains it.
 pub type Need = (&'static str, &'static str);
 
 /// Returns the Debian packages of the programs that are not installed, each package once.
@@ -22,7 +22,7 @@ pub fn missing<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Vec<&'static st
 /// Checks that all programs are installed.
 ///
 /// # Errors
-/// [`CannotRun`] names the packages that are missing.
+/// [`CannotRun`] with the names of the missing packages.
 pub fn need(programs: &[Need]) -> Result<(), CannotRun> {
     let missing = missing(programs);
     if missing.is_empty() {
@@ -32,12 +32,12 @@ pub fn need(programs: &[Need]) -> Result<(), CannotRun> {
     }
 }
 
-/// What to do about a package that is missing.
+/// Returns the instruction that installs missing packages.
 pub fn install(packages: &str) -> String {
     format!("it needs what is not installed: apt-get install --no-install-recommends {packages}")
 }
 
-/// The first program of that name; of a path, the file itself.
+/// Returns the first program of that name in `PATH` and the system folders; for a path, the file itself.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SYSTEM.iter().map(PathBuf::from));
@@ -46,8 +46,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Finds a program of this workspace: in the folder that `NFLUID_BIN_DIR` names, or beside the running program. Tests lie
-/// in `target/debug/deps`, programs in `target/debug`.
+/// Finds a program of this workspace: in the folder `NFLUID_BIN_DIR`, or beside the running program. Tests are in
+/// `target/debug/deps`, programs in `target/debug`.
 pub fn find_built(name: &str) -> Option<PathBuf> {
     let named = std::env::var_os("NFLUID_BIN_DIR").map(PathBuf::from);
     let own = std::env::current_exe().unwrap_or_default();

@@ -5,7 +5,7 @@
 pub struct Random(pub u64);
 
 impl Random {
-    /// A number below `n`.
+    /// Returns a number below `n`.
     pub fn below(&mut self, n: u32) -> u32 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -13,12 +13,12 @@ impl Random {
         ((x ^ x >> 31) % u64::from(n)) as u32
     }
 
-    /// True once in `n` times.
+    /// Returns true once in `n` calls on average.
     pub fn one_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
     }
 
-    /// One of `items`.
+    /// Returns one of `items`.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u32) as usize]
     }

@@ -1,5 +1,5 @@
-//! A private platform for tests and benchmarks: its own cgroup, its own switch, instances without a
-//! sandbox. Everything ends with the process that made it.
+//! A private platform for tests and benchmarks: its own cgroup, its own switch, instances without a sandbox. Everything
+//! ends with the process that made the platform.
 
 use nfluid_ring::attach::Attached;
 use nfluid_ring::table::{ATTACH_ENV, Table};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// A private platform.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Its switch.
+    /// The platform's switch.
     pub switch: Switch,
     _home: CgroupHome,
     next_port: u32,
@@ -29,56 +29,56 @@ pub struct Scratch {
     next_group: u32,
 }
 
-/// An instance of it.
+/// An instance of a [`Scratch`] platform.
 #[derive(Debug)]
 pub struct ScratchInstance {
-    /// Its ports.
+    /// The instance's port memory.
     pub memory: InstanceMemory,
-    /// Maps and sockets.
+    /// The maps and sockets that the program inherits.
     pub handover: Handover,
     doorbell_read: OwnedFd,
     doorbell_write: OwnedFd,
     io_doorbell: OwnedFd,
-    /// The switch alone rings it, by the kernel's doorbell: its program gets no pipe.
+    /// Only the switch rings the instance, by the kernel's doorbell: its program gets no pipe.
     rung_by_switch: bool,
-    /// Its program may be served by an I/O thread.
+    /// An I/O thread may serve the program.
     may_be_served: bool,
     /// Per port: the doorbell of the link's peer.
     peer_doorbells: Vec<Option<OwnedFd>>,
 }
 
-/// What [`Scratch::forwarders`] makes.
+/// Parameters of an instance of [`Scratch::forwarders`].
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarder<'a> {
     /// Slots of the port.
     pub ring: u32,
-    /// When its program is woken if it sleeps.
+    /// The condition for waking the sleeping program.
     pub wake: Wake,
-    /// Whether an I/O thread may serve it.
+    /// True if an I/O thread may serve the program.
     pub may_be_served: bool,
-    /// The trust group that it joins.
+    /// The trust group of the program.
     pub group: Option<&'a Arc<Group>>,
 }
 
-/// See [`ScratchInstance::io_parts`].
+/// Result of [`ScratchInstance::io_parts`].
 #[derive(Debug)]
 pub struct IoParts<'a> {
-    /// What the I/O thread listens to.
+    /// The doorbell of the I/O thread.
     pub io_doorbell: BorrowedFd<'a>,
-    /// What it rings when the instance waits for room.
+    /// The doorbell that the I/O thread rings when the instance waits for free slots.
     pub own_doorbell: BorrowedFd<'a>,
     /// Per port: number, rings, doorbell of the link's peer.
     pub ports: Vec<(u32, BorrowedFd<'a>, Option<BorrowedFd<'a>>)>,
 }
 
-/// The cgroup in which the process makes its port sockets; left and removed on drop.
+/// The cgroup in which the process creates its port sockets; dropping it moves the process out and removes the cgroup.
 #[derive(Debug)]
 struct CgroupHome {
     own: PathBuf,
     before: PathBuf,
 }
 
-/// Where cgroup v2 is mounted: alone, or beside v1 on a hybrid host.
+/// Returns the mount point of cgroup v2, which a hybrid host has beside v1.
 pub fn cgroup2_root() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let line = mounts
@@ -123,12 +123,12 @@ impl Scratch {
     /// Makes a platform. Needs root.
     ///
     /// # Errors
-    /// When the cgroup cannot be made or the switch not be loaded.
+    /// When the cgroup cannot be made or the switch cannot be loaded.
     pub fn new(label: &str) -> Result<Self, SwitchError> {
         Self::with_form(label, None)
     }
 
-    /// The same with a given loop form of the switch.
+    /// As [`Scratch::new`], with a given loop form of the switch.
     ///
     /// # Errors
     /// As for [`Scratch::new`].
@@ -149,14 +149,14 @@ impl Scratch {
         })
     }
 
-    /// Fresh ids for `count` ports, one after the other.
+    /// Returns the first of `count` new consecutive port ids.
     pub fn port_ids(&mut self, count: u32) -> u32 {
         let first = self.next_port;
         self.next_port += count;
         first
     }
 
-    /// A fresh id for a pool.
+    /// Returns a new pool id.
     pub fn pool_id(&mut self) -> u32 {
         let pool = self.next_pool;
         self.next_pool += 1;
@@ -234,7 +234,7 @@ impl Scratch {
         self.enter(made)
     }
 
-    /// Into the switch: one by one, the kernel makes each wait for a grace period.
+    /// Enters instances into the switch one by one; the kernel makes each wait for a grace period.
     fn enter(&self, made: Vec<ScratchInstance>) -> Result<Vec<ScratchInstance>, SwitchError> {
         let all: Vec<_> = made
             .iter()
@@ -244,8 +244,8 @@ impl Scratch {
         Ok(made)
     }
 
-    /// Makes many instances at once, each of one port that sends only what it receives and is rung by the
-    /// switch alone: entering instances one by one waits for a grace period of the kernel each.
+    /// Makes many instances at once. Each has one port, sends only what it receives, and is rung by the switch alone:
+    /// entering instances one by one would wait for one grace period of the kernel each.
     ///
     /// # Errors
     /// As for [`InstanceMemory::create`], and for [`InstanceMemory::allocate_in`] of members of a group.
@@ -285,7 +285,7 @@ impl Scratch {
         (0..ports).map(spec).collect()
     }
 
-    /// What `from` sends goes to `to`, which it rings; not the other way.
+    /// Sends the packets of `from` to `to`, and rings `to`; not the other way.
     ///
     /// # Errors
     /// When a doorbell cannot be duplicated.
@@ -313,7 +313,7 @@ impl Scratch {
     }
 }
 
-/// The MAC address that a port gets when none is asked for: 02:00:00:00:HH:LL from its id.
+/// The default MAC address of a port: 02:00:00:00:HH:LL, from the port id.
 pub fn mac_of(port: u32) -> [u8; 6] {
     let [high, low] = (port as u16).to_be_bytes();
     [2, 0, 0, 0, high, low]
@@ -347,8 +347,9 @@ impl ScratchInstance {
         self.memory.ports[index].spec.mac
     }
 
-    /// What an I/O thread that serves the instance's ports is given: its doorbell, the doorbell of the
-    /// instance, and per port number, rings and the doorbell of the link's peer. Borrowed: the other process inherits them.
+    /// Returns what an I/O thread needs to serve the instance's ports: its own doorbell, the doorbell of the instance,
+    /// and per port the number, the rings and the doorbell of the link's peer. Borrowed: the other process inherits
+    /// them.
     pub fn io_parts(&self) -> IoParts<'_> {
         let ports = self.memory.ports.iter().zip(&self.handover.maps.rings);
         let ports = ports.zip(&self.peer_doorbells);
@@ -406,7 +407,7 @@ impl ScratchInstance {
             fd.try_clone_to_owned()
                 .map_err(system("duplicating a descriptor"))
         };
-        // The table takes ownership of what it names: it gets its own descriptors.
+        // The table takes ownership of the descriptors in it: it gets duplicates.
         let keep: Vec<OwnedFd> = self
             .handover
             .fds()
@@ -429,8 +430,8 @@ impl ScratchInstance {
             .map_err(|error| SwitchError::Limit(error.to_string()))
     }
 
-    /// Starts `command` as the program of this instance: it inherits the descriptors and finds its
-    /// ports by `Attached::from_env`. No sandbox.
+    /// Starts `command` as the program of this instance, without a sandbox. The program inherits the descriptors and
+    /// finds its ports by `Attached::from_env`.
     ///
     /// # Errors
     /// When the program cannot be started.

@@ -1,4 +1,4 @@
-//! The configuration of a terminator: what is behind `config` in a deployment.
+//! The configuration of a terminator: the key `config` in a deployment.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a connection takes of memory at most, on the whole: records of TLS and what waits in either direction.
+/// Largest average memory of a connection: TLS records and waiting bytes in both directions.
 const CONNECTION_BYTES: u64 = 64 << 10;
-/// What a terminator takes before its first connection.
+/// Memory of a terminator before its first connection.
 const OWN_BYTES: u64 = 6 << 20;
 /// Connections at once, whatever the memory.
 pub const CONNECTIONS_MAX: u32 = 16_384;
@@ -17,13 +17,13 @@ pub const ANSWER_MAX: usize = 4096;
 /// Longest time-out in seconds: a day.
 const SECONDS_MAX: u64 = 86_400;
 
-/// What is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ConfigError {
     /// The key.
     pub key: String,
-    /// What is wrong, and what would be right.
+    /// The error, and the remedy.
     pub message: String,
 }
 
@@ -37,14 +37,14 @@ impl ConfigError {
     }
 }
 
-/// What becomes of a connection whose handshake has succeeded.
+/// Destination of a connection after a successful handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// Its bytes go to a TCP server and back.
     Backend {
-        /// Where it is.
+        /// The server's address.
         address: SocketAddr,
-        /// Whether it is told first who the client is, by a line of the PROXY protocol, version 1.
+        /// True: the server first gets the client's address, by a line of the PROXY protocol, version 1.
         proxy_protocol: bool,
     },
     /// Each HTTP request is answered with this text.
@@ -56,23 +56,23 @@ pub enum Behind {
 pub struct Config {
     /// File with its certificate, and those between it and an authority's (PEM).
     pub certificate: PathBuf,
-    /// File with its key (PEM), which nobody but root may read.
+    /// File with its key (PEM), which only root may read.
     pub key: PathBuf,
-    /// What is behind it.
+    /// The destination behind the terminator.
     pub behind: Behind,
     /// Protocols that it agrees to (RFC 7301), the most wanted first; none: it does not negotiate.
     pub alpn: Vec<String>,
     /// Connections at once; absent: as many as its memory has room for.
     connections: Option<u32>,
-    /// How long a handshake may take.
+    /// Timeout of a handshake.
     pub handshake_timeout: Duration,
-    /// How long a connection may be silent.
+    /// Timeout of a silent connection.
     pub idle_timeout: Duration,
-    /// How long connections may go on when it is to end.
+    /// Time that connections may continue after the request to end.
     pub drain: Duration,
 }
 
-/// As it is written.
+/// The configuration as written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -163,7 +163,7 @@ impl Config {
         self.connections.unwrap_or(room.clamp(8, CONNECTIONS_MAX))
     }
 
-    /// Where its server is, if it has one.
+    /// Returns the address of its server, if it has one.
     pub fn backend(&self) -> Option<SocketAddr> {
         match &self.behind {
             Behind::Backend { address, .. } => Some(*address),

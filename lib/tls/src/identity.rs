@@ -1,4 +1,4 @@
-//! Who a terminator is: its certificates and its key, which go together.
+//! The identity of a terminator: its certificates and the key that belongs to them.
 
 use crate::key::{FILE_BYTES_MAX, Key, KeyError};
 use rustls::crypto::ring::sign::any_supported_type;
@@ -14,13 +14,13 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use zeroize::Zeroize;
 
-/// Why there is no identity.
+/// The reason why an identity is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The file of certificates cannot be read.
     #[error("reading certificates: {0}")]
     Io(#[from] io::Error),
-    /// It has none.
+    /// The file contains no certificate.
     #[error("there is no certificate in it (PEM)")]
     NoCertificate,
     /// The first of them cannot be read.
@@ -64,7 +64,7 @@ pub struct Validity {
 /// Reads a file of certificates (PEM). The caller opens it, as for [`Key::read`].
 ///
 /// # Errors
-/// It cannot be read, or is too long.
+/// The file cannot be read, or is too long.
 pub fn read_certificates(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text)?;
@@ -91,7 +91,7 @@ pub fn validity(certificates: &[u8]) -> Result<Validity, IdentityError> {
     })
 }
 
-/// What is agreed on with clients: TLS 1.2 and 1.3, with this certificate.
+/// Returns the TLS configuration for clients: TLS 1.2 and 1.3, with this certificate.
 ///
 /// # Errors
 /// [`IdentityError`].
@@ -106,7 +106,7 @@ pub fn server(
         .map_err(IdentityError::NoPair)?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
-    // Who comes back brings what is to be remembered of him.
+    // Session tickets: returning clients carry the state.
     config.ticketer = Ticketer::new().map_err(IdentityError::Tickets)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;
@@ -114,14 +114,14 @@ pub fn server(
     Ok(config)
 }
 
-/// Certificates and the key that signs for them. Of the key's bytes nothing is kept but what signing takes.
+/// Returns the certificates and the key that signs for them. Of the key's bytes only those needed for signing are kept.
 fn pair(chain: Vec<CertificateDer<'static>>, key: &Key) -> Result<CertifiedKey, IdentityError> {
     let mut bytes = PrivateKeyDer::from_pem_slice(key.pem()).map_err(|_| IdentityError::NoKey)?;
     let signing = any_supported_type(&bytes);
     bytes.zeroize();
     let pair = CertifiedKey::new(chain, signing.map_err(IdentityError::NoPair)?);
     match pair.keys_match() {
-        // A kind of key that cannot say which certificate is its own: clients will find out.
+        // A kind of key that cannot be compared with its certificate: clients will detect a mismatch.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(pair),
         Err(error) => Err(IdentityError::NoPair(error)),
     }

@@ -1,4 +1,4 @@
-//! A private key's text: read once, told to nobody, overwritten when it is given up.
+//! The text of a private key: read once, not disclosed, overwritten when dropped.
 
 use std::fmt;
 use std::fs::File;
@@ -11,22 +11,22 @@ pub const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Permissions of everybody but the owner (chmod(1)).
 const OTHERS: u32 = 0o077;
 
-/// Why a key was not read.
+/// The reason why a key was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It is a folder, a device or a pipe.
+    /// The path is a folder, a device or a pipe.
     #[error("it is no file")]
     NoFile,
-    /// It is nobody's who could be trusted with it.
+    /// The file belongs to an untrusted user.
     #[error("it belongs to user {0}; 'chown root' it")]
     Owner(u32),
     /// Others may read or change it.
     #[error("others than its owner have access to it (mode {0:04o}); 'chmod 600' it")]
     Mode(u32),
-    /// It is too long to be one.
+    /// The file is too long for a key.
     #[error("it has more than {FILE_BYTES_MAX} bytes, which is no key")]
     TooLong,
 }
@@ -35,8 +35,8 @@ pub enum KeyError {
 pub struct Key(Zeroizing<Vec<u8>>);
 
 impl Key {
-    /// Reads a file that belongs to root or to this process's user, and that nobody else has access to. The caller opens
-    /// the file: root looks first what a path leads to that a user has named.
+    /// Reads a file that belongs to root or to this process's user, and to which no other user has access. The caller
+    /// opens the file, because root must first check the target of a path that a user has given.
     ///
     /// # Errors
     /// [`KeyError`].
@@ -55,7 +55,7 @@ impl Key {
         Self::read_whole(&mut file)
     }
 
-    /// Reads a file that was handed over, and overwrites it: who has the descriptor too finds nothing.
+    /// Reads an inherited file, and overwrites it: other holders of the descriptor find nothing.
     ///
     /// # Errors
     /// [`KeyError::Io`], [`KeyError::TooLong`].

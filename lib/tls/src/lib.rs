@@ -1,7 +1,7 @@
-//! What a TLS terminator is told ([`config`]) and who it is ([`identity`]): for the daemon, which checks both before it starts
-//! one, and for the terminator itself.
+//! Configuration ([`config`]) and identity ([`identity`]) of a TLS terminator: for the daemon, which checks both before
+//! it starts a terminator, and for the terminator itself.
 //!
-//! Keys are in memory that is overwritten when it is given up ([`key::Key`]).
+//! Keys are in memory that is overwritten when dropped ([`key::Key`]).
 #![forbid(unsafe_code)]
 
 pub mod config;

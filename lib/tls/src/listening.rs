@@ -8,21 +8,21 @@ use std::os::fd::OwnedFd;
 /// Connections that may wait until they are accepted; the kernel's own limit is net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 
-/// Why nobody can be called at an address.
+/// The reason why an address cannot be listened to.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen at {address}: {why}")]
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
-    /// What the kernel refused, and what to do.
+    /// The kernel's error, and the remedy.
     pub why: String,
 }
 
-/// Opens a socket that listens at an address, in the calling thread's network namespace. What it accepts does not wait for
-/// more to send (TCP_NODELAY), since whoever accepts may not be able to say so.
+/// Opens a socket that listens at an address, in the calling thread's network namespace. Accepted connections have
+/// TCP_NODELAY set here, since the accepting process may not be permitted to set it.
 ///
 /// # Errors
-/// The address is somebody's already, or not this host's.
+/// The address is in use, or is not this host's.
 pub fn open(address: SocketAddr) -> Result<OwnedFd, ListenError> {
     opened(address).map_err(|errno| ListenError {
         address,

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Who signs.
+/// A certificate authority for tests.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -43,10 +43,10 @@ impl Authority {
         })
     }
 
-    /// A list of revoked certificates of this authority with those in these files on it, PEM.
+    /// Returns a revocation list (PEM) of this authority with the certificates in these files.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The files cannot be read.
     pub fn revoke(&self, certificates: &[&Path]) -> io::Result<String> {
         let day = |year| rcgen::date_time_ymd(year, 1, 1);
         let revoked = |path: &&Path| {
@@ -73,11 +73,11 @@ impl Authority {
         signed.pem().map_err(io::Error::other)
     }
 
-    /// Writes the files `name` of a host that is reached as `host`, a name or an address. It trusts this authority, and is signed by
-    /// `signer`.
+    /// Writes the files `name` of a host with the name or address `host`. The host trusts this authority, and `signer`
+    /// signs its certificate.
     ///
     /// # Errors
-    /// They cannot be written, or `host` is neither.
+    /// The files cannot be written, or `host` is neither a name nor an address.
     pub fn write(
         &self,
         signer: &Authority,
@@ -103,7 +103,7 @@ impl Authority {
 }
 
 impl Files {
-    /// What a daemon is started with that has them, and listens at `address` for others that move instances to it.
+    /// Returns the daemon's arguments for these files, with `address` as the listening address for other daemons.
     pub fn arguments(&self, address: &str) -> Vec<String> {
         let mut arguments = vec!["--migrate-listen".to_owned(), address.to_owned()];
         for (option, path) in [

@@ -1,8 +1,8 @@
-//! A daemon that tests kill: it starts an instance, or prepares a shell, tells who it is, and waits.
+//! A daemon that tests kill: starts an instance or prepares a shell, prints its process id, and waits.
 //!
-//! `nfluid-test-parent instance|shell CGROUP USER`: makes the cgroup `daemon` below the platform's directory CGROUP, with
-//! the host's user number USER. Prints one line, `pid start-time boot-id` (for a shell the pid alone), and waits for the
-//! end of its standard input.
+//! `nfluid-test-parent instance|shell CGROUP USER`: makes the cgroup `daemon` below the platform's directory CGROUP,
+//! with the host's user number USER. Prints one line, `pid start-time boot-id` (for a shell the pid alone), and waits
+//! for the end of its standard input.
 
 use nfluid_sandbox::cgroup::CgroupRoot;
 use nfluid_sandbox::seccomp::Policy;

@@ -1,29 +1,29 @@
-//! What the hostile test program reports.
+//! Reports of the hostile test program.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 
-/// How one attempt ended.
+/// Result of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// The kernel did it; with this result.
+    /// The kernel performed the call, with this result.
     Done(i64),
     /// The kernel refused, with this error number.
     Refused(i32),
-    /// The process did not survive it.
+    /// The attempt killed the process.
     Fatal,
 }
 
-/// The report of one run: attempts in their order, each with its answer.
+/// The report of one run: the attempts in order, each with its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(pub Vec<(String, Answer)>);
 
 impl Report {
-    /// The answer to an attempt, as it was given on the command line.
+    /// Returns the result of an attempt; `attempt` as on the command line.
     ///
     /// # Panics
-    /// If it was not made.
+    /// If the attempt was not made.
     pub fn of(&self, attempt: &str) -> Answer {
         let found = self.0.iter().find(|(name, _)| name == attempt);
         found
@@ -31,10 +31,10 @@ impl Report {
             .1
     }
 
-    /// The result of an attempt that must have succeeded.
+    /// Returns the value of an attempt that must have succeeded.
     ///
     /// # Panics
-    /// If it did not.
+    /// If the attempt failed.
     pub fn value(&self, attempt: &str) -> i64 {
         match self.of(attempt) {
             Answer::Done(value) => value,
@@ -43,7 +43,7 @@ impl Report {
     }
 }
 
-/// Reads reports from the end of a pipe that the program writes to.
+/// Reads reports from the read end of the program's pipe.
 #[derive(Debug)]
 pub struct Reports {
     lines: std::io::Lines<BufReader<File>>,
@@ -57,10 +57,10 @@ impl Reports {
         }
     }
 
-    /// Waits for the next attempt's answer; nothing when the program has ended.
+    /// Waits for the result of the next attempt; `None` when the program has ended.
     ///
     /// # Panics
-    /// If the report is not in the agreed form.
+    /// If the report has another format.
     pub fn next_answer(&mut self) -> Option<(String, Answer)> {
         let begin = self.next_line()?;
         let name = begin
@@ -85,7 +85,7 @@ impl Reports {
         Some((name, answer))
     }
 
-    /// All answers until the program ends.
+    /// Returns all results until the program ends.
     pub fn rest(mut self) -> Report {
         Report(std::iter::from_fn(|| self.next_answer()).collect())
     }

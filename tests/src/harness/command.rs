@@ -7,7 +7,7 @@ use std::process::Command;
 /// Runs a command.
 ///
 /// # Panics
-/// If there is no such program.
+/// If the program does not exist.
 pub fn run_command(command: &mut Command) -> Outcome {
     Outcome::of(command).unwrap_or_else(|error| panic!("{error:#}"))
 }
@@ -15,15 +15,15 @@ pub fn run_command(command: &mut Command) -> Outcome {
 /// Runs a program with words as arguments.
 ///
 /// # Panics
-/// If there is no such program.
+/// If the program does not exist.
 pub fn run(line: &str) -> Outcome {
     run_command(&mut of_line(line))
 }
 
-/// Runs a program that must succeed; its standard output.
+/// Runs a program that must succeed; returns its standard output.
 ///
 /// # Panics
-/// If it fails.
+/// If the program fails.
 pub fn must(line: &str) -> String {
     must_with_input(line, "")
 }
@@ -31,7 +31,7 @@ pub fn must(line: &str) -> String {
 /// As [`must`], with this standard input.
 ///
 /// # Panics
-/// If it fails.
+/// If the program fails.
 pub fn must_with_input(line: &str, input: &str) -> String {
     let outcome = Outcome::with_input(&mut of_line(line), input);
     let outcome = outcome.unwrap_or_else(|error| panic!("{error:#}"));

@@ -1,5 +1,5 @@
-//! Questions and answers between two hosts, none of which may be lost: so few are on their way at once that every ring has
-//! room for them, however slow the machine is, and however long nobody takes them out.
+//! Requests and replies between two hosts, of which none may be lost: so few are in flight at once that every ring has
+//! room for them, however slow the machine is, and however long a ring is not emptied.
 
 use super::patience::{PATIENCE, eventually};
 use super::platform::Platform;
@@ -12,13 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Questions on their way at once: fewer than any ring has slots, so that none is lost but by a
-/// broken promise.
+/// Requests in flight: fewer than any ring has slots, so that a loss means a broken promise.
 const WINDOW: usize = 32;
-/// Between two questions of one that leaves the CPUs to others.
+/// Interval between two requests of a conversation that leaves the CPUs to others.
 const UNHURRIED: Duration = Duration::from_millis(2);
 
-/// Numbered datagrams from the host `client` to the host `server` and back, until they are counted.
+/// Numbered datagrams from the host `client` to the host `server` and back, with counts of losses and duplicates.
 #[derive(Debug)]
 pub struct Conversation {
     stop: Arc<AtomicBool>,
@@ -28,19 +27,19 @@ pub struct Conversation {
     server: JoinHandle<()>,
 }
 
-/// What became of the questions.
+/// Counts of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Books {
-    /// How many there were.
+    /// Requests sent.
     pub asked: u64,
-    /// How many were not answered.
+    /// Requests without a reply.
     pub lost: usize,
-    /// Answers beyond the first.
+    /// Replies beyond the first to the same request.
     pub answered_twice: u64,
 }
 
 impl Conversation {
-    /// As many questions as can be.
+    /// Sends requests as fast as replies arrive.
     ///
     /// # Panics
     /// If the hosts are not those of [`super::two_hosts`].
@@ -48,7 +47,7 @@ impl Conversation {
         Self::every(platform, Duration::ZERO)
     }
 
-    /// A few hundred questions in a second.
+    /// Sends a few hundred requests per second.
     ///
     /// # Panics
     /// If the hosts are not those of [`super::two_hosts`].
@@ -76,10 +75,10 @@ impl Conversation {
         }
     }
 
-    /// Waits until so many more have been answered.
+    /// Waits until `count` more requests have been answered.
     ///
     /// # Panics
-    /// If they are not.
+    /// If they are not answered in time.
     pub fn has_answers(&self, count: u64, when: &str) {
         let before = self.answers.load(Ordering::Relaxed);
         eventually(&format!("{count} answers {when}"), || {
@@ -87,10 +86,10 @@ impl Conversation {
         });
     }
 
-    /// Ends it when no question is open, or no answer comes any more.
+    /// Ends the conversation when no request is open, or when no more replies arrive.
     ///
     /// # Panics
-    /// If a thread of it has failed.
+    /// If a thread of the conversation has failed.
     pub fn end(self) -> Books {
         self.stop.store(true, Ordering::Relaxed);
         let books = self.client.join().expect("the client ends");
@@ -101,7 +100,7 @@ impl Conversation {
     }
 }
 
-/// A socket of a host; who waits at it looks up after `pause`, or soon.
+/// Binds a socket of a host; its read timeout is `pause`, or 20 ms without a pause.
 fn bind(platform: &Platform, host: &str, address: &str, pause: Duration) -> UdpSocket {
     let socket = within(&platform.host_netns(host), || UdpSocket::bind(address));
     let socket = socket.expect("the host has the address");
@@ -123,7 +122,7 @@ fn ask(socket: &UdpSocket, pause: Duration, stop: &AtomicBool, answers: &AtomicU
         let stopping = stop.load(Ordering::Relaxed);
         let is_time = |last: Option<Instant>| last.is_none_or(|last| last.elapsed() >= pause);
         while !stopping && open.len() < WINDOW && is_time(last_question) {
-            // A full queue of the host's own is asked again, as any program would.
+            // If the host's own queue is full, sends again, as any program would.
             if socket.send(&books.asked.to_be_bytes()).is_err() {
                 break;
             }

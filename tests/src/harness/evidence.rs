@@ -1,21 +1,21 @@
-//! Evidence of a failing test: one failure on a machine that nobody sees again must be enough to find its cause.
+//! Evidence of a failing test: one failure on a machine that is gone afterwards must be enough to find the cause.
 //!
-//! The daemon's logs, its journal and its records go to standard error, which the test's report shows, and whole into the
-//! folder that `NFLUID_EVIDENCE_DIR` names.
+//! The daemon's logs, its journal and its records go to standard error, which the test's report shows, and whole into
+//! the folder that `NFLUID_EVIDENCE_DIR` names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of a daemon's log, the last lines that are shown.
+/// Number of last lines of a daemon's log that are shown.
 const LOG_LINES_MAX: usize = 200;
-/// A longer file of the platform's state is named and not shown.
+/// Largest file of the platform's state whose content is shown; of a larger file only the name is shown.
 const SHOWN_BYTES_MAX: u64 = 16 * 1024;
-/// Files that are looked at, at most.
+/// Largest number of files that are examined.
 const FILES_MAX: usize = 200;
-/// Folders of a platform's directory with its journal, its records, and what its instances said.
+/// Folders of a platform's directory with its journal, its records, and the output of its instances.
 const FOLDERS: [&str; 2] = ["state", "run"];
 
-/// Shows and keeps the logs, journal and records in a platform's directory. `logs` are those of its daemon, one of each
+/// Shows and keeps the logs, journal and records in a platform's directory. `logs` are the logs of its daemon, one per
 /// start.
 pub fn leave(directory: &Path, logs: impl Iterator<Item = PathBuf>) {
     for (number, log) in (1..).zip(logs) {
@@ -65,7 +65,7 @@ fn show(directory: &Path, file: &Path) {
     }
 }
 
-/// Copies a file into the folder of evidence, if there is one.
+/// Copies a file into the evidence folder, if one is configured.
 fn keep(directory: &Path, file: &Path) {
     let Some(folder) = std::env::var_os("NFLUID_EVIDENCE_DIR") else {
         return;

@@ -5,7 +5,7 @@ use crate::harness::soak;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs `nfluid-bench` with these arguments, and throws the results away.
+/// Runs `nfluid-bench` with these arguments and discards the results.
 ///
 /// # Panics
 /// The program cannot be started.
@@ -24,8 +24,8 @@ pub fn bench_into(results: &Path, arguments: &[&str]) -> Output {
     command.output().expect("it can be started")
 }
 
-/// Returns the option for how long experiments measure: `make test` checks that they run and hand in their figures; `make soak` runs
-/// them with `--quick`.
+/// Returns the option for the measuring time: `make test` checks that experiments run and print their figures; `make
+/// soak` runs them with `--quick`.
 pub fn effort() -> &'static str {
     if soak::is_on() { "--quick" } else { "--brief" }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// The way in; closed when dropped. Connections that are open then last as long as their ends like.
+/// The listener; closed when dropped. Open connections last until their ends close them.
 #[derive(Debug)]
 pub struct Loopback {
     address: SocketAddr,
@@ -20,7 +20,7 @@ impl Loopback {
     /// Listens on a free port.
     ///
     /// # Errors
-    /// There is none.
+    /// When no port is free.
     pub fn to(socket: &Path) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -43,7 +43,7 @@ impl Loopback {
 impl Drop for Loopback {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Release);
-        // The listener looks when somebody comes.
+        // The listener checks `stop` when a connection arrives.
         let _knock = TcpStream::connect(self.address);
         if let Some(listener) = self.listener.take() {
             let _ended = listener.join();
@@ -56,14 +56,14 @@ fn accept(listener: &TcpListener, socket: &PathBuf, closed: &AtomicBool) {
         if closed.load(Ordering::Acquire) {
             return;
         }
-        // A daemon that is gone is a connection that ends.
+        // If the daemon is gone, the connection ends.
         if let (Ok(client), Ok(server)) = (client, UnixStream::connect(socket)) {
             let _joined = join(&client, &server);
         }
     }
 }
 
-/// Copies both ways; each way ends by itself.
+/// Copies in both directions; each direction ends independently.
 fn join(client: &TcpStream, server: &UnixStream) -> io::Result<()> {
     let (mut request, mut to_server) = (client.try_clone()?, server.try_clone()?);
     let (mut answer, mut to_client) = (server.try_clone()?, client.try_clone()?);

@@ -1,4 +1,4 @@
-//! What groups get of the CPUs, measured so that a machine that is busy, or taken away for a while, does not make it wrong.
+//! CPU time of groups, measured so that a busy or temporarily suspended machine does not falsify the result.
 
 use super::patience::PATIENCE;
 use nfluid_sandbox::cgroup::Cgroup;
@@ -6,21 +6,21 @@ use std::fmt::Debug;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How often a measurement is made at most.
+/// Largest number of tries of a measurement.
 const TRIES: usize = 5;
-/// What starting a group's processes may take of its CPU time.
+/// CPU time that starting a group's processes may take.
 const START: Duration = Duration::from_millis(100);
 /// CPU time over which two groups are compared.
 const COMPARED: Duration = Duration::from_secs(2);
 
-/// Measures until what was found `holds`, a few times at most; what was found then.
+/// Repeats a measurement until its result `holds`, at most `TRIES` times; returns the first result that holds.
 ///
-/// For what something else on the machine can disturb: a core that is taken away in the middle, a neighbour that comes or
-/// goes. A real fault fails every time; what disturbs does so hardly ever that many times in a row. It is no reason for a
-/// bound that is wider, or a measurement that is shorter, than it could be.
+/// For measurements that something else on the machine can disturb: a core that is taken away during the measurement,
+/// or a neighbour that starts or ends. A real fault fails every time; a disturbance hardly ever occurs that many times
+/// in a row. Repetition does not justify wider bounds or shorter measurements than possible.
 ///
 /// # Panics
-/// If it never holds.
+/// If the result never holds.
 pub fn one_holds<T: Debug>(
     what: &str,
     mut measure: impl FnMut() -> T,
@@ -37,7 +37,7 @@ pub fn one_holds<T: Debug>(
     panic!("{what}: {others:?}");
 }
 
-/// The CPU time that a group has used.
+/// Returns the CPU time that a group has used.
 ///
 /// # Panics
 /// If the group is gone.
@@ -46,7 +46,8 @@ pub fn cpu_time(cgroup: &Cgroup) -> Duration {
     Duration::from_nanos(stats.cpu_usage_ns.expect("every host counts CPU time"))
 }
 
-/// The part of the CPU time that `one` gets, of what both get, while both use two seconds. Both always want it.
+/// Returns the share of `one` in the CPU time of both groups, over two seconds of CPU time. Both groups must always be
+/// busy.
 ///
 /// # Panics
 /// If a group is gone.
@@ -62,10 +63,10 @@ pub fn part_of(one: &Cgroup, other: &Cgroup) -> f64 {
     one / (one + other)
 }
 
-/// The CPU time that a group uses which always wants it, as a part of one core, over at least `time`.
+/// Returns the CPU time that an always busy group uses, as a fraction of one core, over at least `time`.
 ///
-/// It begins and ends when the group runs on. If it has a cap, it has paid by then for what it used beyond its quota, as
-/// when a tick came late: the quotas of that time are what it may have used.
+/// The measurement begins and ends at moments at which the group runs again. A group with a cap has by then paid for
+/// the CPU time beyond its quota (as after a late tick): it may have used exactly the quotas of the time between.
 ///
 /// # Panics
 /// If the group is gone.
@@ -73,17 +74,17 @@ pub fn load_of(cgroup: &Cgroup, time: Duration) -> f64 {
     let begin = Edge::next(cgroup);
     sleep(time);
     let end = Edge::next(cgroup);
-    // On a machine where this thread was late, less than it was.
+    // If this thread was late, the result is too small, never too large.
     (end.used - begin.used).as_secs_f64() / (end.runs - begin.stands).as_secs_f64()
 }
 
-/// A moment at which a group runs on.
+/// A moment at which a group continues to run.
 struct Edge {
-    /// The CPU time that it has used before.
+    /// CPU time that the group has used before.
     used: Duration,
-    /// Not after that moment.
+    /// A time not after that moment.
     stands: Instant,
-    /// Not before it.
+    /// A time not before that moment.
     runs: Instant,
 }
 
@@ -108,7 +109,8 @@ impl Edge {
     }
 }
 
-/// Until something is so, or it will not be: what is measured then is wrong, and says so.
+/// Waits until `is_so` returns true, for at most [`PATIENCE`]; after a timeout the measured value is wrong and fails
+/// the test.
 fn within_patience(is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() && start.elapsed() < PATIENCE {

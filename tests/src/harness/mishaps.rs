@@ -1,11 +1,11 @@
-//! What befalls a whole host.
+//! Failures of a whole host.
 
 use super::command::{must, run};
 use super::platform::Platform;
 use std::fs;
 
 impl Platform {
-    /// Ends everything of the platform at once, as a power cut would: what is left is on the disk.
+    /// Ends everything of the platform at once, as a power cut would: only the files on the disk remain.
     ///
     /// # Panics
     /// If the daemon does not run.
@@ -24,10 +24,10 @@ impl Platform {
         }
     }
 
-    /// Removes what the disk does not know yet of instances that have arrived, of a daemon that does not run.
+    /// Removes the marks of arrived instances that have not been written to disk, of a daemon that does not run.
     ///
     /// # Panics
-    /// If there is nothing of the kind.
+    /// If there are no such marks.
     pub fn lose_marks(&self) {
         let moves = fs::read_dir(self.directory().join("state/moves")).expect("its ledger");
         let marks = moves.flatten().map(|entry| entry.path());

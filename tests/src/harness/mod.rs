@@ -1,5 +1,5 @@
-//! What is of tests alone, on top of the test bed (`nfluid_testbed`): what fails there fails the test here, what the host
-//! cannot do is skipped with its reason, a failing test leaves evidence.
+//! Test harness on top of the test bed (`nfluid_testbed`): errors of the test bed fail the test, tests that the host
+//! cannot run are skipped with the reason, and a failing test leaves evidence.
 
 pub mod attempt;
 pub mod command;
@@ -21,7 +21,7 @@ pub mod two_hosts;
 
 use std::path::Path;
 
-/// Does `work` in a thread within the network namespace at `netns`.
+/// Does `work` in a thread in the network namespace at `netns`.
 ///
 /// # Panics
 /// If there is no such namespace, or the work fails.

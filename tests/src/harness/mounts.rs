@@ -1,15 +1,15 @@
-//! Mounts of a test's own, in a mount namespace of its own.
+//! Mounts of a test in its own mount namespace.
 
 use super::command::must;
 use super::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Whether this process has a mount namespace of its own, as a test needs that mounts. If it has none, the test is run
-/// in one, and there is nothing left to do here.
+/// Returns true if this process has its own mount namespace, as a test that mounts needs. If not, runs the test in a
+/// process with its own mount namespace and returns false: the caller returns.
 ///
 /// # Panics
-/// If the test fails there.
+/// If the test fails in that process.
 pub fn has_own_mounts(test: &str) -> bool {
     const MARK: &str = "NFLUID_TEST_OWN_MOUNTS";
     if std::env::var_os(MARK).is_some() || !rustix::process::geteuid().is_root() {
@@ -23,7 +23,7 @@ pub fn has_own_mounts(test: &str) -> bool {
         .env(MARK, "1")
         .output()
         .expect("unshare is installed");
-    // Indented: who counts tests by their output counts this one once.
+    // Indented, so that programs which count tests by their output count this test once.
     for line in String::from_utf8_lossy(&[run.stdout, run.stderr].concat()).lines() {
         match line.split_once(&format!("SKIPPED {test}: ")) {
             Some((_, reason)) => skip(test, reason),
@@ -34,12 +34,12 @@ pub fn has_own_mounts(test: &str) -> bool {
     false
 }
 
-/// A file system of the test's own over a directory, until it is dropped.
+/// A file system mounted over a directory, unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts an empty one in memory.
+    /// Mounts an empty tmpfs.
     ///
     /// # Panics
     /// If the kernel refuses.

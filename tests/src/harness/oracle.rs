@@ -1,5 +1,5 @@
-//! The Linux kernel as an oracle: it forwards in a network namespace of its own, joined by veth pairs to another one, in
-//! which the test injects and captures raw frames.
+//! The Linux kernel as an oracle: it forwards in its own network namespace, joined by veth pairs to another namespace,
+//! in which the test injects and captures raw frames.
 
 use super::patience::PATIENCE;
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 /// A frame, and the port on which it arrives or leaves.
 pub type OnPort = (u8, Vec<u8>);
 
-/// Payload of the packet whose arrival tells that the kernel is done with the one before.
+/// Payload of the marker packet; its arrival shows that the kernel has finished the packet before.
 pub const MARKER: &[u8; 16] = b"nfluid-oracle-mk";
 
-/// A packet with that payload, from a host beyond port 0 to one beyond port 1. `kernel` and `hosts`: MAC addresses at port 0.
+/// Returns a packet with that payload, from a host beyond port 0 to a host beyond port 1. `kernel` and `hosts`: MAC
+/// addresses at port 0.
 ///
 /// # Panics
-/// Never: it fits.
+/// Never: the packet fits.
 pub fn marker(kernel: MacAddr, hosts: MacAddr) -> Vec<u8> {
     let (src, dst) = ("10.0.0.250:9", "192.0.2.250:9");
     let frame =
@@ -32,14 +33,14 @@ pub fn marker(kernel: MacAddr, hosts: MacAddr) -> Vec<u8> {
 /// Two namespaces, removed when dropped.
 #[derive(Debug)]
 pub struct Namespaces {
-    /// Where the kernel forwards.
+    /// The namespace in which the kernel forwards.
     pub kernel: Namespace,
-    /// Where the test is.
+    /// The namespace in which the test injects and captures.
     pub hosts: Namespace,
 }
 
 impl Namespaces {
-    /// Makes them; `name` tells them from those of other tests of the process.
+    /// Makes the namespaces; `name` distinguishes them from those of other tests of the process.
     ///
     /// # Panics
     /// If they cannot be made.
@@ -51,19 +52,19 @@ impl Namespaces {
         Self { kernel, hosts }
     }
 
-    /// Changes settings where the kernel forwards.
+    /// Changes settings in the namespace in which the kernel forwards.
     ///
     /// # Panics
-    /// If it has no such setting.
+    /// If a setting does not exist.
     pub fn set(&self, settings: &str) {
         let set = self.kernel.run(&format!("sysctl -qw {settings}"));
         set.expect("the kernel has the settings");
     }
 
-    /// Makes a veth pair: `nPORT` with this MAC address where the kernel forwards, `hPORT` where the test is.
+    /// Makes a veth pair: `nPORT` with this MAC address at the kernel's end, `hPORT` at the test's end.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the pair cannot be made.
     pub fn join(&self, port: usize, mac: impl std::fmt::Display) {
         let Namespaces { kernel, hosts } = self;
         let on = |namespace: &Namespace, line: String| {
@@ -85,19 +86,19 @@ impl Namespaces {
 pub struct Oracle {
     senders: Vec<InterfaceSender>,
     receivers: Vec<InterfaceReceiver>,
-    /// Enters at port 0, and leaves last.
+    /// Sent into port 0 after each frame; leaves last.
     marker: Vec<u8>,
-    /// What a kernel sends by itself.
+    /// Returns true for frames that the kernel sends by itself.
     is_background: fn(&[u8]) -> bool,
     _namespaces: Namespaces,
 }
 
 impl Oracle {
-    /// Moves the calling thread into the hosts' namespace and pins it to one CPU, so that the kernel handles its frames in
-    /// order. Returns when the kernel forwards `marker`, which ends with [`MARKER`], from port 0.
+    /// Moves the calling thread into the hosts' namespace and pins it to one CPU, so that the kernel handles its frames
+    /// in order. Returns when the kernel forwards `marker`, which ends with [`MARKER`], from port 0.
     ///
     /// # Panics
-    /// If it does not forward.
+    /// If the kernel does not forward.
     pub fn new(
         namespaces: Namespaces,
         ports: u8,
@@ -122,7 +123,7 @@ impl Oracle {
         oracle
     }
 
-    /// Until links and addresses are usable: a marker comes through.
+    /// Waits until links and addresses are usable, that is, until a marker is forwarded.
     fn settle(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         let mut ignored = Vec::new();
@@ -134,12 +135,12 @@ impl Oracle {
             }
             assert!(Instant::now() < deadline, "the kernel does not forward");
         }
-        // Markers that waited.
+        // Discards markers that were still queued.
         std::thread::sleep(Duration::from_millis(50));
         self.collect(&mut ignored);
     }
 
-    /// What leaves when this frame arrives.
+    /// Injects a frame; returns the frames that leave.
     ///
     /// # Panics
     /// If the kernel stops forwarding.
@@ -150,7 +151,7 @@ impl Oracle {
         let deadline = Instant::now() + PATIENCE;
         while !self.collect(&mut frames) {
             assert!(Instant::now() < deadline, "the marker does not arrive");
-            // The kernel may want this CPU for it.
+            // The kernel may need this CPU to forward.
             std::thread::yield_now();
         }
         frames
@@ -166,9 +167,9 @@ impl Oracle {
         sender.flush().expect("veth takes it");
     }
 
-    /// Takes what has arrived; whether the marker is among it. It comes last on its port, and after everything that the
-    /// packet before it led to: once it has been seen, all ports are asked again, because the first pass may have asked
-    /// one before the kernel was done.
+    /// Takes the frames that have arrived; returns true if the marker is among them. The marker arrives last on its
+    /// port, after all frames that the packet before it caused. Once the marker has arrived, all ports are read again,
+    /// because the first pass may have read a port before the kernel was done.
     fn collect(&mut self, frames: &mut Vec<OnPort>) -> bool {
         let marked = self.take_all(frames);
         if marked {

@@ -3,10 +3,10 @@
 pub use nfluid_testbed::patience::PATIENCE;
 use nfluid_testbed::patience::until;
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true.
 ///
 /// # Panics
-/// If it does not become so, or the test is interrupted.
+/// If the condition does not become true in time, or the test is interrupted.
 pub fn eventually(what: &str, is_so: impl FnMut() -> bool) {
     until(what, is_so).unwrap_or_else(|error| panic!("{error:#}"));
 }

@@ -1,4 +1,4 @@
-//! A platform of a test's own: the real daemon, the real command line, and hosts at its uplinks. What fails here fails the
+//! A platform of a test's own: the real daemon, the real command line, and hosts at its uplinks. Failures here fail the
 //! test; a failing test leaves evidence.
 
 use super::command::{Outcome, must, run, run_command};
@@ -19,10 +19,10 @@ use std::process::{Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Platforms of one test program take turns: each wants the few cores for itself.
+/// Platforms of one test program run one at a time: each needs the few cores for itself.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A platform, the namespaces around it, and everything that is left of them; removed when dropped.
+/// A platform and the namespaces around it; removed when dropped.
 #[derive(Debug)]
 pub struct Platform {
     platform: platform::Platform,
@@ -44,8 +44,8 @@ impl DerefMut for Platform {
 }
 
 impl Platform {
-    /// A platform whose daemon is up, or nothing, having told so, where the test cannot run. It has a namespace for
-    /// the outer ends of its uplinks, see [`Platform::host`].
+    /// Makes a platform with a running daemon; reports the reason and returns `None` where the test cannot run. A
+    /// namespace holds the outer ends of the uplinks, see [`Platform::host`].
     ///
     /// # Panics
     /// If the daemon does not start.
@@ -55,10 +55,10 @@ impl Platform {
         Some(platform)
     }
 
-    /// A platform whose daemon is not started yet; else as [`Platform::new`].
+    /// As [`Platform::new`], but the daemon is not started yet.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the platform cannot be made.
     pub fn at_rest(test: &str) -> Option<Self> {
         if !is_root(test) {
             return None;
@@ -67,10 +67,10 @@ impl Platform {
         Self::with_turn(test, Some(turn))
     }
 
-    /// A second platform in the same test, at rest.
+    /// Makes a second platform in the same test; its daemon is not started.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the platform cannot be made.
     pub fn beside(&self, test: &str) -> Option<Self> {
         Self::with_turn(test, None)
     }
@@ -98,27 +98,27 @@ impl Platform {
         Some(platform)
     }
 
-    /// What the daemon is started with from its next start on, beside what it needs.
+    /// Adds these arguments to the daemon's own from its next start on.
     pub fn set_arguments(&mut self, arguments: Vec<String>) {
         self.platform.set_arguments(arguments);
     }
 
-    /// From its next start on the daemon runs in the namespace of its uplinks' outer ends, [`Platform::edge`].
+    /// Runs the daemon in the namespace of its uplinks' outer ends, [`Platform::edge`], from its next start on.
     pub fn run_at_edge(&mut self) {
         let edge = self.edge();
         self.set_daemon_netns(edge);
     }
 
-    /// The namespace in which the platform's interfaces are, for `netns:`.
+    /// The namespace of the platform's interfaces, for `netns:`.
     pub fn edge(&self) -> String {
         self.namespace_name("p")
     }
 
-    /// A host: a namespace with `address` on its `eth0`, whose other end is the interface `host` of
+    /// Makes a host: a namespace with `address` on its `eth0`, whose other end is the interface `host` of
     /// [`Platform::edge`]. IPv6 is off at both ends: only the test's own frames travel.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the host cannot be made.
     pub fn host(&mut self, host: &str, address: &str) {
         let edge = self.edge();
         let namespace = self.add_namespace(host).expect("a namespace");
@@ -143,24 +143,24 @@ impl Platform {
         ))
     }
 
-    /// Whether one echo request from `host` to `address` is answered within a second. For what is tried until it is so,
-    /// or must not be; what must be so is asked with [`Platform::reaches`].
+    /// Returns true if one echo request from `host` to `address` is answered within a second. For conditions that a
+    /// test polls, or that must not hold; a ping that must succeed uses [`Platform::reaches`].
     pub fn pings(&self, host: &str, address: &str) -> bool {
         self.on(host, &format!("ping -n -c 1 -W 1 {address}"))
             .succeeded()
     }
 
-    /// Whether one echo request from `host` to `address` is answered, however long that takes.
+    /// Returns true if one echo request from `host` to `address` is answered, however long that takes.
     pub fn reaches(&self, host: &str, address: &str) -> bool {
         let patience = PATIENCE.as_secs();
         self.on(host, &format!("ping -n -c 1 -W {patience} {address}"))
             .succeeded()
     }
 
-    /// Floods from one host to another one's port 9, with this type of service, until dropped.
+    /// Floods port 9 of another host with this type of service, until the result is dropped.
     ///
     /// # Panics
-    /// If there is no such host.
+    /// If a host does not exist.
     pub fn flood(&self, from: &str, to: &str, tos: u8) -> Flood {
         let sending = Sending { core: None, tos };
         let flood = Flood::start(&self.host_netns(from), &format!("{to}:9"), sending);
@@ -170,7 +170,7 @@ impl Platform {
     /// Starts a daemon, and waits until it serves.
     ///
     /// # Panics
-    /// If it does not come up.
+    /// If the daemon does not start.
     pub fn start(&mut self) {
         self.platform.start().expect("the daemon serves");
     }
@@ -183,7 +183,7 @@ impl Platform {
     /// The daemon's process.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the daemon does not run.
     pub fn daemon_pid(&self) -> u32 {
         self.platform.daemon_pid().expect("it runs")
     }
@@ -191,23 +191,23 @@ impl Platform {
     /// Kills the daemon, as a crash would.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the daemon does not run.
     pub fn kill_daemon(&mut self) {
         self.platform.kill_daemon().expect("it runs");
     }
 
-    /// Asks the daemon to end, and waits for it.
+    /// Asks the daemon to end, and waits for its end.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the daemon does not run.
     pub fn terminate_daemon(&mut self) -> ExitStatus {
         self.end_daemon(Signal::TERM).expect("it runs")
     }
 
-    /// Asks the daemon to end so that another can take its place, and waits for it.
+    /// Asks the daemon to end and hand over to another daemon, and waits for its end.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the daemon does not run.
     pub fn hand_over(&mut self) -> ExitStatus {
         self.end_daemon(Signal::USR2).expect("it runs")
     }
@@ -217,20 +217,20 @@ impl Platform {
         run_command(self.nfluid_command().args(arguments))
     }
 
-    /// What `nfluid` says.
+    /// Returns the output of an `nfluid` command that must succeed.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the command fails.
     pub fn must_say(&self, arguments: &[&str]) -> String {
         let outcome = self.nfluid(arguments);
         assert!(outcome.succeeded(), "{arguments:?}: {outcome:?}");
         outcome.stdout
     }
 
-    /// Has `nfluid` refuse something for a reason.
+    /// Checks that `nfluid` refuses a command with an error text that contains `reason`.
     ///
     /// # Panics
-    /// If it does not, or says another one.
+    /// If the command succeeds, or gives another reason.
     pub fn must_refuse(&self, arguments: &[&str], reason: &str) {
         let outcome = self.nfluid(arguments);
         assert!(!outcome.succeeded(), "{arguments:?}: {outcome:?}");
@@ -245,30 +245,30 @@ impl Platform {
         self.platform.nfluid()
     }
 
-    /// What `nfluid` answers as JSON.
+    /// Returns the JSON output of an `nfluid` command.
     ///
     /// # Panics
-    /// If it fails.
+    /// If the command fails.
     pub fn ask(&self, arguments: &[&str]) -> Value {
         let outcome = self.nfluid(&[arguments, &["-o", "json"]].concat());
         assert!(outcome.succeeded(), "{arguments:?}: {outcome:?}");
         serde_json::from_str(&outcome.stdout).expect("JSON was asked for")
     }
 
-    /// What the daemon answers to a GET, of any content type and status.
+    /// Returns the daemon's response to a GET, of any content type and status.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the daemon does not respond.
     pub fn page(&self, path: &str) -> String {
         let mut api = self.api().expect("the daemon listens");
         let answer = api.answer("GET", path, &Value::Null).expect("it answers");
         String::from_utf8_lossy(&answer.body).into_owned()
     }
 
-    /// Asks the daemon for something without a program in between; whether it agrees.
+    /// Sends a request to the daemon directly, without a program; returns true if the daemon accepts it.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If the daemon does not respond.
     pub fn requests(&self, method: &str, path: &str, body: &Value) -> bool {
         let mut api = self.api().expect("the daemon listens");
         let answer = api.answer(method, path, body).expect("it answers");
@@ -285,10 +285,10 @@ impl Platform {
         outcome.expect("the directory is ours")
     }
 
-    /// Applies a deployment that must be accepted; what changed, as `verb kind name`, sorted.
+    /// Applies a deployment that must be accepted; returns the changes as `verb kind name`, sorted.
     ///
     /// # Panics
-    /// If it is refused.
+    /// If the deployment is refused.
     pub fn apply(&self, deployment: &str) -> Vec<String> {
         let outcome = self.try_apply(deployment);
         assert!(outcome.succeeded(), "{outcome:?}");
@@ -304,17 +304,17 @@ impl Platform {
         changes
     }
 
-    /// State of an instance as the daemon tells it.
+    /// Returns the state of an instance as the daemon reports it.
     pub fn instance(&self, name: &str) -> Value {
         let all = self.ask(&["get", "instances"]);
         let found = list(&all).find(|instance| instance["name"] == name);
         found.cloned().unwrap_or(Value::Null)
     }
 
-    /// Process ids of the instances that run.
+    /// Returns the process ids of the running instances.
     ///
     /// # Panics
-    /// If the daemon does not answer.
+    /// If the daemon does not respond.
     pub fn pids(&self) -> BTreeMap<String, u32> {
         let all = self.ask(&["get", "instances"]);
         let pid = |instance: &Value| {
@@ -324,24 +324,25 @@ impl Platform {
         list(&all).filter_map(pid).collect()
     }
 
-    /// Kinds of the events about an object, the oldest first.
+    /// Returns the kinds of the events about an object, the oldest first.
     pub fn events_of(&self, name: &str) -> Vec<String> {
         let all = self.ask(&["events"]);
         let about = list(&all).filter(|event| event["name"] == name);
         about.map(|event| text(&event["kind"])).collect()
     }
 
-    /// Processes in the platform's cgroups: the daemon's with its helpers, and the instances'.
+    /// Returns the processes in the platform's cgroups: those of the daemon and its helpers, and those of the
+    /// instances.
     pub fn processes(&self) -> Vec<u32> {
         self.processes_below("")
     }
 
-    /// Processes in the cgroups of instances.
+    /// Returns the processes in the cgroups of instances.
     pub fn instance_processes(&self) -> Vec<u32> {
         self.processes_below("i-")
     }
 
-    /// Processes of functions.
+    /// Returns the processes of network functions.
     pub fn function_processes(&self) -> Vec<u32> {
         self.processes_below("functions/")
     }
@@ -355,10 +356,10 @@ impl Drop for Platform {
     }
 }
 
-/// What an NF says of itself on its control socket, which also listens while no daemon runs.
+/// Returns the metrics of an NF from its control socket, which works also while no daemon runs.
 ///
 /// # Panics
-/// If it does not answer.
+/// If the NF does not respond.
 pub fn metrics_of(control: &Path) -> Value {
     let mut stream = UnixStream::connect(control).expect("it listens");
     stream
@@ -375,7 +376,7 @@ pub fn metrics_of(control: &Path) -> Value {
 /// The items of a JSON list.
 ///
 /// # Panics
-/// If it is none.
+/// If the value is not a list.
 pub fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value
         .as_array()

@@ -1,5 +1,5 @@
-//! Instances of the `process` tier for tests: a program in the sandbox with a pipe to tell what happens to it, in
-//! cgroups that are removed with everything inside when the test ends, however it ends.
+//! Instances of the `process` tier for tests: a program in the sandbox with a pipe for its report, in cgroups that are
+//! removed with everything inside when the test ends, also by a failure.
 
 use super::attempt::{Report, Reports};
 use super::{program::program, skip};
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The setsockopt level that the tests' filters allow.
 pub const LEVEL: u32 = 0x4e46;
-/// Where the hostile program writes its report.
+/// The descriptor of the hostile program's report.
 const REPORT_FD: RawFd = 3;
 
-/// A platform of one test: cgroups and user numbers of its own.
+/// A platform of one test: its own cgroups and user numbers.
 #[derive(Debug)]
 pub struct Sandboxes {
     root: Option<CgroupRoot>,
@@ -29,28 +29,28 @@ pub struct Sandboxes {
     next: AtomicU32,
 }
 
-/// What differs from an ordinary instance.
+/// Differences from an ordinary instance.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// With the system call filter.
+    /// True: with the system call filter.
     pub filter: bool,
-    /// With Landlock.
+    /// True: with Landlock.
     pub landlock: bool,
-    /// The filter allows to fork.
+    /// True: the filter allows fork.
     pub processes: bool,
-    /// In a network namespace of its own, or a shared one.
+    /// The network namespace: its own, or a shared one.
     pub net: NetNs<'a>,
-    /// With mount and IPC namespaces of its own, or sealed ones.
+    /// Sealed mount and IPC namespaces; `None`: its own.
     pub namespaces: Option<&'a Sealed>,
-    /// More descriptors, at numbers above 3.
+    /// Further descriptors, at numbers above 3.
     pub fds: &'a [(BorrowedFd<'a>, RawFd)],
-    /// CPUs to be pinned to.
+    /// CPUs to which the instance is pinned.
     pub cpus: Option<&'a [usize]>,
     /// Limits per process.
     pub limits: Limits,
-    /// A sealed copy of the program, instead of the file.
+    /// True: starts a sealed copy of the program instead of the file.
     pub sealed: bool,
-    /// Forked by this process instead of by the test itself.
+    /// Forks from this process instead of from the test itself.
     pub zygote: Option<&'a Zygote>,
 }
 
@@ -72,7 +72,7 @@ impl Default for Setup<'_> {
 }
 
 impl Setup<'_> {
-    /// Without the system call filter: what do the other barriers say?
+    /// Without the system call filter, to test the other barriers.
     pub fn without_filter() -> Self {
         Self {
             filter: false,
@@ -81,12 +81,12 @@ impl Setup<'_> {
     }
 }
 
-/// An instance in its cgroup, reporting. Killed when dropped.
+/// A running instance in its cgroup with its report. Killed when dropped.
 #[derive(Debug)]
 pub struct Sandboxed {
     /// The instance.
     pub instance: Instance,
-    /// What holds it.
+    /// The barriers of the instance's sandbox.
     pub barriers: Barriers,
     /// Its cgroup.
     pub cgroup: Cgroup,
@@ -96,17 +96,17 @@ pub struct Sandboxed {
 }
 
 impl Sandboxed {
-    /// What it reports.
+    /// Returns the instance's reports.
     ///
     /// # Panics
-    /// If [`Sandboxed::finish`] took them.
+    /// If [`Sandboxed::finish`] took the reports.
     pub fn reports(&mut self) -> &mut Reports {
         self.reports
             .as_mut()
             .expect("reports are taken once, at the end")
     }
 
-    /// Waits for its end.
+    /// Waits for the instance's end.
     pub fn finish(mut self) -> (Report, Ended) {
         let reports = self.reports.take().map(Reports::rest);
         let ended = self.instance.wait().expect("the instance is our child");
@@ -123,7 +123,7 @@ impl Drop for Sandboxed {
 }
 
 impl Sandboxes {
-    /// A platform, or nothing, having told so, where the test cannot run.
+    /// Makes a platform; reports the reason and returns `None` where the test cannot run.
     ///
     /// # Panics
     /// If the host has no cgroups.
@@ -135,7 +135,7 @@ impl Sandboxes {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();
         let root = CgroupRoot::new(&format!("nfluid-test-{process}-{number}"));
-        // Tests of several processes run at once: 64 numbers for each of 32 platforms of a process.
+        // Tests of several processes run in parallel: 64 user numbers for each of 32 platforms of a process.
         let first = 1_000_000_000 + (process % 500_000) * 2048 + (number % 32) * 64;
         let path = program("nfluid-test-hostile");
         Some(Self {
@@ -149,7 +149,7 @@ impl Sandboxes {
     /// The cgroups.
     ///
     /// # Panics
-    /// Never; they are there until the end.
+    /// Never: the cgroups exist until the end.
     pub fn cgroups(&self) -> &CgroupRoot {
         self.root.as_ref().expect("removed on drop only")
     }
@@ -159,10 +159,10 @@ impl Sandboxes {
         &self.hostile
     }
 
-    /// A cgroup and a user number that are not used yet.
+    /// Returns a cgroup and a user number that are not in use.
     ///
     /// # Panics
-    /// After 64.
+    /// After 64 calls.
     pub fn next_cgroup(&self) -> (Cgroup, KernelId) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let cgroup = self.cgroups().create(&format!("instance-{number}"));
@@ -172,10 +172,10 @@ impl Sandboxes {
         )
     }
 
-    /// A filter for the hostile program.
+    /// Compiles a filter for the hostile program.
     ///
     /// # Panics
-    /// If it cannot be compiled.
+    /// If the filter cannot be compiled.
     pub fn filter(&self, processes: bool) -> Filter {
         let policy = Policy::new(self.hostile.linkage(), LEVEL);
         let policy = if processes {
@@ -189,7 +189,7 @@ impl Sandboxes {
     /// Starts the hostile program with these attempts.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the program does not start.
     pub fn start(&self, attempts: &[&str], setup: Setup<'_>) -> Sandboxed {
         let (cgroup, id) = self.next_cgroup();
         self.start_in(attempts, setup, cgroup, id)
@@ -198,7 +198,7 @@ impl Sandboxes {
     /// As [`Sandboxes::start`], in a cgroup whose limits the test has set.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the program does not start.
     pub fn start_in(
         &self,
         attempts: &[&str],
@@ -254,15 +254,15 @@ impl Sandboxes {
     /// Runs the hostile program with these attempts to its end.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the program does not start.
     pub fn run(&self, attempts: &[&str], setup: Setup<'_>) -> (Report, Ended) {
         self.start(attempts, setup).finish()
     }
 
-    /// The control: the same attempts by the same program outside of any sandbox, as root.
+    /// The control run: the same attempts by the same program outside of any sandbox, as root.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the program does not start.
     pub fn outside(&self, attempts: &[&str]) -> Report {
         self.outside_as(attempts, 0)
     }
@@ -270,9 +270,9 @@ impl Sandboxes {
     /// As [`Sandboxes::outside`], as another user of the host.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the program does not start.
     pub fn outside_as(&self, attempts: &[&str], user: u32) -> Report {
-        // The shell gives the report its number.
+        // The shell opens the report's descriptor.
         let mut command = Command::new("sh");
         command
             .args(["-c", "exec \"$0\" \"$@\" 3>&1"])

@@ -1,19 +1,20 @@
-//! Tests that find out that they cannot run here.
+//! Skipping tests that cannot run on this host.
 
 use nfluid_testbed::{CannotRun, need_root};
 use std::io::Write;
 
-/// Tells, past libtest's capture, that a test does not run and why. Return from the test then; it is counted as skipped.
+/// Reports, past libtest's capture, that a test is skipped and why. The test must return then; it is counted as
+/// skipped.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}\n");
     let mut output = std::io::stdout().lock();
-    // Nobody listens to a test whose standard output is closed.
+    // A closed standard output is no error of the test.
     let _written = output
         .write_all(line.as_bytes())
         .and_then(|()| output.flush());
 }
 
-/// Returns true if the test may go on: it runs as root. Tells that it is skipped if not.
+/// Returns true if the test runs as root. Otherwise reports that the test is skipped.
 #[must_use]
 pub fn is_root(test: &str) -> bool {
     match need_root() {

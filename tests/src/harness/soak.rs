@@ -1,4 +1,4 @@
-//! `make soak`, the long tests before a release.
+//! `make soak`: the long tests before a release.
 
 /// Returns true if `make soak` runs this test.
 #[must_use]

@@ -1,4 +1,4 @@
-//! Fixture of most tests of a platform: two hosts in one subnet, and chains between them.
+//! Fixture of most platform tests: two hosts in one subnet, and chains between them.
 
 use super::platform::Platform;
 
@@ -51,11 +51,11 @@ chains:
   web: { from: lan, to: wan, via: [br, fw] }
 ";
 
-/// A platform between the hosts `client` and `server`, with nothing applied; nothing, having told so, where the test
-/// cannot run.
+/// Makes a platform between the hosts `client` and `server`, with nothing applied; reports the reason and returns
+/// `None` where the test cannot run.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If the platform cannot be made.
 pub fn two_hosts(test: &str) -> Option<Platform> {
     let mut platform = Platform::new(test)?;
     platform.host("client", &format!("{CLIENT}/24"));

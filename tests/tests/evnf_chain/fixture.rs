@@ -124,7 +124,7 @@ pub fn firewall(asked: &[&str], refused: &[&str]) -> Firewall {
     Firewall::load(&[stage], &[]).unwrap()
 }
 
-/// What is said of packets from some hosts; those of others are accepted.
+/// Returns a stage with verdicts on packets from some hosts; packets from other hosts are accepted.
 pub fn from_hosts(rules: &[(&[&str], Verdict)]) -> Stage {
     let from = |hosts: &[&str], verdict| {
         let pattern = |host: &&str| {

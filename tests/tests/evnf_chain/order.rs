@@ -1,5 +1,5 @@
-//! The promise: a packet does not overtake an earlier one of its flow that has gone through the kernel, also while members are
-//! replaced under way, so that flows change their path.
+//! The promise: a packet does not overtake an earlier one of its flow that has gone through the kernel, also while
+//! members are replaced under way, so that flows change their path.
 
 use crate::fixture::{Fixture, SERVICE, asks_about, datagram};
 use nfluid_evnf::hook::Hook;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const HOSTS: [&str; 4] = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"];
-/// Nobody asks about it: it has the fast path all the time.
+/// A host without rules: its flow always takes the fast path.
 const ALWAYS_FAST: &str = HOSTS[3];
 const BATCH: u32 = 64;
 const BATCHES_MIN: u32 = 50;
@@ -33,7 +33,7 @@ fn read(frame: &[u8]) -> Option<(bool, [u8; 6], u32)> {
     ))
 }
 
-/// What has arrived of each flow.
+/// Arrivals of each flow.
 #[derive(Default)]
 struct Arrived {
     latest: HashMap<[u8; 6], u32>,
@@ -116,7 +116,7 @@ fn nothing_overtakes(hook: Hook) {
         let _end = End(&ended);
         let mut batches = 0;
         while batches < BATCHES_MIN || changes.load(Ordering::Relaxed) < CHANGES_MIN {
-            // What waits in the kernel has room there: a batch of each path, and no more.
+            // At most one batch of each path is in flight: the kernel's queues have room for it.
             let start = Instant::now();
             while sent > arrived.slow + arrived.fast + BATCH && start.elapsed() < PATIENCE {
                 arrived.take(&mut receiver);

@@ -1,5 +1,5 @@
-//! The promise: no packet overtakes an earlier one of its flow that is in a slow path of its own, however rules change, packets
-//! come, and the slow path takes its time, or loses some.
+//! The promise: no packet overtakes an earlier one of its flow that is in a slow path of its own, however rules change,
+//! packets come, and the slow path takes its time, or loses some.
 
 use crate::fixture::{Fixture, SERVICE, datagram, from_hosts};
 use nfluid_evnf::balancer;
@@ -24,7 +24,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 struct Kind {
     /// How long a flow waits for its packets before it goes fast without them.
     patience: Duration,
-    /// It loses one in so many; 0: none.
+    /// Loses one of this many packets; 0: none.
     loses: u32,
 }
 
@@ -199,7 +199,7 @@ fn nothing_overtakes_what_is_in_a_slow_path_whatever_the_interleaving() {
             behind += way.counted(SlowExit::Behind);
             late += way.late;
         }
-        // Each kind has met what it is there for.
+        // Each kind of packet has reached its case.
         assert_eq!(behind > 0, patience == NEVER, "{behind}");
         assert_eq!(late > 0, patience == AT_ONCE, "{late}");
     }

@@ -1,5 +1,6 @@
-//! The promise: at tc a packet's tag, which is beside it there, is seen; others may be there too; who is sent a packet gets it, be
-//! it handed to the other end of a veth or not; and what goes out meets a firewall there, whoever has made or redirected it.
+//! The promise: at tc a packet's tag, which is beside it there, is seen; others may be there too; who is sent a packet
+//! gets it, be it handed to the other end of a veth or not; and what goes out meets a firewall there, whoever has made
+//! or redirected it.
 
 use crate::fixture::{Fixture, HOSTS, OWN, SERVICE, datagram, firewall, left};
 use nfluid_evnf::chain::Chain;
@@ -148,7 +149,7 @@ fn what_goes_out_is_decided_by_who_has_made_it() {
             dropped(2);
             assert_eq!(fixture.sent_to(crate::fixture::SERVER), 1);
         } else {
-            // Whoever sends may be told.
+            // The sender may get an error.
             let _told = own.send_to(b"x", SERVICE);
             dropped(1);
             send(&mut sender, &packet);

@@ -82,8 +82,8 @@ fn goes_with_its_connection(fixture: &mut Fixture, hook: Hook) {
     let server = fixture.server_of(CLIENT);
     let before = [Exit::IcmpError, Exit::Sent].map(|exit| fixture.count(exit));
     let mut passed = 0;
-    // Fragmentation needed, port unreachable, time exceeded, a parameter problem; as much as is quoted at least, with TCP's
-    // checksum, whole.
+    // Fragmentation needed, port unreachable, time exceeded, a parameter problem; as much as is quoted at least, with
+    // TCP's checksum, whole.
     for kind in [(3, 4), (3, 3), (11, 0), (12, 0)] {
         for bytes in [8, 16, 18, 20, 100] {
             let of = |of| IcmpError {
@@ -196,7 +196,7 @@ fn is_about_no_connection(fixture: &mut Fixture) {
     fragment[L4 + 8 + 6] = 0x20;
     let mut short = good.arriving(0);
     short.truncate(L4 + 8 + 20 + 7);
-    // The frame is as long as it should be, the packet in it is not.
+    // The frame has its correct length, the packet in it does not.
     let mut said_short = good.arriving(0);
     said_short[17] -= 1;
     for (packet, exit) in [

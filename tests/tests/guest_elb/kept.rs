@@ -98,7 +98,7 @@ fn connections_survive_a_restart() {
         let (_, back) = fixture.pass(&arriving(server, client, 1));
         assert_eq!(back, leaving(SERVICE, client, 0));
     }
-    // The balancer knows its servers, and goes on with changes.
+    // The balancer knows its servers, and accepts further changes.
     fixture
         .balancer
         .set_service(0, &service(Mode::Translate, [0, 1, 1]))

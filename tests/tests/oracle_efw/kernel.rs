@@ -27,7 +27,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Makes one; `name` tells it from the other.
+    /// Makes a kernel; `name` distinguishes it from the other.
     pub fn new(name: &str) -> Self {
         let namespaces = Namespaces::new(name);
         let kernel = &namespaces.kernel;
@@ -89,7 +89,7 @@ impl Kernel {
         self.link = None;
     }
 
-    /// What leaves when this packet arrives, without what a kernel numbers as it likes.
+    /// Returns the packets that leave after this packet, without fields that the kernel numbers freely.
     pub fn pass(&mut self, packet: &OnPort) -> Vec<OnPort> {
         let mut frames = self.oracle.pass(packet);
         for (_, frame) in &mut frames {

@@ -62,7 +62,8 @@ fn chain_of(random: &mut Random, name: &str, hook: &str, priority: &str, inet: b
     text + "}\n"
 }
 
-/// Whether nft takes the condition behind others, which are about these IP version and transport. It refuses what can never hold.
+/// Returns true if nft accepts the condition after others about these IP version and transport. nft refuses conditions
+/// that can never hold.
 fn is_possible(about: &mut (Option<char>, Option<char>), condition: &str) -> bool {
     let version = match condition {
         c if c.starts_with("ip6") => Some('6'),
@@ -103,7 +104,7 @@ fn condition(random: &mut Random, inet: bool) -> String {
         4 => format!("ip {side} {not}{{ 10.0.0.2, 10.0.0.5, 192.0.2.0/29 }}"),
         5 => format!("iifname {not}\"n0\""),
         6 => "meta l4proto udp".into(),
-        // What packets fill, what decides by itself whether it matches, and a counter that does.
+        // Sets that packets fill, conditions with a state of their own, and a counter.
         7 if inet && random.one_in(2) => random
             .pick(&[
                 "ip saddr @seen",
@@ -142,7 +143,8 @@ fn condition(random: &mut Random, inet: bool) -> String {
     }
 }
 
-/// What changes the set that other rules look up, at times with a verdict: a full set ends the rule.
+/// Returns a statement that changes the set which other rules look up, sometimes with a verdict: a full set ends the
+/// rule.
 fn fills(random: &mut Random) -> &'static str {
     random.pick(&[
         "add @seen { ip saddr }",

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Frames in flight, far below the kernel's backlog of 1000.
 const BATCH: usize = 64;
-/// Ethertype for experiments (IEEE 802): such a frame always passes and tells that those before it are through.
+/// Ethertype for experiments (IEEE 802): such a frame always passes and shows that the frames before it are through.
 const FLUSH: [u8; 2] = [0x88, 0xb5];
 
 /// Mark of later fragments. nftables, unless it reassembles, takes what stands there for a transport header (seen with

@@ -16,7 +16,7 @@ use rules::Rule;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// What one side did with the packets: the identifiers of those that passed, and hits per rule.
+/// Results of one side: the identifiers of passed packets, and hits per rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     passed: BTreeSet<u32>,

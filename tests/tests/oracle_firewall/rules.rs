@@ -46,7 +46,7 @@ impl Rule {
         self.nft.join(" ")
     }
 
-    /// What nftables does with a match, `other` being the way out.
+    /// Returns the nftables statement for a match; `other` is the output interface.
     pub fn nft_action(&self, other: &str) -> String {
         match self.action {
             "allow" => format!("fwd to \"{other}\""),

@@ -13,7 +13,7 @@ const PEERS: [Ipv4Addr; 3] = [
     Ipv4Addr::new(192, 0, 2, 2),
     Ipv4Addr::new(198, 51, 100, 3),
 ];
-/// Nobody's peer.
+/// An address that is no peer of any host.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 200);
 /// Few, so that hosts want the same.
 const INSIDE_PORTS: [u16; 5] = [1024, 1025, 5000, 5001, 40_000];

@@ -37,8 +37,8 @@ fn addresses() -> String {
     batch
 }
 
-/// The same translation as the configuration of the NAT under test says. What nobody is mapped to would go to the kernel
-/// itself, which would answer.
+/// Returns the translation of the configuration of the NAT under test. Packets to an address without a mapping would go
+/// to the kernel itself, which would answer.
 fn rules() -> String {
     format!(
         "table ip nat {{

@@ -28,7 +28,7 @@ pub fn kernel(name: &str, routes: Option<&Routes>) -> Oracle {
         must(&format!(
             "ip -n {hosts} link set h{port} arp off promisc on mtu 9000 up"
         ));
-        // Else the kernel leaves the checksums of its own TCP segments to the interface.
+        // Otherwise the kernel leaves the checksums of its own TCP segments to the interface.
         must(&format!("ip netns exec {kernel} ethtool -K r{port} tx off"));
         must(&format!("ip -n {kernel} link set r{port} up"));
     }

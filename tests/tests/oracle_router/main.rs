@@ -1,6 +1,6 @@
-//! The promise: the router forwards as the Linux kernel does. The same random routes and the same random packets through
-//! both give the same frames on the same ports: next hop's MAC address, hop count, checksums, options, fragments, and ICMP
-//! errors with type, code, address and quoted data.
+//! The promise: the router forwards as the Linux kernel does. The same random routes and the same random packets
+//! through both give the same frames on the same ports: next hop's MAC address, hop count, checksums, options,
+//! fragments, and ICMP errors with type, code, address and quoted data.
 //!
 //! Where the two differ, the router follows the standard more closely, and the traffic here leaves the case out:
 //!
@@ -154,20 +154,22 @@ fn hex(frames: &[OnPort]) -> String {
     text
 }
 
-/// Whether this is "net" or "host unreachable" for a host on a link: the kernel sends a receiver a few of them and then one
-/// per second, a limit that a namespace cannot change. The many hosts behind the gateways do not get that far.
+/// Returns true for "net" or "host unreachable" about a host on a link: the kernel sends a receiver a few of them and
+/// then one per second, a limit that a namespace cannot change. The many hosts behind the gateways do not reach that
+/// limit.
 fn is_limited_by_kernel(input: &OnPort, got: &[OnPort]) -> bool {
     let source = input.1.get(26..29) == Some(&[10, 0, input.0]);
     let unreachable = |frame: &OnPort| frame.1[23] == 1 && matches!(frame.1[34..36], [3, 0 | 1]);
     source && got.len() == 1 && unreachable(&got[0])
 }
 
-/// Whether this is "source route failed": the kernel drops source routes in silence, RFC 1812 section 5.2.7.1 has their sender told.
+/// Returns true for "source route failed": the kernel drops source routes silently; RFC 1812 section 5.2.7.1 requires
+/// an error.
 fn is_about_source_route(got: &[OnPort]) -> bool {
     got.len() == 1 && got[0].1[23] == 1 && got[0].1[34..36] == [3, 5]
 }
 
-/// What happened, to show that the traffic reached all the cases that it should.
+/// Counts that show that the traffic reached all cases.
 #[derive(Debug, Default)]
 struct Tally {
     forwarded: usize,

@@ -222,7 +222,7 @@ fn packet_v4(random: &mut Random, routes: &Routes, port: u8) -> Vec<u8> {
     let fragment = random.one_in(6) && !local;
     let dont_fragment = random.one_in(3);
     let offset = random.pick(&[0, 0, 8, 1480, 8000]);
-    // Errors would repeat the options of what they are about.
+    // Errors would repeat the options of the offending packet.
     if !local && !is_icmp_error && ttl > 2 && !dont_fragment && random.one_in(8) {
         let options: &[u8] = random.pick(&[
             &[1, 1, 1, 0][..],
@@ -254,8 +254,8 @@ fn packet_v4(random: &mut Random, routes: &Routes, port: u8) -> Vec<u8> {
     bytes
 }
 
-/// Whether packets with options to this address are forwarded, as far as the routes tell: no errors that would have to
-/// repeat the options.
+/// Returns true if packets with options to this address are forwarded, according to the routes: no errors that would
+/// have to repeat the options.
 fn has_way(routes: &Routes, destination: IpAddr) -> bool {
     let IpAddr::V4(destination) = destination else {
         return false;

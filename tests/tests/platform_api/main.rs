@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What else the checker applies: other objects, none at all, and what must be refused.
+/// Further inputs of the checker: other objects, no objects, and inputs that must be refused.
 const OTHERS: [&str; 6] = [
     "version: 1\nflavors: { tiny: { ring: 64, memory: 8MiB } }\nswitches: { spare: {} }\ninstances: { br: { nf: bridge, flavor: tiny } }\n",
     "version: 1\n",
@@ -125,7 +125,7 @@ fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
 
     assert!(platform.is_up(), "it is the daemon that was asked");
     assert_eq!(interfaces(), before, "the host's own interfaces");
-    // Whatever the requests left, a deployment leads to what it says and nothing else.
+    // After any requests, a deployment leads exactly to its content.
     platform.apply(CHAIN);
     assert_eq!(platform.pids().keys().collect::<Vec<_>>(), ["br", "fw"]);
     eventually("a ping crosses", || platform.pings("client", SERVER));

@@ -1,4 +1,5 @@
-//! Several fast paths on one interface: members come, change, move and go while packets pass, with and without a daemon.
+//! Several fast paths on one interface: members come, change, move and go while packets pass, with and without a
+//! daemon.
 
 use crate::fixture::{
     Servers, are_dropped, asked, connect, connect_to, dropped, metric, nft, nothing_is_left,
@@ -13,10 +14,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
-/// Nothing that only the kernel can decide: what is not dropped goes on to the balancer.
+/// No rule that only the kernel can decide: packets that are not dropped go to the balancer.
 const RULES: &str =
     "table ip filter { chain forward { type filter hook forward priority 0; udp dport 9 drop; }; }";
-/// What only the kernel can stop, and a balancer would send past it.
+/// A rule that only the kernel can evaluate, and that a balancer's packets would bypass.
 const BEHIND: &str = "table ip behind { chain out { type filter hook postrouting priority 0; udp dport 12 drop; }; }";
 
 fn firewall(order: u16) -> String {
@@ -35,7 +36,7 @@ fn document(instances: &[&str]) -> String {
     format!("version: 1\ninstances:\n{}", instances.concat())
 }
 
-/// What is on the client's interface.
+/// Returns the fast paths on the client's interface.
 fn at_client(platform: &Platform) -> Value {
     platform.instance("lb")["fast"]["interfaces"][0].clone()
 }
@@ -126,7 +127,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
         }
     };
 
-    // One comes before the one that is there, which stays.
+    // One is placed before the existing one, which stays.
     let lb = balancer("    order: 20\n", "");
     let both = document(&[&firewall(10), &lb]);
     assert_eq!(
@@ -140,7 +141,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     assert!(sent(&platform) > before.1, "each counts what it has met");
     are_dropped(&platform, 9);
 
-    // One changes: by itself, and by what is written.
+    // The order changes: by itself, and by the deployment.
     let edge = platform.edge();
     must(&format!(
         "ip netns exec {edge} nft insert rule ip filter forward udp dport 11 drop"
@@ -151,7 +152,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     assert_eq!(platform.apply(&drained), ["changed instance lb"]);
     all_are_kept("a server drains");
 
-    // What cannot be written down is not done: a crash would give numbers away twice.
+    // A change that cannot be recorded is not made: after a crash, numbers would be assigned twice.
     let record = platform.run_dir().join("fast/lb.json");
     let text = fs::read(&record).expect("it is there");
     fs::remove_file(&record).expect("it is ours");
@@ -177,7 +178,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     all_are_kept("with another daemon");
     are_dropped(&platform, 11);
 
-    // What only the kernel can stop does not go on to the one that would send it on.
+    // Packets that only the kernel can drop do not go to the balancer, which would forward them.
     let held_back = |platform: &Platform| {
         let fw = platform.instance("fw");
         fw["fast"]["rules"]["held_back"].is_string()
@@ -203,7 +204,7 @@ fn members_of_a_chain_come_change_move_and_go_while_connections_are_kept() {
     assert!(refused.stderr.contains("fw.order") || refused.stderr.contains("lb.order"));
     platform.apply(&both);
 
-    // They go in any order, the others stay.
+    // Fast paths are removed in any order, the others stay.
     assert_eq!(platform.apply(&document(&[&lb])), ["removed instance fw"]);
     assert_eq!(asked(&platform, 10).len(), 2, "the balancer is alone again");
     assert!(chain(&platform).is_empty());
@@ -247,7 +248,7 @@ fn a_direct_server_answers_by_itself_and_an_interface_without_native_xdp_is_told
     };
     routed(&mut platform, &["client", "s1"]);
     let edge = platform.edge();
-    // What comes back has the service's address, to which the router knows no way.
+    // Replies have the service's address, to which the router has no route.
     must(&format!(
         "ip netns exec {edge} sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.s1.rp_filter=0"
     ));

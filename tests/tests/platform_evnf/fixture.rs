@@ -1,4 +1,5 @@
-//! A router with clients and servers around it, what is asked of them, and of the fast paths on the router's interfaces.
+//! A router with clients and servers around it, what is asked of them, and of the fast paths on the router's
+//! interfaces.
 
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -80,7 +81,7 @@ fn send(platform: &Platform, port: u16) {
     let netns = platform.host_netns("client");
     within(&netns, || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
-        // Who does not listen may have said so.
+        // A closed port may have caused an error.
         let _sent = socket.send_to(b"x", (Ipv4Addr::new(10, 0, 1, 2), port));
     });
 }
@@ -141,7 +142,7 @@ fn serve(listener: &TcpListener, host: &str, stop: &AtomicBool) {
         }
         for client in &mut clients {
             if client.read(&mut [0; 1]).is_ok_and(|got| got > 0) {
-                // It may have gone meanwhile.
+                // The client may have gone meanwhile.
                 let _sent = client.write_all(host.as_bytes());
             }
         }
@@ -164,7 +165,7 @@ pub fn connect_to(platform: &Platform, at: SocketAddr) -> Option<TcpStream> {
     })
 }
 
-/// Who answers on a connection.
+/// Returns the server that answers on a connection.
 pub fn who(stream: &mut TcpStream) -> String {
     let mut name = [0; 2];
     stream.write_all(b"?").expect("it is connected");
@@ -172,7 +173,7 @@ pub fn who(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&name).into_owned()
 }
 
-/// Who answers so many new connections.
+/// Returns the servers that answer `times` new connections.
 pub fn asked(platform: &Platform, times: usize) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for _ in 0..times {

@@ -1,5 +1,5 @@
-//! The promise: a process is the slow path of a fast path. What neither decides alone, they decide as the rules say; without the
-//! process the fast path goes on with what it knows, and nothing else passes.
+//! The promise: a process is the slow path of a fast path. Packets that neither decides alone are decided by the rules;
+//! without the process the fast path continues with its known flows, and no other packets pass.
 
 use super::fixture::{
     Servers, are_dropped, connect_to, metric, nft, nothing_is_left, program_on, routed, who,
@@ -65,7 +65,7 @@ fn listen(platform: &Platform, port: u16) -> UdpSocket {
 fn send(platform: &Platform, port: u16) {
     within(&platform.host_netns("client"), || {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a port");
-        // Who does not listen may have said so.
+        // A closed port may have caused an error.
         let _sent = socket.send_to(b"x", (SERVER, port));
     });
 }
@@ -93,7 +93,7 @@ fn handed(platform: &Platform, verdict: &str, reason: &str) -> u64 {
         + metric(platform, "fw", &format!("xdp_slow_packets{name}"))
 }
 
-/// What was dropped of what the slow path's uplink has brought.
+/// Returns the number of dropped packets of those that the slow path's uplink has sent.
 fn dropped_behind_the_tap(platform: &Platform) -> u64 {
     let stats = platform.ask(&["stats"]);
     let ports = list(&stats["ports"]).filter(|port| port["name"] == "fw-slow");
@@ -140,7 +140,7 @@ fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     let slow_path = fw["fast"]["slow_path"].as_str().unwrap_or_default();
     assert!(slow_path.starts_with("tap nfslo"), "{fw}");
 
-    // Verdicts are the rules', whoever decides.
+    // Verdicts are those of the rules, in the fast path or in the slow path.
     let [slow, denied, forbidden, fast] =
         [SLOW, DENIED, FORBIDDEN, FAST].map(|port| listen(&platform, port));
     comes(&platform, &fast, FAST, "by the fast path");
@@ -163,14 +163,14 @@ fn a_process_is_the_slow_path_of_a_fast_path_which_goes_on_without_it() {
     assert!(handed(&platform, "up", "fragment") > 0);
     assert_eq!(handed(&platform, "drop", "late"), 0);
 
-    // It needs no daemon.
+    // The slow path needs no daemon.
     platform.kill_daemon();
     comes(&platform, &slow, SLOW, "without a daemon");
     platform.start();
     comes(&platform, &slow, SLOW, "with another daemon");
     assert_eq!(platform.apply(BESIDE), [""; 0], "nothing to change");
 
-    // Without the process the fast path goes on, and nothing else passes.
+    // Without the process the fast path continues, and no other packets pass.
     signal(platform.pids()["rest"], Signal::KILL);
     eventually("it is seen that the process is gone", || {
         !platform.pids().contains_key("rest")
@@ -273,7 +273,7 @@ fn a_program_of_the_users_with_a_tap_is_a_slow_path() {
         let why = platform.instance("fw")["unhealthy"].to_string();
         assert!(why.contains("there is no tap 'mine'"), "{why}");
         comes(&platform, &fast, FAST, "without a program");
-        // What was sent while there was one.
+        // Packets that were sent while a slow path existed.
         has_come(&slow);
         let dropped = handed(&platform, "drop", "no_slow_path");
         eventually("what cannot be decided is dropped, and counted", || {

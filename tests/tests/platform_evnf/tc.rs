@@ -90,7 +90,7 @@ fn fast_paths_at_tc_carry_connections_through_a_kill_and_leave_nothing() {
     assert!(connect(&platform).is_none(), "nobody translates any more");
 }
 
-/// What the balancer sends on meets no chain of the kernel's: only what is on the way out can ask.
+/// Packets that the balancer forwards bypass the kernel's chains: only a function at egress can evaluate the rules.
 const ON_THE_WAY_OUT: &str = "table ip filter { chain post { type filter hook postrouting priority 0; \
     tcp dport 8080 drop; }; }";
 

@@ -32,7 +32,7 @@ struct Shared {
     has_called: AtomicBool,
 }
 
-/// Stands between two daemons: the first conversation is cut, others pass.
+/// A proxy between two daemons: it cuts the first connection, others pass.
 pub struct Cutter {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -54,7 +54,7 @@ impl Cutter {
             has_called: AtomicBool::new(false),
         });
         let carrying = Arc::clone(&shared);
-        // It ends with the test program.
+        // The thread ends with the test program.
         thread::spawn(move || {
             for source in listener.incoming().flatten() {
                 carrying.carry(source);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Port on which the daemons listen for each other.
 const PORT: u16 = 7443;
 
-/// What both hosts have.
+/// Deployment of both hosts.
 pub const UPLINKS: &str = "
 version: 1
 uplinks:
@@ -36,7 +36,7 @@ chains:
   web: { from: lan, to: wan, via: [fw] }
 ";
 
-/// What both hosts have, where a switch leads to the instance.
+/// Deployment of both hosts, with a switch that leads to the instance.
 pub const SWITCH: &str = "
 version: 1
 switches: { front: {} }
@@ -66,7 +66,7 @@ pub fn full() -> String {
     format!("{UPLINKS}instances: {{ big: {{ nf: bridge, cpus: [0], share: 60% }} }}\n")
 }
 
-/// What a daemon of `platform` that listens at `address` is started with; `authority` signs its certificate.
+/// Returns the arguments of a daemon of `platform` that listens at `address`; `authority` signs its certificate.
 pub fn arguments(authority: &Authority, platform: &Platform, address: &str) -> Vec<String> {
     let at: SocketAddr = address.parse().expect("an address");
     let names = ("migrate", at.ip().to_string());
@@ -109,7 +109,7 @@ impl TwoPlatforms {
     pub fn at_rest(test: &str) -> Option<Self> {
         static COUNT: AtomicU8 = AtomicU8::new(1);
         let [high, low] = (std::process::id() as u16).to_be_bytes();
-        // Nobody else has these addresses of the loopback interface.
+        // No other process has these addresses of the loopback interface.
         let at = || {
             format!(
                 "127.{}.{low}.{}:{PORT}",

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub enum Moment {
     /// The member has not heard of it.
     Before,
-    /// It has done it, and the daemon has not heard of that.
+    /// The member has served the request, and the daemon has not got the answer.
     After,
 }
 
@@ -43,7 +43,7 @@ impl Ambush {
         let listener = UnixListener::bind(control).expect("nobody listens there any more");
         let (strike, struck) = channel();
         let (member, request) = (aside.clone(), request.to_owned());
-        // It ends with the test program.
+        // The thread ends with the test program.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let Some((asked, fd)) = hear(&stream) else {
@@ -103,7 +103,7 @@ fn hear(stream: &UnixStream) -> Option<(Vec<u8>, Option<OwnedFd>)> {
     Some((asked, fd))
 }
 
-/// What the member answers.
+/// Returns the member's answer.
 fn ask(member: &Path, asked: &[u8], fd: Option<OwnedFd>) -> Vec<u8> {
     let mut stream = UnixStream::connect(member).expect("it listens");
     let mut sent = 0;

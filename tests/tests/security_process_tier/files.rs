@@ -15,7 +15,7 @@ fn the_hosts_files_cannot_be_opened() {
         "open:/sys/kernel",
         "open:/../../etc/passwd",
     ];
-    // A dynamically linked program may open what is there; nothing is.
+    // A dynamically linked program may open existing files; none exist.
     let errno = match sandboxes.hostile().linkage() {
         Linkage::Static => libc::EPERM,
         Linkage::Dynamic { .. } => libc::ENOENT,

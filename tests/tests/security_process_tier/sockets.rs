@@ -45,7 +45,7 @@ fn the_hosts_network_is_out_of_reach() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let connect = format!("connect-tcp:4:{port}");
-    // An instance that makes a socket by itself, were the filter not there, is alone in its namespace.
+    // Without the filter, an instance that makes a socket is alone in its network namespace.
     let own = ["socket:2:1", connect.as_str()];
     let (report, _) = sandboxes.run(&own, Setup::without_filter());
     assert_eq!(report.of("socket:2:1"), Done(4));

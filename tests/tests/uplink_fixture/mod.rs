@@ -33,7 +33,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// Nothing, having told so, where the test cannot run. Makes the namespaces LABEL-NAME.
+    /// Makes the namespaces LABEL-NAME; reports the reason and returns `None` where the test cannot run.
     pub fn new(test: &str, names: &[&str]) -> Option<Self> {
         if !is_root(test) {
             return None;
@@ -207,7 +207,8 @@ impl Raw {
         Some(bytes)
     }
 
-    /// The next frame that `wanted` wants; others (the kernel's own) are skipped. Without one `None`, after all patience.
+    /// The next frame that `wanted` wants; others (the kernel's own) are skipped. Without one `None`, after all
+    /// patience.
     pub fn receive_wanted(&self, wanted: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
         let start = Instant::now();
         loop {

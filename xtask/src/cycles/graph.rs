@@ -1,6 +1,7 @@
 //! Strongly connected components (Tarjan, 1972).
 
-/// The sets of two or more nodes that reach each other, each in ascending order. `edges`: by node, where its edges lead.
+/// Returns the sets of two or more nodes that reach each other, each in ascending order. `edges`: for each node, the
+/// targets of its edges.
 pub fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut search = Search {
         edges,
@@ -22,9 +23,9 @@ pub fn cycles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
 
 struct Search<'a> {
     edges: &'a [Vec<usize>],
-    /// When a node was visited.
+    /// Visit number of each node.
     order: Vec<Option<usize>>,
-    /// The earliest node that is reached from here.
+    /// The lowest visit number that is reachable from each node.
     low: Vec<usize>,
     stack: Vec<usize>,
     on_stack: Vec<bool>,
@@ -33,7 +34,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// As deep as a chain of modules is long.
+    /// The recursion is as deep as the longest path of modules.
     fn visit(&mut self, node: usize) {
         let at = self.seen;
         self.seen += 1;

@@ -1,7 +1,8 @@
-//! No module of a crate depends on itself by a way longer than a few modules.
+//! Refuses dependency cycles of more than a few modules within a crate.
 //!
-//! A module depends on another one if it names an item of it, by a path that begins with `crate`, `super` or `self`. A `pub use`
-//! is no dependency of the module that has it: who uses the name depends on where it comes from. Tests are left out.
+//! A module depends on another module if it names an item of it, by a path that begins with `crate`, `super` or `self`.
+//! A `pub use` is no dependency of its module: the user of the name depends on the origin of the name. Tests are left
+//! out.
 
 mod graph;
 mod paths;
@@ -12,10 +13,10 @@ use paths::Module;
 use serde_json::Value;
 use std::path::Path;
 
-/// Most modules in a cycle. A pair of a struct and its parts is common and harmless.
+/// Largest accepted cycle, in modules. A cycle of a struct and its parts is common and harmless.
 const CYCLE_MAX: usize = 5;
 
-/// Looks at all crates of the workspace.
+/// Checks all crates of the workspace.
 ///
 /// # Errors
 /// There is a longer cycle, or a source cannot be read.
@@ -38,7 +39,7 @@ pub fn check(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// The folders of the workspace's crates, below its root.
+/// Returns the folders of the workspace's crates, below its root.
 fn members(session: &Session) -> Result<Vec<String>> {
     let metadata = session.metadata()?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
@@ -50,7 +51,7 @@ fn members(session: &Session) -> Result<Vec<String>> {
     Ok(packages.filter_map(folder).collect())
 }
 
-/// The cycles of more than [`CYCLE_MAX`] modules, each as its modules' names.
+/// Returns the cycles of more than [`CYCLE_MAX`] modules, each as its modules' names.
 fn long_cycles(modules: &[Module]) -> Vec<Vec<String>> {
     let edges = paths::edges(modules);
     let cycles = graph::cycles(&edges).into_iter();

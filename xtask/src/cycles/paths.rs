@@ -1,4 +1,4 @@
-//! The modules of a crate, and the paths that they name.
+//! The modules of a crate, and the paths that the modules name.
 
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -7,16 +7,16 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod, UseTree, Visibility};
 
-/// Steps through `pub use` before a name is given up.
+/// Largest number of `pub use` steps for resolving a name.
 const STEPS_MAX: usize = 8;
 
 /// A file of a crate.
 pub struct Module {
-    /// Its place below the crate's root.
+    /// Path below the crate's root.
     path: Vec<String>,
-    /// The paths that it names, from the root on.
+    /// The paths that the file names, from the root on.
     named: Vec<Vec<String>>,
-    /// The names that it hands on by `pub use`, and where they come from. `*`: all names of a module.
+    /// The names that the file re-exports by `pub use`, and their origins. `*`: all names of a module.
     handed_on: BTreeMap<String, Vec<Vec<String>>>,
 }
 
@@ -24,7 +24,7 @@ impl Module {
     /// Reads the text of a file.
     ///
     /// # Errors
-    /// The text is no Rust.
+    /// The text is not valid Rust.
     pub fn parse(path: Vec<String>, text: &str) -> Result<Self> {
         let file = syn::parse_file(text)?;
         let mut names = Names {
@@ -41,7 +41,7 @@ impl Module {
         })
     }
 
-    /// For messages.
+    /// The name for messages.
     pub fn name(&self) -> String {
         if self.path.is_empty() {
             return "the root".to_owned();
@@ -53,7 +53,7 @@ impl Module {
 /// Reads all files of a crate.
 ///
 /// # Errors
-/// A file cannot be read, or is no Rust.
+/// A file cannot be read, or is not valid Rust.
 pub fn read(source: &Path) -> Result<Vec<Module>> {
     let mut modules = Vec::new();
     read_folder(source, &[], &mut modules)?;
@@ -89,7 +89,7 @@ fn read_folder(folder: &Path, place: &[String], modules: &mut Vec<Module>) -> Re
     Ok(())
 }
 
-/// By module, the modules that it depends on.
+/// Returns for each module the modules that it depends on.
 pub fn edges(modules: &[Module]) -> Vec<Vec<usize>> {
     let mut places: BTreeMap<&[String], usize> = BTreeMap::new();
     for (at, module) in modules.iter().enumerate() {
@@ -109,7 +109,7 @@ pub fn edges(modules: &[Module]) -> Vec<Vec<usize>> {
     modules.iter().enumerate().map(of).collect()
 }
 
-/// The module that has what a path names, through `pub use`.
+/// Returns the module that defines the item of a path, through `pub use`.
 fn owner(
     modules: &[Module],
     places: &BTreeMap<&[String], usize>,
@@ -130,7 +130,7 @@ fn owner(
     Some(at)
 }
 
-/// The names of modules that are declared here.
+/// Returns the names of modules that are declared here.
 fn children(items: &[Item]) -> Vec<String> {
     let modules = items.iter().filter_map(|item| match item {
         Item::Mod(module) => Some(module.ident.to_string()),
@@ -139,18 +139,18 @@ fn children(items: &[Item]) -> Vec<String> {
     modules.collect()
 }
 
-/// Collects paths while a file is walked through.
+/// Visitor that collects the paths of a file.
 struct Names {
-    /// The module in which the walk is.
+    /// The module that the visitor is in.
     at: Vec<String>,
-    /// The modules that are declared there: `use child::X` needs no `self`.
+    /// The modules that this module declares: `use child::X` needs no `self`.
     children: Vec<String>,
     named: Vec<Vec<String>>,
     handed_on: BTreeMap<String, Vec<Vec<String>>>,
 }
 
 impl Names {
-    /// A path from the root on; `None`: it leads out of the crate, or names something here.
+    /// Returns a path from the root on; `None` if the path leads out of the crate, or names something in this module.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut place = self.at.clone();
         let mut rest = path;
@@ -253,7 +253,7 @@ impl<'ast> Visit<'ast> for Names {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments = path.segments.iter();
         let names: Vec<String> = segments.map(|segment| segment.ident.to_string()).collect();
-        // A name alone is of here, or was brought in by a `use`.
+        // A single name is defined here, or was imported by a `use`.
         if names.len() > 1
             && let Some(path) = self.absolute(&names)
         {

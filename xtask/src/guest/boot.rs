@@ -11,28 +11,29 @@ use super::kernel::Kernel;
 use super::report::Report;
 use crate::session::{Outcome, Session, Watchdog};
 
-/// TCG is ten to fifty times slower than the host, and so is a machine that other jobs share.
+/// TCG is ten to fifty times slower than the host; a machine shared with other jobs is slow as well.
 const WATCHDOG: Watchdog = Watchdog {
     silence: Duration::from_secs(10 * 60),
     total: Duration::from_secs(40 * 60),
 };
 
-/// An oops panics and a panic resets, which ends QEMU. Messages below an emergency would cut test output in pieces;
-/// init prints those that matter when all tests have run.
+/// An oops panics and a panic resets, which ends QEMU. Kernel messages below an emergency would split test output; init
+/// prints the important messages after all tests.
 const COMMAND_LINE: &str = "console=ttyS0 quiet loglevel=1 oops=panic panic=-1 reboot=t \
     random.trust_cpu=on tsc=reliable rdinit=/init";
-/// Without "enhanced rep movsb" the kernel copies and clears memory by words; TCG takes one step per turn either way. Tests
-/// cost a sixth less CPU time.
+/// Without "enhanced rep movsb" the kernel copies and clears memory by words; TCG takes one step per iteration either
+/// way. Tests cost a sixth less CPU time.
 const CPU: &str = "max,-erms";
-/// Where the host does not tell. A wrong frequency makes a guest's second shorter or longer, which no test minds.
+/// Frequency if the host does not report one. A wrong frequency changes the length of a guest's second, which affects
+/// no test.
 const TSC_KHZ_FALLBACK: u64 = 2_000_000;
 
-/// Boots the kernel with its initramfs, waits until it powers off and returns what its tests said. `on_event` gets each
-/// line for the reader, and each test that has ended. The whole console goes into the file console.log of the kernel's
-/// folder.
+/// Boots the kernel with its initramfs, waits until it powers off and returns the report of its tests. `on_event` gets
+/// each console line for the reader, and each test that has ended. The whole console goes into the file console.log of
+/// the kernel's folder.
 ///
 /// # Errors
-/// QEMU cannot start, or an interrupt. What goes wrong in the guest is part of the report.
+/// QEMU cannot start, or an interrupt. Failures in the guest are part of the report.
 pub fn boot(
     session: &Session,
     kernel: &Kernel,
@@ -79,8 +80,9 @@ pub fn boot(
     Ok(report)
 }
 
-/// Frequency of the time-stamp counter, which TCG passes through from the host, in kHz. The kernel would measure it
-/// against the machine's timer chip; on a busy host that fails, and a microvm without another clock then hangs at boot.
+/// Returns the frequency of the time-stamp counter, which TCG passes through from the host, in kHz. The kernel would
+/// measure it against the machine's timer chip; on a busy host that fails, and a microvm without another clock then
+/// hangs at boot.
 fn tsc_khz() -> u64 {
     let base = fs::read_to_string("/sys/devices/system/cpu/cpu0/cpufreq/base_frequency");
     let base = base.ok().and_then(|text| text.trim().parse().ok());

@@ -25,7 +25,7 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// A regular file. A path that is there already keeps its first content.
+    /// Adds a regular file. An existing path keeps its first content.
     pub fn file(&mut self, path: &Path, mode: u32, data: &[u8]) -> io::Result<()> {
         self.entry(path, FILE | mode, data)
     }
@@ -83,7 +83,7 @@ impl<W: Write> Archive<W> {
     }
 }
 
-/// Names in the archive have no leading slash.
+/// Returns a path without the leading slash, as names in the archive are written.
 fn name(path: &Path) -> &[u8] {
     path.strip_prefix("/")
         .unwrap_or(path)

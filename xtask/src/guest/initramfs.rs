@@ -1,7 +1,7 @@
-//! What a guest finds in its file system.
+//! File system of a guest.
 //!
-//! Test programs and the platform's programs keep the paths that they have here, because they look for each other, and
-//! for the project's files, by path.
+//! Test programs and the platform's programs keep their paths of the host, because they find each other and the
+//! project's files by path.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::deps;
 use crate::programs::Programs;
 use crate::session::Session;
 
-/// Tools that tests start; one that is missing here is missing in the guest.
+/// Tools that tests start; a tool that the host lacks is missing in the guest.
 const TOOLS: [&str; 8] = [
     "ip",
     "tc",
@@ -28,7 +28,7 @@ const TOOLS: [&str; 8] = [
     "xdp-loader",
     "xdp-filter",
 ];
-/// Libraries that programs open while they run, and the BPF programs of these; by their names, where Debian has them.
+/// Libraries that programs open at run time, with their BPF programs; by the names in Debian's folder.
 const OPENED: &str = "libxdp.so.1";
 const OBJECTS: &str = "bpf";
 /// Folders of the project whose files tests read.
@@ -36,7 +36,7 @@ const PROJECT_FOLDERS: [&str; 3] = ["examples", "tests", "api/openapi"];
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
 const GROUPS: &str = "root:x:0:\nnogroup:x:65534:\n";
 
-/// Everything a guest needs.
+/// Content of a guest's file system.
 pub struct Content<'a> {
     pub session: &'a Session,
     pub kernel: &'a Kernel,
@@ -44,7 +44,7 @@ pub struct Content<'a> {
 }
 
 impl Content<'_> {
-    /// Writes the archive. `filter` is handed to every test program; `command` is run by a shell beside them.
+    /// Writes the archive. `filter` goes to every test program; a shell runs `command` instead of tests.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -105,7 +105,7 @@ impl Content<'_> {
         Ok(())
     }
 
-    /// What init reads: one test program per line, and the environment of all of them.
+    /// Writes init's input: one test program per line, and the environment of all programs.
     fn list(&self, archive: &mut Archive<impl std::io::Write>, filter: &str) -> Result<()> {
         let lines = self
             .programs
@@ -176,7 +176,7 @@ impl Content<'_> {
         Ok(())
     }
 
-    /// The shared libraries of a program, by its dynamic loader's own answer.
+    /// Returns the shared libraries of a program, as its dynamic loader lists them.
     fn libraries(&self, program: &Path) -> Result<Vec<PathBuf>> {
         let mut ldd = self.session.command("ldd");
         match self.session.output(ldd.arg(program)) {
@@ -217,7 +217,7 @@ fn copy(archive: &mut Archive<impl std::io::Write>, from: &Path, to: &Path) -> R
     Ok(())
 }
 
-/// A folder with all it holds.
+/// Adds a folder with its content.
 fn tree(archive: &mut Archive<impl std::io::Write>, from: &Path, to: &Path) -> Result<()> {
     archive.folder(to, 0o755)?;
     for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {

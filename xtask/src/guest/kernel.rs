@@ -10,13 +10,14 @@ use clap::builder::PossibleValuesParser;
 use crate::deps;
 use crate::session::Session;
 
-/// Series, and the package that depends on Debian's current kernel of that series.
+/// Series, and the package that depends on Debian's current kernel of the series.
 const KERNELS: [(&str, &str); 2] = [
     ("6.1", "linux-image-cloud-amd64"),
     ("6.12", "linux-image-6.12-cloud-amd64"),
 ];
 
-/// Modules that tests may need, below the folder `kernel` of the modules; Debian's cloud kernel has even veth as one.
+/// Modules that tests may need, below the folder `kernel` of the modules; in Debian's cloud kernel even veth is a
+/// module.
 const MODULE_FOLDERS: [&str; 15] = [
     "crypto",
     "drivers/net",
@@ -57,32 +58,32 @@ impl Kernel {
         self.folder.join("vmlinuz")
     }
 
-    /// What it boots into, with the test programs.
+    /// The initramfs with the test programs.
     pub fn initramfs(&self) -> PathBuf {
         self.folder.join("initramfs.cpio")
     }
 
-    /// Holds `lib/modules/RELEASE`.
+    /// The folder that contains `lib/modules/RELEASE`.
     pub fn modules(&self) -> PathBuf {
         self.folder.join("modules")
     }
 }
 
-/// Accepts the series that exist.
+/// Parser of the known series.
 pub fn series() -> PossibleValuesParser {
     PossibleValuesParser::new(KERNELS.map(|(series, _)| series))
 }
 
-/// The series asked for, or all of them.
+/// Returns the wanted series, or all if none is given.
 pub fn chosen(wanted: &[String]) -> impl Iterator<Item = &'static str> {
     let all = KERNELS.into_iter().map(|(series, _)| series);
     all.filter(move |series| wanted.is_empty() || wanted.iter().any(|one| one == series))
 }
 
-/// The kernel of a series, from the target folder or from Debian.
+/// Returns the kernel of a series, from the target folder or from Debian.
 ///
 /// # Errors
-/// apt does not offer the kernel, there is no network, or no room.
+/// apt does not offer the kernel, there is no network, or the disk is full.
 pub fn obtain(session: &Session, series: &str) -> Result<Kernel> {
     let (_, package) = KERNELS
         .iter()
@@ -109,7 +110,7 @@ pub fn obtain(session: &Session, series: &str) -> Result<Kernel> {
     Ok(kernel)
 }
 
-/// The package that really holds the kernel: what the series' package depends on.
+/// Returns the package that contains the kernel: the dependency of the series' package.
 fn concrete_package(session: &Session, package: &str, series: &str) -> Result<String> {
     let depends = || {
         session.output(
@@ -167,7 +168,7 @@ fn unpack(session: &Session, package: &str, scratch: &Path) -> Result<PathBuf> {
     Ok(unpacked)
 }
 
-/// The one entry of a folder with this extension (or the one entry, for an empty extension).
+/// Returns the only entry of a folder with this extension (or the only entry, for an empty extension).
 fn only_entry(folder: &Path, extension: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?;
     let mut paths = entries.into_iter().map(|entry| entry.path());
@@ -245,7 +246,7 @@ fn decompress(session: &Session, modules: &Path) -> Result<()> {
     if compressed.is_empty() {
         return Ok(());
     }
-    // Hundreds of names: handed over as a file, not printed as arguments.
+    // Hundreds of names: passed in a file, not printed as arguments.
     let names: Vec<String> = compressed
         .iter()
         .map(|path| path.display().to_string())

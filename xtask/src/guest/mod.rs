@@ -1,8 +1,8 @@
 //! Runs test programs inside Debian's stock kernels.
 //!
 //! Each kernel is booted in QEMU (`microvm` machine, TCG: no KVM needed), with an initramfs that holds busybox, a few
-//! network tools and the test programs with the libraries they are linked to. tests/guest/init runs the programs one
-//! after the other and frames their output; `report` reads it back. Which tests run there: tests/tests/guest_*.rs and
+//! network tools and the test programs with their shared libraries. tests/guest/init runs the programs one after the
+//! other and frames their output; `report` parses the frames. The tests of guests: tests/tests/guest_*.rs and
 //! tests/tests/security_*.rs.
 
 mod boot;
@@ -24,10 +24,10 @@ use crate::session::{Interrupted, Session};
 use crate::tally::Tally;
 pub use report::Case;
 
-/// Which kernels, which tests.
+/// The kernels and the tests.
 #[derive(Args, Clone)]
 pub struct Options {
-    /// Kernel series; without it, all of them
+    /// Kernel series; default: all
     #[arg(long = "kernel", value_parser = kernel::series())]
     kernels: Vec<String>,
     /// Run only tests whose name contains this
@@ -36,7 +36,7 @@ pub struct Options {
     /// Run only the test program of this name (repeatable)
     #[arg(long = "test")]
     tests: Vec<String>,
-    /// Build only the tests' own programs: enough for tests that start none of the platform's
+    /// Build only the tests' own programs: enough for tests that start no program of the platform
     #[arg(long)]
     without_platform: bool,
     /// Instead of the tests, run this in a shell, with the release build of the platform's programs on its path: for
@@ -48,12 +48,12 @@ pub struct Options {
     memory: u32,
 }
 
-/// Enough for all tests.
+/// Enough memory for all tests.
 const MEMORY_MIB: u32 = 1024;
 
-/// A kernel that is to be booted, and the programs that are run there.
+/// A kernel to boot, and the programs to run in it.
 pub struct Guest {
-    /// Its series: 6.1.
+    /// The kernel series, for example 6.1.
     pub series: &'static str,
     programs: Arc<Programs>,
     filter: Option<String>,
@@ -63,16 +63,16 @@ pub struct Guest {
 
 /// An event in a running guest.
 pub enum Event<'a> {
-    /// A line of its console.
+    /// A line of the guest's console.
     Line(&'a str),
     /// A test has ended.
     Case(Case<'a>),
 }
 
-/// Boots the chosen kernels side by side and prints the counting line.
+/// Boots the chosen kernels in parallel and prints the counting line.
 ///
 /// # Errors
-/// Something needed is missing, the tests do not build, or a test failed.
+/// A dependency is missing, the tests do not build, or a test failed.
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     deps::install(session, deps::FOR_TEST)?;
     let _leftovers = Leftovers::watch()?;
@@ -112,7 +112,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     Ok(tally.conclude()?)
 }
 
-/// Every kernel, with these tests.
+/// Returns a guest for every kernel, with these tests.
 pub fn all(programs: &Arc<Programs>) -> Vec<Guest> {
     let guest = |series| Guest {
         series,
@@ -125,7 +125,7 @@ pub fn all(programs: &Arc<Programs>) -> Vec<Guest> {
 }
 
 impl Guest {
-    /// Boots it, and follows it until it powers off.
+    /// Boots the guest and follows it until it powers off.
     ///
     /// # Errors
     /// Only an interrupt; everything else is a failed test.
@@ -155,7 +155,7 @@ impl Guest {
         Ok(tally)
     }
 
-    /// Makes what it boots.
+    /// Makes the kernel and the initramfs.
     fn prepare(&self, session: &Session) -> Result<kernel::Kernel> {
         let kernel = kernel::obtain(session, self.series)?;
         let content = initramfs::Content {

@@ -1,5 +1,4 @@
-//! Reads a guest's console: frames that tests/guest/init writes, libtest's output between them, and what the kernel
-//! shouts in between.
+//! Parses a guest's console: frames of tests/guest/init, libtest's output between them, and kernel messages in between.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -11,10 +10,10 @@ const MARK: &str = "@@nfluid ";
 /// Lines of the console that a failure shows.
 const TAIL: usize = 40;
 const PANIC: &str = "Kernel panic - not syncing";
-/// Complaints that init shows after the tests; between them the same words may be a test's own.
+/// Kernel complaints that init prints after the tests; during the tests a test itself may print the same words.
 const COMPLAINTS: [&str; 3] = ["Oops:", "BUG:", "WARNING: CPU"];
 
-/// What a guest said so far.
+/// State of a guest's report so far.
 #[derive(Debug, Default)]
 pub struct Report {
     finished: Vec<(String, Output)>,
@@ -22,23 +21,23 @@ pub struct Report {
     problems: Vec<String>,
     tail: VecDeque<String>,
     done: bool,
-    /// When the test that runs began.
+    /// Start of the running test.
     begun: Option<Instant>,
 }
 
 /// A test that has ended.
 #[derive(Debug)]
 pub struct Case<'a> {
-    /// The program it is in.
+    /// The program that contains the test.
     pub program: String,
     pub name: &'a str,
     pub seconds: f64,
-    /// libtest's word, or nothing where the test has printed something between its name and that.
+    /// libtest's verdict; empty if the test has printed something between its name and the verdict.
     pub verdict: &'a str,
 }
 
 impl Report {
-    /// The test that ends with this line of the console.
+    /// Returns the test that ends with this line of the console.
     pub fn case<'a>(&mut self, line: &'a str) -> Option<Case<'a>> {
         let (program, _) = self.current.as_ref()?;
         let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
@@ -55,7 +54,7 @@ impl Report {
         })
     }
 
-    /// Takes a line of the console; returns what of it is for the reader.
+    /// Takes a line of the console; returns its part for the reader.
     pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         self.remember(line);
         if let Some(at) = line.find(MARK) {
@@ -74,13 +73,13 @@ impl Report {
         Some(line)
     }
 
-    /// Something went wrong outside the tests.
+    /// Notes a failure outside the tests.
     pub fn broken(&mut self, what: impl Into<String>) {
         self.problems.push(what.into());
     }
 
-    /// Adds everything to the tally; each program that was to run and did not end is a failure. Returns the last lines of
-    /// the console if something went wrong outside of the tests.
+    /// Adds everything to the tally; each program that should have run and did not end is a failure. Returns the last
+    /// lines of the console if there was a failure outside the tests.
     pub fn count<'a>(
         mut self,
         step: &str,

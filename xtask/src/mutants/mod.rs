@@ -1,7 +1,7 @@
-//! `cargo xtask mutants`: plants mistakes in the switch, one after the other, and looks whether a test notices each.
+//! `cargo xtask mutants`: inserts faults into the switch, one at a time, and checks that a test detects each.
 //!
-//! The switch is compiled from a copy of bpf/, in a target folder of its own; the work tree is not touched. (For the Rust code
-//! there is cargo-mutants: CONTRIBUTING.md says how to run it.)
+//! The switch is compiled from a copy of bpf/ in its own target folder; the work tree is not touched. (For Rust code
+//! use cargo-mutants, see CONTRIBUTING.md.)
 
 mod switch;
 
@@ -17,42 +17,42 @@ use crate::deps;
 use crate::leftovers::Leftovers;
 use crate::session::{Outcome, Session, Watchdog};
 
-/// A test that a mistake keeps waiting for ever has noticed it.
+/// A test that hangs because of a fault has detected the fault.
 const WATCHDOG: Watchdog = Watchdog {
     silence: Duration::from_secs(120),
     total: Duration::from_secs(5 * 60),
 };
 
-/// Which mistakes.
+/// Selection of faults.
 #[derive(Args)]
 pub struct Options {
-    /// Only mistakes whose description contains this
+    /// Only faults whose description contains this text
     #[arg(long)]
     filter: Option<String>,
 }
 
-/// A mistake: `from`, which is there once, becomes `to`.
+/// A fault: `from`, which occurs once in the file, becomes `to`.
 pub struct Mutant {
     what: &'static str,
-    /// Below bpf/.
+    /// Path below bpf/.
     file: &'static str,
     from: &'static str,
     to: &'static str,
-    /// Why no test on a real kernel can be relied on to notice it, if so.
+    /// The reason why tests on a real kernel do not reliably detect the fault, if so.
     hidden: Option<&'static str>,
 }
 
-/// Plants each and says who noticed it.
+/// Inserts each fault and prints the test program that detects it.
 ///
 /// # Errors
-/// One was not noticed, the tests fail without any, or an interrupt.
+/// A fault was not detected, the tests fail without a fault, or an interrupt.
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     deps::install(session, deps::FOR_TEST)?;
     let _leftovers = Leftovers::watch()?;
     let folder = session.target.join("mutants");
     let sources = folder.join("bpf");
     copy(session, &sources)?;
-    if let Some(test) = who_notices(session, &folder)? {
+    if let Some(test) = detecting_test(session, &folder)? {
         bail!("{test} fails without any mistake");
     }
     let chosen = |mutant: &&Mutant| {
@@ -63,7 +63,7 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     for mutant in switch::MUTANTS.iter().filter(chosen) {
         copy(session, &sources)?;
         mutant.plant(&sources)?;
-        match who_notices(session, &folder)? {
+        match detecting_test(session, &folder)? {
             Some(test) => {
                 noticed += 1;
                 println!("noticed by {test}: {}", mutant.what);
@@ -98,7 +98,7 @@ impl Mutant {
     }
 }
 
-/// A fresh copy of bpf/.
+/// Makes a fresh copy of bpf/.
 fn copy(session: &Session, to: &Path) -> Result<()> {
     let _of_the_last_one = fs::remove_dir_all(to);
     fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
@@ -107,9 +107,9 @@ fn copy(session: &Session, to: &Path) -> Result<()> {
     session.output(&mut command).map(|_| ())
 }
 
-/// The first program of tests that fails with the switch as it is in the copy. A kernel that refuses the switch is noticed by
-/// the first.
-fn who_notices(session: &Session, folder: &Path) -> Result<Option<&'static str>> {
+/// Returns the first test program that fails with the copy's switch. If the kernel refuses the switch, the first
+/// program fails.
+fn detecting_test(session: &Session, folder: &Path) -> Result<Option<&'static str>> {
     let cargo = |test: &str| {
         let mut cargo = session.cargo(["test", "--quiet", "--package", "nfluid-tests"]);
         cargo.args(["--test", test]);

@@ -1,10 +1,10 @@
-//! Mistakes that somebody could make in the switch, each of which a test has to notice.
+//! Faults in the switch, each of which a test has to detect.
 
 use super::Mutant;
 
 const TRANSMIT: &str = "switch/transmit.h";
 
-/// Programs of tests/tests that look at the switch alone, those that take least time first.
+/// Programs of tests/tests that test the switch alone, the fastest first.
 pub const TESTS: &[&str] = &[
     "guest_dataplane",
     "guest_switch",
@@ -18,7 +18,7 @@ pub const TESTS: &[&str] = &[
     "guest_uplink_frames",
 ];
 
-/// What is planted.
+/// The faults.
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "a run to a port that has gone down is not published",

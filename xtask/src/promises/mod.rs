@@ -1,7 +1,7 @@
 //! The map from the promises of SPECIFICATION.md to the tests that check them.
 //!
-//! SPECIFICATION.md has the promises, each with its number. A test names the numbers that it checks in a tag, a comment
-//! above its attributes. `docs/promises.md` is generated from the tags.
+//! SPECIFICATION.md lists the promises, each with its number. A test lists the numbers that it checks in a tag, a
+//! comment above its attributes. `docs/promises.md` is generated from the tags.
 
 mod specification;
 mod tags;
@@ -44,7 +44,7 @@ pub fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Text of the map. Every complaint is printed.
+/// Returns the text of the map. Prints every complaint.
 fn generate(root: &Path) -> Result<String> {
     let path = root.join(SPECIFICATION);
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -63,7 +63,7 @@ fn generate(root: &Path) -> Result<String> {
     Ok(map(&specification, &tests))
 }
 
-/// Numbers that are given twice, promises without a test, and tags without a promise.
+/// Returns the complaints: duplicate numbers, promises without a test, and tags without a promise.
 fn compare(specification: &Specification, tests: &[Test]) -> Vec<String> {
     let numbers = specification.numbers();
     let tagged = by_number(tests);
@@ -87,7 +87,7 @@ fn compare(specification: &Specification, tests: &[Test]) -> Vec<String> {
     twice.chain(untested).chain(unknown).collect()
 }
 
-/// The tests of each promise, by file and name.
+/// Returns the tests of each promise, sorted by file and name.
 fn by_number(tests: &[Test]) -> BTreeMap<Number, Vec<&Test>> {
     let mut tagged = BTreeMap::<Number, Vec<&Test>>::new();
     for test in tests {

@@ -32,7 +32,7 @@ pub struct Section {
     pub numbers: Vec<Number>,
 }
 
-/// The sections that have promises, in the order of the file.
+/// The sections that have promises, in file order.
 pub struct Specification {
     pub sections: Vec<Section>,
 }
@@ -59,7 +59,7 @@ impl Specification {
         self.all().collect()
     }
 
-    /// Numbers that more than one promise has.
+    /// Returns the numbers of more than one promise.
     pub fn repeated(&self) -> Vec<Number> {
         let mut seen = BTreeSet::new();
         self.all().filter(|number| !seen.insert(*number)).collect()

@@ -1,6 +1,6 @@
 //! Tags: the comments that name the promises of a test.
 //!
-//! In Rust a tag stands above the attributes of the test. In C a test is a file, and its tag may stand on any line.
+//! In Rust a tag is above the attributes of the test. In C a test is a file, and its tag may be on any line.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 
 use super::specification::Number;
 
-/// Beginning of a tag in Rust; numbers follow, with commas between them.
+/// Prefix of a tag in Rust; numbers follow, separated by commas.
 pub const RUST: &str = "// promise:";
-/// Beginning of a tag in C.
+/// Prefix of a tag in C.
 const C: &str = "/* promise:";
 
 /// A test with a tag.
@@ -85,7 +85,7 @@ fn parse(file: &str, text: &str, tests: &mut Vec<Test>, complaints: &mut Vec<Str
     }
 }
 
-/// The numbers of a tag, as they are written.
+/// Returns the numbers of a tag as written.
 fn tag(line: &str) -> Option<&str> {
     let line = line.trim();
     if let Some(numbers) = line.strip_prefix(RUST) {
@@ -95,7 +95,7 @@ fn tag(line: &str) -> Option<&str> {
     Some(numbers.strip_suffix("*/").unwrap_or(numbers).trim())
 }
 
-/// Name of the function that follows; attributes and comments may stand before it.
+/// Returns the name of the function that follows; attributes and comments may come before it.
 fn function<'a>(lines: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let is_before = |line: &&str| line.starts_with("#[") || line.starts_with("//");
     let line = lines.map(str::trim).find(|line| !is_before(line))?;

@@ -1,8 +1,8 @@
-//! `cargo xtask test --changed`: which tests a change can touch.
+//! `cargo xtask test --changed`: selects the tests that a change can affect.
 //!
-//! A file of a crate touches the crate and all crates that depend on it. A crate of the platform's programs also touches
-//! the tests of the platform and the guests. A file that no rule names touches everything: rather too many tests than too
-//! few.
+//! A file of a crate affects the crate and all crates that depend on it. A crate of the platform's programs also
+//! affects the tests of the platform and the guests. A file that no rule names affects everything: too many tests are
+//! better than too few.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,7 +23,7 @@ const NO_TESTS: [&str; 8] = [
     "docs/internals",
     "docs/promises.md",
 ];
-/// Folders beside the crates, and the crates that have what is in them compiled in, or test it.
+/// Folders outside the crates, and the crates that compile or test their content.
 const OUTSIDE: [(&str, &[&str]); 8] = [
     ("README.md", &["nfluid-control"]),
     ("SPECIFICATION.md", &["xtask"]),
@@ -34,7 +34,7 @@ const OUTSIDE: [(&str, &[&str]); 8] = [
     ("examples", &["nfluid-control", "nfluid-tests"]),
     ("packaging", &["xtask"]),
 ];
-/// The tests of the platform start its programs, which are in these packages.
+/// The packages of the programs that the platform tests start.
 const PLATFORM: [&str; 6] = [
     "nfluid",
     "nfluid-bench",
@@ -44,18 +44,18 @@ const PLATFORM: [&str; 6] = [
     "nfluidd",
 ];
 
-/// The tests that a change can touch.
+/// The tests that a change can affect.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Touched {
     Everything,
     Some {
         packages: BTreeSet<String>,
-        /// Programs of tests/tests; empty: none of them.
+        /// Programs of tests/tests; empty: none.
         platform: Platform,
     },
 }
 
-/// Which of the programs of tests/tests.
+/// Selection of the programs of tests/tests.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Platform {
     All,
@@ -64,7 +64,7 @@ pub enum Platform {
 }
 
 impl Touched {
-    /// Returns true if the unit tests of this package are to run.
+    /// Returns true if the unit tests of this package must run.
     pub fn package(&self, name: &str) -> bool {
         match self {
             Self::Everything => true,
@@ -72,7 +72,7 @@ impl Touched {
         }
     }
 
-    /// Returns true if this program of tests/tests is to run.
+    /// Returns true if this program of tests/tests must run.
     pub fn program(&self, name: &str) -> bool {
         match self {
             Self::Everything => true,
@@ -84,10 +84,10 @@ impl Touched {
     }
 }
 
-/// Returns the tests that the differences from the commit `base` can touch, uncommitted files included.
+/// Returns the tests that the differences from the commit `base` can affect, uncommitted files included.
 ///
 /// # Errors
-/// git or cargo does not answer.
+/// git or cargo fails.
 pub fn since(session: &Session, base: &str) -> Result<Touched> {
     let changed = session.output(session.command("git").args(["diff", "--name-only", base]))?;
     let mut untracked = session.command("git");
@@ -97,11 +97,11 @@ pub fn since(session: &Session, base: &str) -> Result<Touched> {
     Ok(touched(&Crates::read(session)?, &files))
 }
 
-/// Folders of the workspace's packages, and who depends on whom.
+/// Folders of the workspace's packages, and the dependencies between them.
 #[derive(Default)]
 struct Crates {
     folders: BTreeMap<String, String>,
-    /// Packages that depend on one, tests included.
+    /// For each package, the packages that depend on it, tests included.
     dependents: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -130,7 +130,7 @@ impl Crates {
         }
     }
 
-    /// The package whose folder, the innermost, holds the file.
+    /// Returns the package of the innermost folder that contains the file.
     fn of(&self, file: &str) -> Option<&String> {
         let folders = Path::new(file).ancestors().skip(1);
         folders
@@ -138,7 +138,7 @@ impl Crates {
             .next()
     }
 
-    /// These packages and all that depend on them.
+    /// Returns these packages and all that depend on them.
     fn with_dependents(&self, packages: BTreeSet<String>) -> BTreeSet<String> {
         let mut all = BTreeSet::new();
         let mut next: Vec<String> = packages.into_iter().collect();
@@ -181,8 +181,8 @@ fn is_below(file: &str, start: &str) -> bool {
     Path::new(file).starts_with(start)
 }
 
-/// `platform_pool` of `tests/tests/platform_pool.rs` and of `tests/tests/platform_pool/main.rs`. Files that several
-/// programs share are none.
+/// Returns `platform_pool` for `tests/tests/platform_pool.rs` and for `tests/tests/platform_pool/main.rs`; `None` for
+/// files that several programs share.
 fn platform_program(file: &str) -> Option<&str> {
     let inner = file.strip_prefix("tests/tests/")?;
     let (first, rest) = inner.split_once('/').unwrap_or((inner, ""));

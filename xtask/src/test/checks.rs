@@ -11,7 +11,7 @@ use crate::deps;
 use crate::install;
 use crate::session::{Interrupted, Session};
 
-/// Crates that must also build where there is no operating system.
+/// Crates that must also build without an operating system.
 pub(super) const NO_STD: [&str; 3] = ["nfluid-wire", "nfluid-ring", "nfluid-nf"];
 
 impl Run<'_> {
@@ -20,7 +20,7 @@ impl Run<'_> {
             for target in deps::NO_STD_TARGETS {
                 let what = format!("{package} builds for {target}");
                 let built = self.succeeds(&what, |session| {
-                    // As rlib, whatever else the crate is: a shared library needs an operating system.
+                    // Only as rlib: a shared library needs an operating system.
                     let mut cargo = session.cargo(["rustc", "--lib", "--no-default-features"]);
                     cargo.args(["--crate-type=rlib", "-p", package, "--target", target]);
                     cargo
@@ -33,8 +33,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Each C file in lib/ring/tests is one test: it is compiled against the header and the shared library, and passes
-    /// when it ends with 0.
+    /// Returns a job for each C file in lib/ring/tests: the file is compiled against the header and the shared library,
+    /// and passes if it exits with 0.
     pub(super) fn c(&mut self) -> Result<Vec<Job>> {
         let libraries = self.session.target.join("debug");
         let mut jobs = Vec::new();
@@ -62,8 +62,8 @@ impl Run<'_> {
         Ok(jobs)
     }
 
-    /// Checks that an installation below a DESTDIR is complete: a C test is built with pkg-config's flags, linked either way,
-    /// and runs. `make uninstall` leaves no file.
+    /// Checks that an installation below a DESTDIR is complete: a C test is built with pkg-config's flags, linked
+    /// statically and dynamically, and runs. `make uninstall` leaves no file.
     // promise: 11.2
     pub(super) fn installed(&mut self) -> Result<()> {
         let folder = self.leftovers.temp_dir().join("installed");
@@ -96,7 +96,7 @@ impl Run<'_> {
         let mut cc = self.session.command("cc");
         cc.args(["-std=c11", "-o"]).arg(&program);
         cc.arg("lib/ring/tests/header.c");
-        // Of the two, the linker takes the static one when it is told so, and the rest as ever.
+        // This option makes the linker take the static library; the other options stay.
         let link = flags.replace("-lnfluid", "-l:libnfluid.a");
         let flags = if is_static { link } else { flags };
         self.session.run(cc.args(flags.split_whitespace()))?;
@@ -107,7 +107,7 @@ impl Run<'_> {
         self.session.run(&mut program)
     }
 
-    /// Runs a command that must succeed; a failure is counted.
+    /// Runs a command that must succeed; counts a failure.
     fn succeeds(&mut self, what: &str, command: impl FnOnce(&Session) -> Command) -> Result<bool> {
         let result = self.session.run(&mut command(self.session));
         self.is_ok(what, result)
@@ -140,7 +140,7 @@ impl Run<'_> {
     }
 }
 
-/// A file anywhere below a folder.
+/// Returns any file in or below a folder.
 fn find_file(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths = entries.map(|entry| entry.path());
@@ -153,7 +153,7 @@ fn find_file(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Files of a folder with this extension, sorted; none where there is no folder.
+/// Returns the files of a folder with this extension, sorted; none if the folder does not exist.
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

@@ -1,5 +1,5 @@
-//! Evidence of a failed test: its output, the kernel's messages meanwhile, and, from the tests' harness, the daemon's logs
-//! and its journal. One failure on a machine that nobody sees again must be enough to find its cause.
+//! Evidence of a failed test: its output, the kernel's messages during the test, and the daemon's logs and journal from
+//! the test harness. One failure on a machine that is gone afterwards must be enough to find the cause.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -10,10 +10,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::job::file_name;
 
-/// The longest record that the kernel hands out (`CONSOLE_EXT_LOG_MAX` in its sources).
+/// The longest record of the kernel's log (`CONSOLE_EXT_LOG_MAX` in its sources).
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// A moment, in the microseconds since boot that the kernel stamps its messages with.
+/// A time in microseconds since boot, as in the kernel's messages.
 #[derive(Clone, Copy)]
 pub struct KernelClock(u64);
 
@@ -26,7 +26,8 @@ impl KernelClock {
     }
 }
 
-/// Writes the output of a failed job and the kernel's messages into the job's folder below `folder`. Prints the messages.
+/// Writes the output of a failed job and the kernel's messages into the job's folder below `folder`. Prints the
+/// messages.
 pub fn keep(folder: &Path, job: &str, transcript: &[String], began: KernelClock) {
     let folder = folder.join(file_name(job));
     let kernel = kernel_messages(began);
@@ -47,7 +48,7 @@ pub fn is_there(folder: &Path) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// Returns the kernel's messages since a moment; none if this process may not read them.
+/// Returns the kernel's messages since a time; none if this process may not read them.
 fn kernel_messages(since: KernelClock) -> Vec<String> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits();
     let flags = i32::try_from(nonblocking).unwrap_or(0);
@@ -73,14 +74,14 @@ fn records(mut log: File) -> Vec<String> {
             Ok(length) if length > 0 => {
                 records.push(String::from_utf8_lossy(&buffer[..length]).into_owned());
             }
-            // The record was overwritten before it was read: the next one is there.
+            // The record was overwritten before it was read: the next record can be read.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             _ => return records,
         }
     }
 }
 
-/// The text of `priority,sequence,microseconds,flags;text`, where it is not older.
+/// Returns the text of `priority,sequence,microseconds,flags;text`, unless the message is older than `since`.
 fn message(record: &str, since: KernelClock) -> Option<String> {
     let (head, text) = record.split_once(';')?;
     let stamp: u64 = head.split(',').nth(2)?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! How long each test took in the last run: in which order tests are started, and how long a run will take.
+//! Duration of each test in the last run, for the starting order and the estimate of the run's duration.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,16 +21,16 @@ impl History {
         }
     }
 
-    /// Seconds that a job took when it ran last.
+    /// Returns the seconds that a job took in its last run.
     pub fn of(&self, job: &str) -> Option<f64> {
         self.seconds.get(job).copied()
     }
 
-    /// Remembers these jobs for the next run. Jobs that did not run now keep what is known of them.
+    /// Stores the durations of these jobs for the next run. Other jobs keep their entries.
     pub fn update(mut self, jobs: impl IntoIterator<Item = (String, f64)>) {
         self.seconds.extend(jobs);
         let text = serde_json::to_string_pretty(&self.seconds).unwrap_or_default();
-        // Without the file the next run knows less; that is no reason for this one to fail.
+        // Without the file the next run only lacks estimates: no failure of this run.
         if let Err(error) = fs::write(&self.path, text) {
             eprintln!("xtask: writing {}: {error}", self.path.display());
         }

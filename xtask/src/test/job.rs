@@ -1,4 +1,4 @@
-//! One job of a test run: a program that runs in a lane, and its result.
+//! One job of a test run: a program, and its result.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,28 +13,28 @@ use crate::tally::{Output, Tally};
 
 use super::progress::Progress;
 
-/// A job that hangs must not hold up the run for ever. This protects the harness; it is no limit for what a test may
-/// take: the longest takes a tenth of it on a machine with nothing else to do.
+/// Time after which a job counts as hung. The limit protects the run; it does not limit what a test may take: the
+/// longest test takes a tenth of it on an idle machine.
 const MINUTES_MAX: u64 = 30;
 /// 100,000 instances alone take a quarter of an hour.
 const SOAK_MINUTES_MAX: u64 = 6 * 60;
 
 /// Environment of the programs of all jobs.
 pub struct Surroundings {
-    /// PATH with the folder of Python programs in front.
+    /// PATH with the folder of Python programs first.
     pub path: std::ffi::OsString,
-    /// Where programs put their temporary files.
+    /// The folder for temporary files of programs.
     pub temp_dir: PathBuf,
-    /// Where failed tests leave what they have seen.
+    /// The folder for the evidence of failed tests.
     pub evidence: PathBuf,
     /// Run the long form of tests: `make soak`.
     pub is_soak: bool,
 }
 
 pub struct Job {
-    /// Name for people: `platform_crash: a_killed_daemon`.
+    /// Name for readers: `platform_crash: a_killed_daemon`.
     pub name: String,
-    /// The step it belongs to.
+    /// The step of the job.
     pub step: &'static str,
     /// Rough time in seconds, for a job that has not run before.
     pub seconds: f64,
@@ -42,13 +42,13 @@ pub struct Job {
 }
 
 pub enum Work {
-    /// A program that libtest is in: all of its tests, or the one of this name.
+    /// A program with libtest: all of its tests, or the test of this name.
     Libtest(Program, Option<String>),
-    /// A program that is one test, and passes when it ends with 0; with the folder of its libraries.
+    /// A program that is one test, and passes if it exits with 0; with the folder of its libraries.
     Plain(PathBuf, PathBuf),
-    /// Documentation tests, which cargo compiles while it runs them.
+    /// Documentation tests, which cargo compiles and runs.
     Documentation(Box<Command>),
-    /// A kernel with the tests that run there.
+    /// A kernel with the tests that run in it.
     Guest(Guest),
 }
 
@@ -56,13 +56,13 @@ pub enum Work {
 #[derive(Default)]
 pub struct Ended {
     pub tally: Tally,
-    /// Everything that it printed.
+    /// All output lines.
     pub transcript: Vec<String>,
     pub seconds: f64,
 }
 
 impl Job {
-    /// Runs it to its end.
+    /// Runs the job to its end.
     ///
     /// # Errors
     /// Only an interrupt; everything else is a failed test.
@@ -137,7 +137,7 @@ impl Surroundings {
 }
 
 impl Ended {
-    /// Runs a program that libtest is in, and counts what it prints.
+    /// Runs a program with libtest, and counts the tests of its output.
     fn libtest(
         &mut self,
         session: &Session,
@@ -197,7 +197,7 @@ fn describe(outcome: &Outcome) -> String {
     }
 }
 
-/// A job's name as that of a file.
+/// Returns a job's name as a file name.
 pub fn file_name(job: &str) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     job.replace(": ", ".")

@@ -1,6 +1,6 @@
-//! Runs jobs beside each other in lanes: as many at once as there are lanes for, those that take longest first.
+//! Runs jobs in parallel, at most one per lane, the longest first.
 //!
-//! Tests of the platform mostly wait: for a daemon, a timer, a process that ends. Two cores carry more than two of them.
+//! Platform tests mostly wait for a daemon, a timer, or the end of a process. Two cores can run more than two of them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,20 +13,20 @@ use super::job::{Ended, Job, Surroundings};
 use super::progress::Progress;
 use crate::session::Session;
 
-/// A job that ran, by its name and step.
+/// A finished job, by its name and step.
 pub struct Done {
     pub name: String,
     pub step: &'static str,
     pub ended: Ended,
 }
 
-/// Sorts jobs into the order in which they start: those that took longest in the last run first.
+/// Sorts jobs into their starting order: the longest of the last run first.
 pub fn sort(jobs: &mut [Job], history: &History) {
     let seconds = |job: &Job| history.of(&job.name).unwrap_or(job.seconds);
     jobs.sort_by(|a, b| seconds(b).total_cmp(&seconds(a)));
 }
 
-/// Runs all jobs, in this order, in so many lanes.
+/// Runs all jobs in this order, `lanes` at a time.
 ///
 /// # Errors
 /// An interrupt.
@@ -47,7 +47,7 @@ pub fn run(
             let (name, step) = (job.name.clone(), job.step);
             let began = evidence::KernelClock::now();
             progress.begins(&name);
-            // An interrupt ends every lane: no other job can start either.
+            // An interrupt ends every lane: no other job starts.
             let ended = job.run(session, surroundings, progress)?;
             if ended.tally.has_failures() {
                 evidence::keep(&surroundings.evidence, &name, &ended.transcript, began);

@@ -1,8 +1,7 @@
 //! `make test`: every test of the repository, counted.
 //!
-//! First everything is built, by one build. Then all tests run beside each other in lanes, each test of the platform as a
-//! process of its own. A failing test does not keep the others from running: one run tells everything. The last line
-//! that is printed is `N passed, N failed, N skipped`.
+//! One build builds everything. Then all tests run in parallel lanes, each platform test as its own process. All tests
+//! run, also after a failure: one run shows everything. The last line of the output is `N passed, N failed, N skipped`.
 
 mod changed;
 mod checks;
@@ -32,33 +31,33 @@ use history::History;
 use job::{Job, Surroundings, Work};
 use progress::{Flakes, Progress};
 
-/// Captures of real traffic, beside the project; tests that need them skip without.
+/// Captures of real traffic, outside the project; tests that need them are skipped without them.
 const CAPTURES: &str = "../shared/data/pcap";
-/// Lanes per core: on two cores, two guests want a core each, and two other tests wait most of the time. With more lanes
-/// the whole run takes as long, and each test longer.
+/// Parallel jobs per core: on two cores, two guests need a core each, and two other tests wait most of the time. More
+/// lanes do not shorten the whole run, and lengthen each test.
 const LANES_PER_CORE: usize = 2;
 
-/// Rough times of jobs that have not run before, in seconds: long ones have to start first.
+/// Rough times of jobs that have not run before, in seconds: long jobs must start first.
 const GUEST_SECONDS: f64 = 600.0;
 const CASE_SECONDS: f64 = 5.0;
 const WHOLE_SECONDS: f64 = 2.0;
 
-/// Which tests to run.
+/// Selection of tests.
 #[derive(Args)]
 pub struct Options {
-    /// Only these steps (repeatable, or separated by commas)
+    /// Run only these steps (repeatable, or separated by commas)
     #[arg(long = "step", value_enum, value_delimiter = ',')]
     steps: Vec<Step>,
-    /// Only what a change can touch: what is not committed, or what differs from the commit BASE
+    /// Run only tests that a change can affect: uncommitted changes, or the differences from the commit BASE
     #[arg(long, value_name = "BASE", num_args = 0..=1, default_missing_value = "HEAD", require_equals = true)]
     changed: Option<String>,
     /// Run only tests whose name (`platform_crash: a_test`, or a program of unit tests) contains this
     #[arg(long)]
     filter: Option<String>,
-    /// How many tests run at once
+    /// Number of tests that run in parallel
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     lanes: Option<u16>,
-    /// Run the tests so many times, and say how often each failed
+    /// Run the tests this many times, and print how often each failed
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     times: u16,
     /// Run the long form of tests, as `make soak` does: longer oracles, 100,000 instances, experiments with --quick
@@ -67,7 +66,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// All steps, as before a release.
+    /// Returns the options of `make soak`: all steps.
     pub fn soak() -> Self {
         Self {
             steps: Vec::new(),
@@ -84,15 +83,15 @@ impl Options {
 enum Step {
     /// Unit, property and documentation tests of all crates; they need no root
     Unit,
-    /// tests/tests: they make network namespaces and cgroups, as root
+    /// tests/tests: need root for network namespaces and cgroups
     Root,
     /// The guest_* and security_* tests inside Debian's stock kernels
     Guest,
-    /// Crates without an operating system build for x86_64-unknown-none and wasm
+    /// Build crates without an operating system for x86_64-unknown-none and wasm
     Targets,
     /// The ring's protocol under loom's exhaustive scheduler
     Loom,
-    /// The C port library's tests, and whether what is installed is whole
+    /// The C port library's tests, and the completeness of an installation
     C,
 }
 
@@ -107,7 +106,7 @@ struct Run<'a> {
 /// Runs the tests.
 ///
 /// # Errors
-/// Something needed cannot be installed, a test failed, or an interrupt.
+/// A dependency cannot be installed, a test failed, or an interrupt.
 pub fn run(session: &Session, options: &Options) -> Result<()> {
     deps::install(session, deps::FOR_TEST)?;
     let path = path_with(deps::install_python(session)?)?;
@@ -146,7 +145,7 @@ impl Run<'_> {
         let steps = &self.options.steps;
         let is_touched = match step {
             Step::Unit | Step::Root | Step::Guest => true, // each of their programs by itself
-            // Its builds have no names that could be asked for.
+            // The builds of this step have no names to filter.
             Step::Targets if self.options.filter.is_some() => false,
             Step::Targets => NO_STD.iter().any(|name| self.touched.package(name)),
             Step::Loom | Step::C => self.touched.package("nfluid-ring"),
@@ -175,7 +174,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Builds what is wanted, and lists what is to be run.
+    /// Builds the wanted programs, and lists the jobs.
     fn jobs(&mut self) -> Result<Vec<Job>> {
         let mut jobs = Vec::new();
         if self.wants(Step::Targets) {
@@ -203,7 +202,7 @@ impl Run<'_> {
         Ok(jobs)
     }
 
-    /// Jobs of what one build has made.
+    /// Appends the jobs of one build.
     fn workspace_jobs(&mut self, programs: Programs, jobs: &mut Vec<Job>) -> Result<()> {
         if self.wants(Step::C) {
             println!("\n== C");
@@ -258,7 +257,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Each test of a program as a job.
+    /// Returns each test of a program as a job.
     fn cases(&self, program: &Program) -> Result<Vec<Job>> {
         let mut list = self.session.command(&program.path);
         let listing = self
@@ -299,7 +298,7 @@ impl Run<'_> {
             flakes.count(&job);
             self.tally.merge(job.ended.tally);
         }
-        progress::tell_of_evidence(&surroundings.evidence);
+        progress::print_evidence_folder(&surroundings.evidence);
         Ok(())
     }
 
@@ -310,7 +309,7 @@ impl Run<'_> {
     }
 }
 
-/// All tests of a program as one job.
+/// Returns all tests of a program as one job.
 fn whole(step: &'static str, program: Program) -> Job {
     Job {
         name: format!("{}: {}", program.package, program.name),

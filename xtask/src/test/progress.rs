@@ -1,4 +1,4 @@
-//! Output of a test run: a line per job that ends, the progress of the run, the time that it will still take.
+//! Output of a test run: a line per finished job, the progress of the run, the remaining time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use super::history::History;
 use super::job::{Ended, Job};
 use super::lanes::Done;
 
-/// Lines of a failed job that are printed; the folder of evidence has all.
+/// Printed lines of a failed job; the evidence folder has all lines.
 const SHOWN_LINES: usize = 400;
-/// Jobs that are named at the end.
+/// Number of slowest jobs that are named at the end.
 const SLOWEST: usize = 20;
 
 pub struct Progress {
@@ -24,14 +24,14 @@ pub struct Progress {
 struct State {
     done: usize,
     failed: usize,
-    /// Expected seconds of jobs that wait.
+    /// Expected seconds of waiting jobs.
     waiting: HashMap<String, f64>,
-    /// When those that run began, and what is expected of them.
+    /// Start and expected seconds of running jobs.
     running: HashMap<String, (Instant, f64)>,
 }
 
 impl Progress {
-    /// Prints what is to be run, and how long the last run took for it.
+    /// Prints the number of jobs, and how long they took in the last run.
     pub fn begin(jobs: &[Job], lanes: usize, history: &History) -> Self {
         let expected = |job: &Job| history.of(&job.name).unwrap_or(job.seconds);
         let waiting: HashMap<_, _> = jobs
@@ -69,7 +69,7 @@ impl Progress {
         state.running.insert(job.to_owned(), begun);
     }
 
-    /// Prints a test of a guest, whose job has many tests and takes minutes.
+    /// Prints the result of one test of a guest, whose job has many tests and takes minutes.
     pub fn case(&self, name: &str, seconds: f64, verdict: &str) {
         println!(
             "{} {verdict:<7} {seconds:6.1} s  {name}",
@@ -110,7 +110,7 @@ impl Progress {
         }
     }
 
-    /// Names the jobs that took longest.
+    /// Prints the slowest jobs.
     pub fn slowest(&self, done: impl Iterator<Item = (String, f64)>) {
         let mut all: Vec<_> = done.collect();
         let total: f64 = all.iter().map(|(_, seconds)| seconds).sum();
@@ -148,7 +148,7 @@ impl Progress {
         )
     }
 
-    /// Estimates the remaining time by the last run: of all lanes together, or of the longest job.
+    /// Estimates the remaining time from the last run: the larger of all lanes together and the longest job.
     fn left(&self, state: &State) -> Duration {
         let rest = |(since, expected): &(Instant, f64)| {
             (expected - since.elapsed().as_secs_f64()).max(0.0)
@@ -195,7 +195,7 @@ impl Flakes {
         *failures += u32::from(job.ended.tally.has_failures());
     }
 
-    /// Prints what has failed, and the rate of all.
+    /// Prints the failed jobs, and the failure rate of all runs.
     pub fn print(&self) {
         println!();
         let (mut all_runs, mut all_failures) = (0, 0);
@@ -211,8 +211,8 @@ impl Flakes {
     }
 }
 
-/// Prints the folder of evidence, if there is any.
-pub fn tell_of_evidence(folder: &std::path::Path) {
+/// Prints the path of the evidence folder, if there is evidence.
+pub fn print_evidence_folder(folder: &std::path::Path) {
     if evidence::is_there(folder) {
         println!(
             "\nlogs, journals and kernel messages of failed tests: {}",

@@ -1,8 +1,8 @@
-//! NFs, each alone on core 0, their traffic on core 1: what `nf`, `rules` and `routes` share.
+//! NFs, each alone on core 0, their traffic on core 1: shared code of `nf`, `rules` and `routes`.
 //!
-//! The figure is frames per second of CPU time of the NF's process, its sleeping and waking
-//! included: the NF's one core is not full where the traffic's core cannot keep it busy. The wall
-//! rate and how busy that core was are figures beside it.
+//! The figure is frames per second of CPU time of the NF's process, sleeping and waking included: the NF's core is not
+//! full if the traffic's core cannot keep it busy. Further figures are the wall-clock rate and the load of the NF's
+//! core.
 
 use crate::host::cpu::require_two_cores;
 use crate::peer::run_together;

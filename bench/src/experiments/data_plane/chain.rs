@@ -1,5 +1,5 @@
-//! 1 to 50 firewalls in a row (H11 "service chain"): round trip and throughput, all NFs asleep while
-//! nothing waits. Beside it the floor: as many processes that wake each other and do nothing else.
+//! 1 to 50 firewalls in a row (H11 "service chain"): round trip and throughput; all NFs sleep while no frame waits. The
+//! floor for comparison: as many processes that only wake each other.
 
 use crate::host::cpu::require_two_cores;
 use crate::peer::run_together;
@@ -55,7 +55,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let id = format!("chain.{count}");
         let mut sides = Vec::new();
         for &placement in &placements {
-            // With one firewall there is nothing to halve.
+            // A single firewall cannot be split into halves.
             if count > 1 || !matches!(placement, Placement::Halves) {
                 let links = Links::firewalls();
                 let firewalls = Subject::Firewalls {

@@ -1,5 +1,5 @@
-//! The hyperio call: empty against getpid, and with frames by batch and size, all on one core, in CPU
-//! time: what else runs on the core is not counted.
+//! The hyperio call: empty against getpid, and with frames by batch and size, all on one core, in CPU time, so that
+//! other processes on the core do not count.
 
 use crate::report::Report;
 use crate::setups::hyperio_call::{ns_per_call, ns_per_frame};

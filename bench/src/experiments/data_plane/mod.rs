@@ -1,4 +1,4 @@
-//! Data plane: the hyperio call, single NFs, chains, and what a user would otherwise take.
+//! Data plane: the hyperio call, single NFs, chains, and alternatives to nfluid.
 
 mod alone;
 mod chain;

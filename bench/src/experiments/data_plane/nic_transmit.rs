@@ -1,10 +1,10 @@
 //! H6: transmission on an interface in the sender's context (HVD) against a thread of the driver
 //! domain (DDD) (HyperNF, SoCC '17, section 4.4), on veth.
 //!
-//! HVD: the sender's TX slots are the memory of its own AF_XDP socket; it fills descriptors and makes
-//! one `sendto` per batch. DDD: the product's uplink: sender, switch, the uplink's port, its thread,
-//! which puts the slots of that port on an AF_XDP socket. The kernel's part - a socket buffer and a
-//! copy per frame, the other end's reception - is the same, and is paid by whoever calls.
+//! HVD: the sender's TX slots are the memory of its own AF_XDP socket; the sender fills descriptors and makes one
+//! `sendto` per batch. DDD: the product's uplink: sender, switch, the uplink's port, and the uplink's thread, which
+//! puts the slots of that port on an AF_XDP socket. The kernel's part - a socket buffer and a copy per frame, and the
+//! reception at the other end - is the same in both, and runs in the context of the caller.
 
 use crate::host::cpu;
 use crate::host::cpu::require_two_cores;
@@ -30,7 +30,7 @@ const SENDER_CORE: usize = 1;
 enum By {
     /// The sender itself.
     Sender,
-    /// The uplink's thread, on a core of its own.
+    /// The uplink's thread, on its own core.
     ThreadApart,
     /// The uplink's thread, on the sender's core.
     ThreadBeside,
@@ -39,7 +39,7 @@ enum By {
 impl By {
     const ALL: [By; 3] = [By::Sender, By::ThreadApart, By::ThreadBeside];
 
-    /// In figures.
+    /// Returns the name in figure ids.
     fn name(self) -> &'static str {
         match self {
             By::Sender => "hvd",
@@ -75,7 +75,7 @@ const QUANTITIES: [Quantity; 2] = [
 /// A size and a transmitting thread. A field that uses another field comes before the other, so that it ends first.
 struct Transmission {
     sender: [Peer; 1],
-    /// The uplink, and its thread.
+    /// The uplink and its thread.
     uplink: Option<(Uplink, u32)>,
     _instance: ScratchInstance,
     wire: Wire,
@@ -119,7 +119,7 @@ fn side(scratch: &mut Scratch, by: By, len: usize) -> anyhow::Result<Side<Transm
         .on(by.name(), len as f64))
 }
 
-/// The sender itself against the better of the threads.
+/// Compares the sender itself with the better of the threads.
 fn compare(report: &mut Report, len: usize, rows: &[Row<2>]) {
     let [sender, threads @ ..] = rows else {
         return;
@@ -136,7 +136,7 @@ fn compare(report: &mut Report, len: usize, rows: &[Row<2>]) {
     }
 }
 
-/// CPU time of an uplink's thread that nobody sends to. A sender's own way out has no thread.
+/// Measures the CPU time of an uplink's thread without traffic. A sender that transmits itself has no thread.
 fn idle(report: &mut Report, sides: &[Side<Transmission>]) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((5, 1.0), (1, 1.0));
     let mut percent = Samples::default();
@@ -185,14 +185,14 @@ impl Transmission {
         Ok([frames / outcome.seconds, frames / cpu])
     }
 
-    /// Frames at the other end.
+    /// Returns the number of frames at the other end.
     fn arrived(&self) -> anyhow::Result<u64> {
         let far = self.wire.far();
         far.namespace().received(far.interface())
     }
 
-    /// CPU time of what works for the sender: the uplink's thread, and the kernel's threads for soft
-    /// interrupts, if the other end's reception has been left to them.
+    /// Returns the CPU time of the threads that work for the sender: the uplink's thread, and the kernel's softirq
+    /// threads, if they run the reception at the other end.
     fn other_cpu_seconds(&self) -> anyhow::Result<f64> {
         let kernel = cpu::kernel_threads("ksoftirqd/");
         let kernel = kernel.into_iter().map(cpu::process_seconds);
@@ -220,7 +220,7 @@ fn feeder(instance: &ScratchInstance, len: usize) -> anyhow::Result<Peer> {
             len,
             batch: BATCH,
             flows: 64,
-            // A full link rings nobody when there is room again.
+            // A full link does not ring the doorbell when slots become free.
             waits: Waits::Yielding,
         },
     };

@@ -1,5 +1,5 @@
-//! The firewall by number of rules, of which the last one matches; the longest list also with more
-//! flows than the firewall remembers, so that the rules are searched.
+//! The firewall by number of rules, of which only the last matches; the longest list also with more flows than the
+//! firewall remembers, so that the rules are searched.
 
 use super::alone::measure;
 use crate::report::Report;
@@ -7,7 +7,7 @@ use crate::workload::Workload;
 
 /// Flows that fit the firewall's memory of flows.
 const FEW: u32 = 1000;
-/// Flows that do not.
+/// Flows that exceed the firewall's memory of flows.
 const MANY: u32 = 65_536;
 
 /// Runs the experiment.

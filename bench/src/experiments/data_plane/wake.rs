@@ -1,5 +1,5 @@
-//! Waking a receiver that sleeps: by the link peer's pipe or by the kernel's bell, on the sender's
-//! core or another one.
+//! Waking a sleeping receiver: by the link peer's pipe or by the kernel's doorbell, on the sender's core or another
+//! core.
 
 use crate::host::cpu::require_two_cores;
 use crate::peer::{Peer, run_together};
@@ -13,7 +13,7 @@ use nfluid_switch::instance::PortSpec;
 use nfluid_testbed::scratch::{Scratch, mac_of};
 
 const RING: u32 = 64;
-/// Between two frames, in microseconds: the receiver is asleep by then.
+/// Pause between two frames, in microseconds, after which the receiver sleeps.
 const PAUSE_US: u64 = 1000;
 
 const TITLE: &str = "Waking a receiver, one frame of 64 B";
@@ -86,7 +86,7 @@ fn plot(sweep: &Sweep<3>) -> Plot {
     }
 }
 
-/// A sender and a receiver that sleeps, with one doorbell, on a pair of cores.
+/// Starts a sender and a sleeping receiver with one kind of doorbell, on a pair of cores.
 fn pair(scratch: &mut Scratch, cores: [usize; 2], kernel: bool) -> anyhow::Result<Pair> {
     let mut sender = scratch.instance(1, RING, RING)?;
     let mut receiver = if kernel {
@@ -98,7 +98,7 @@ fn pair(scratch: &mut Scratch, cores: [usize; 2], kernel: bool) -> anyhow::Resul
         scratch.instance(1, RING, RING)?
     };
     if kernel {
-        // Without the peer's pipe: the switch alone rings.
+        // Without the peer's pipe, only the switch rings.
         let (from, to) = (sender.id(0), receiver.id(0));
         scratch.switch.connect(from, Destination::Link(to))?;
         scratch.switch.connect(to, Destination::Link(from))?;

@@ -1,5 +1,5 @@
-//! What others take to start something isolated, beside none and many idle instances, in turn with an instance of nfluid: a
-//! process, namespaces, containers, all with one program that does nothing.
+//! Time of other ways to start something isolated, with no and with many idle instances, alternately with an instance
+//! of nfluid: a process, namespaces, containers, all with one program that exits at once.
 
 use super::creation::peers::Peers;
 use super::creation::setup::{Setup, Way};
@@ -38,7 +38,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             packet_ms.push(created.first_packet_ms);
             answer_ms.push(created.answer_ms);
             for peer in &mut peers.found {
-                // Containers of one run have names of their own, whatever is beside them.
+                // Containers of one run have unique names.
                 peer.measure(idle * rounds + round + 1)?;
             }
         }

@@ -1,6 +1,6 @@
-//! What a restart costs those whose frames cross the NF: datagrams at a fixed rate from one namespace to
-//! another, through two uplinks and a firewall of ten rules that is killed with SIGKILL, restarted on request,
-//! or replaced by one of another flavor. Beside it the same without any of that.
+//! Effect of a restart on the traffic of the NF: datagrams at a fixed rate from one namespace to another, through two
+//! uplinks and a firewall of ten rules that is killed with SIGKILL, restarted on request, or replaced by a firewall of
+//! another flavor. Compared with the same traffic without such an event.
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
@@ -19,14 +19,14 @@ use std::time::Duration;
 const CLIENT: &str = "10.0.0.1/16";
 const SERVER: &str = "10.1.0.1/16";
 const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 53);
-/// The first wait before a restart, until the default became a tenth of it.
+/// The former default of the first delay before a restart, ten times the present one.
 const FORMER_BACKOFF: &str = "100ms..10s";
 
 /// The event in the middle of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Event {
     Nothing,
-    /// SIGKILL; the daemon's default waits.
+    /// SIGKILL, with the daemon's default delays.
     Killed,
     /// The same with [`FORMER_BACKOFF`].
     KilledFormer,
@@ -118,7 +118,7 @@ fn variants() -> Vec<Variant> {
     list.into_iter().map(variant).collect()
 }
 
-/// Two ends and the platform between them, which ends before its interfaces do.
+/// Two ends and the platform between them. The platform ends before its interfaces do.
 struct Road {
     platform: Platform,
     client: Namespace,
@@ -146,7 +146,8 @@ impl Road {
         })
     }
 
-    /// Rings hold 10 ms of the higher rate: less is lost to a process that does not get its core.
+    /// Returns the deployment. Rings hold 10 ms of the higher rate, which limits losses to a process that does not get
+    /// its core.
     fn deployment(&self, restart: Option<&str>, flavor: &str) -> String {
         let uplink = |interface: &str| json!({ "interface": interface, "netns": self.edge.name(), "ring": 1024 });
         let workload = Workload::Firewall {
@@ -168,7 +169,7 @@ impl Road {
         document.to_string()
     }
 
-    /// Applies what the event needs, forgets former failures, and waits until datagrams cross.
+    /// Applies the deployment of the event, clears the failure counts, and waits until datagrams pass.
     fn make_ready(&self, event: Event, stream: &mut Stream) -> anyhow::Result<()> {
         let backoff = (event == Event::KilledFormer).then_some(FORMER_BACKOFF);
         self.platform.apply(&self.deployment(backoff, "one"))?;
@@ -188,7 +189,7 @@ impl Road {
         }
     }
 
-    /// The firewall's process.
+    /// Returns the firewall's process.
     fn pid(&self) -> anyhow::Result<Pid> {
         let instances: Value = self.platform.api()?.get("/v1/instances")?;
         let pid = instances[0]["pid"].as_i64();

@@ -1,5 +1,5 @@
-//! H11: chains of 1 to 50 firewalls in every I/O model (HyperNF, SoCC '17, fig. 13): throughput, and the
-//! time of one frame there and back, all NFs asleep while nothing waits.
+//! H11: chains of 1 to 50 firewalls in every I/O model (HyperNF, SoCC '17, fig. 13): throughput, and the round trip of
+//! one frame; all NFs sleep while no frame waits.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -11,7 +11,7 @@ use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::highest;
 use nfluid_testbed::scratch::Scratch;
 
-/// As in the paper, in bytes.
+/// Frame length in bytes, as in the paper.
 const LEN: usize = 256;
 
 /// The quantities of a repetition, in the order of [`Chains::measure`].
@@ -27,7 +27,7 @@ const QUANTITIES: [Quantity; 4] = [
     Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
 
-/// So many firewalls in a row, once to be pinged and once to be loaded.
+/// Two chains of the same length, one for round trips and one for throughput.
 struct Chains {
     count: usize,
     ping: Chain,
@@ -99,7 +99,7 @@ fn inline_vs_best(report: &mut Report, count: usize, rows: &[Row<4>]) {
 
 fn side(scratch: &mut Scratch, count: usize, model: Model) -> anyhow::Result<Side<Chains>> {
     let firewalls = Links::firewalls();
-    // A single frame is fastest on one core; a split's thread is on the other core.
+    // A single frame is fastest on one core; in the split model the thread is on the other core.
     let ping = Chain::pinged(scratch, count, Placement::OneCore, &firewalls)?;
     let load = Chain::loaded(scratch, count, Placement::TrafficApart, &firewalls, LEN)?;
     let chains = Chains {

@@ -1,5 +1,5 @@
-//! H7: consolidation: ever more firewalls of 10 rules, 256 B, on the same cores, in every I/O model
-//! (HyperNF, SoCC '17, fig. 7): what they forward together.
+//! H7: consolidation: increasing numbers of firewalls of 10 rules, 256 B, on the same cores, in every I/O model
+//! (HyperNF, SoCC '17, fig. 7): their total throughput.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -23,7 +23,7 @@ const FIREWALL: Workload = Workload::Firewall {
 };
 /// NFs per core in the literature.
 const PER_CORE: [usize; 6] = [1, 2, 3, 4, 5, 6];
-/// NFs in all, beyond that.
+/// Further total numbers of NFs.
 const MANY: [usize; 5] = [12, 24, 36, 100, 200];
 
 /// The quantities of all NFs together.
@@ -93,7 +93,7 @@ fn counts(cores: usize) -> Vec<usize> {
     few.into_iter().chain(many).collect()
 }
 
-/// Hands in the part of one NF's throughput per core that six NFs per core keep.
+/// Reports the fraction of one NF's throughput per core that remains with six NFs per core.
 fn kept(report: &mut Report, rows: &[Row<3>], [one, six]: [usize; 2]) {
     let inline = |count: usize| {
         let mut inline = rows.iter().filter(|row| row.line == Model::Inline.name());
@@ -123,7 +123,7 @@ fn plot(report: &mut Report, id: &str, axis: &str, series: Vec<Series>) {
     });
 }
 
-/// So many firewalls in one model.
+/// Starts `count` firewalls in one model.
 fn side(scratch: &mut Scratch, model: Model, count: usize) -> anyhow::Result<Side<Fleet>> {
     let layout = Layout::here(model);
     let member = |core: &usize| Member {

@@ -1,9 +1,9 @@
-//! H5: no NF, bridge, firewall with 10 rules, router with 10 routes, in every I/O model
-//! (HyperNF, SoCC '17, fig. 6): what one core's worth of CPU time forwards.
+//! H5: no NF, bridge, firewall with 10 rules, router with 10 routes, in every I/O model (HyperNF, SoCC '17, fig. 6):
+//! frames forwarded per second of CPU time.
 //!
-//! The figure is frames per second of CPU time of the NF's process and its I/O threads together, so
-//! that no model hides its cost: in `split` both sides are capped at half a core, in `merge` they share
-//! the NF's core. The traffic's process, the same for all models, is not counted.
+//! The CPU time is that of the NF's process and its I/O threads together, so that no model hides its cost: in `split`
+//! both sides are capped at half a core, in `merge` they share the NF's core. The traffic's process, the same for all
+//! models, is not counted.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 const RING: u32 = 256;
 const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1514];
 
-/// The NF on the way of the frames.
+/// The NF under test.
 const SUBJECTS: [(&str, Option<Workload>); 4] = [
     ("nonf", None),
     ("bridge", Some(Workload::Bridge)),
@@ -40,7 +40,7 @@ const QUANTITIES: [Quantity; 3] = [
     // Frames per CPU-second.
     Quantity::CPU_MPPS,
     Quantity::WALL_MPPS,
-    // Frames that an I/O thread finds at a visit: the last cell, which is the sender's batch without a thread.
+    // Frames per run of an I/O thread: the last cell, which without a thread is the sender's batch.
     Quantity::shown(&[]),
 ];
 
@@ -104,7 +104,7 @@ fn side(
 
 fn measure(served: &mut Served, seconds: f64) -> anyhow::Result<[f64; 3]> {
     let outcomes = run_together(&mut served.peers, seconds)?;
-    // The NF, the traffic that comes out, the I/O threads.
+    // Order: the NF, the traffic's outcome, the I/O threads.
     let io = outcomes.get(2);
     let cpu = outcomes[0].cpu_seconds + io.map_or(0.0, |io| io.cpu_seconds);
     let frames = outcomes[1].frames as f64;

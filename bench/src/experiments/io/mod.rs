@@ -1,4 +1,4 @@
-//! I/O models: who runs the switch for an NF: its own thread, or an I/O thread.
+//! I/O models: the switch runs in an NF's own thread, or in an I/O thread.
 
 mod chain_models;
 mod consolidation;

@@ -1,9 +1,8 @@
 //! H2: static assignments of CPU time to an NF and to its I/O thread (HyperNF, SoCC '17, fig. 2).
 //!
-//! `split` on two cores, the NF's process capped at 10 to 90 % of a core and the I/O thread's at the
-//! rest, so that both together have one core's worth; firewalls of 10 and 50 rules, 64 and 1024 B.
-//! Frames go round through the NF: no generator needs a core. Beside it the same NF inline on one
-//! core, where nobody has to choose.
+//! `split` on two cores, the NF's process capped at 10 to 90 % of a core and the I/O thread at the rest, so that both
+//! together have one core's worth; firewalls of 10 and 50 rules, 64 and 1024 B. Frames circulate through the NF: no
+//! generator needs a core. Compared with the same NF inline on one core, which needs no assignment.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -35,7 +34,7 @@ const QUANTITIES: [Quantity; 4] = [
         &[("Mpps", Shown::Median), ("spread", Shown::Spread)],
     ),
     Quantity::shown(&[("Mpps per CPU-second", Shown::Median)]),
-    // CPU time that both had, in percent of a core.
+    // CPU time that both sides used, in percent of a core.
     Quantity::shown(&[("NF used %", Shown::Whole)]),
     Quantity::shown(&[("I/O used %", Shown::Whole)]),
 ];
@@ -104,24 +103,24 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The cap of the NF's process in percent of a core; nothing without caps.
+/// Returns the cap of the NF's process in percent of a core; `None` without caps.
 fn cap(row: &Row<4>) -> Option<u32> {
     row.key[2].parse().ok()
 }
 
-/// The fastest of the rows that have a cap.
+/// Returns the fastest of the rows with a cap.
 fn best(rows: &[Row<4>]) -> Option<&Row<4>> {
     let capped = rows.iter().filter(|row| cap(row).is_some());
     highest(capped, |row| &row.samples[MPPS])
 }
 
-/// The faster of both kinds of threads at an assignment.
+/// Returns the faster of both kinds of threads at an assignment.
 fn at(rows: &[Row<4>], percent: u32) -> Option<&Row<4>> {
     let there = rows.iter().filter(|row| cap(row) == Some(percent));
     highest(there, |row| &row.samples[MPPS])
 }
 
-/// Hands in the loss of the best single assignment where another assignment would be better.
+/// Reports the loss of the best single assignment in cases where another assignment is better.
 fn no_static_assignment(report: &mut Report, cases: &[&[Row<4>]], percents: &[u32]) {
     let mpps = |row: Option<&Row<4>>| row.map_or(0.0, |row| row.samples[MPPS].median());
     let loss = |percent: u32| -> f64 {
@@ -144,7 +143,7 @@ fn no_static_assignment(report: &mut Report, cases: &[&[Row<4>]], percents: &[u3
 }
 
 impl Case {
-    /// The NF in one model, with each assignment; inline has only one.
+    /// Returns the NF in one model with each assignment; inline has only one.
     fn sides(
         self,
         scratch: &mut Scratch,
@@ -196,7 +195,7 @@ impl Case {
         let mut series = lines(rows, MPPS);
         let inline = rows.iter().find(|row| cap(row).is_none());
         if let (Some(line), Some(row)) = (series.first_mut(), inline) {
-            // Inline does not depend on the assignment: a line across.
+            // Inline does not depend on the assignment: a horizontal line.
             *line = Series::new(row.line.as_str());
             for percent in [10.0, 90.0] {
                 line.push(percent, &row.samples[MPPS]);

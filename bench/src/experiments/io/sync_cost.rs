@@ -1,11 +1,10 @@
-//! H4: the batch that a sender asks for, the batch that the switch sees, and what synchronising with
-//! whoever runs the switch costs per packet (HyperNF, SoCC '17, fig. 3).
+//! H4: the batch that a sender requests, the batch that the switch sees, and the cost per packet of synchronising with
+//! the thread that runs the switch (HyperNF, SoCC '17, fig. 3).
 //!
-//! A process hands batches of one size to the switch and takes what comes back; it sleeps when the ring
-//! is full. The switch's own counters say how many frames each run of it saw. The cost of
-//! synchronisation is the CPU time of all threads involved per packet, less that of the same process
-//! inline with the largest batch, in which the call is spread over so many frames that little but the
-//! forwarding itself is left.
+//! A process hands batches of one size to the switch and receives the frames again; the process sleeps when the ring is
+//! full. The switch's own counters give the frames per run. The cost of synchronisation is the CPU time of all involved
+//! threads per packet, less that of the same process inline with the largest batch, in which the cost of the call is
+//! spread over so many frames that little but the forwarding itself is left.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -18,7 +17,7 @@ use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
 const LEN: usize = 64;
-/// Of the variant with which the others are compared: the whole ring.
+/// Batch of the variant with which the others are compared: the whole ring.
 const BATCH_MAX: u32 = loopback::RING;
 
 /// A model with a batch size.
@@ -84,7 +83,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All models with one batch, and in the same rounds what they are compared with.
+/// Measures all models with one batch, and the variant of the comparison in the same rounds.
 fn measure(
     report: &mut Report,
     scratch: &mut Scratch,
@@ -158,7 +157,7 @@ impl Variant {
             .on(model, batch)
     }
 
-    /// Round by round: both sides of the difference are measured within a second or two.
+    /// Returns the samples round by round: both sides of the difference are measured within a second or two.
     fn samples(self, forwarding: &Variant) -> [Samples; 5] {
         let pairs = self.ns.values().iter().zip(forwarding.ns.values());
         let sync_ns: Samples = pairs

@@ -1,9 +1,9 @@
 //! H3: the synchronisation round trip, NF -> I/O thread -> NF, against a hyperio call (HyperNF,
 //! SoCC '17: 26.3 us against 0.507 us).
 //!
-//! The NF hands over one frame and sleeps until the I/O thread has run the switch for it; the hyperio
-//! call does the same work with the same frame. Both by the NF's clock. Beside them the floors: a
-//! system call, a hyperio call that does nothing, and a byte there and back between two processes.
+//! The NF hands over one frame and sleeps until the I/O thread has run the switch for the frame; the hyperio call does
+//! the same work with the same frame. Both are timed by the NF's clock. The floors for comparison: a system call, a
+//! hyperio call that does nothing, and a round trip of a byte between two processes.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -17,7 +17,7 @@ use nfluid_figures::plot::{Axis, Plot};
 use nfluid_testbed::scratch::Scratch;
 use std::time::Duration;
 
-/// Between two frames where the I/O thread is to be asleep on another core.
+/// Pause between two frames after which the I/O thread sleeps on another core.
 const PAUSE_US: u64 = 500;
 
 /// Ways to get a frame through the switch: name in figures, who runs the switch, microseconds between two frames, name in

@@ -1,13 +1,13 @@
-//! D5: isolated buffers against shared ones: NFs with memory of their own, so that the switch copies each frame at each
-//! hop, and the same NFs in a trust group, where it exchanges slots. The traffic is outside of the group: in both
-//! a frame is copied on its way in and on its way out.
+//! D5: isolated buffers against shared ones: NFs with their own memory, so that the switch copies each frame at each
+//! hop, and the same NFs in a trust group, in which the switch exchanges slots. The traffic is outside of the group: in
+//! both cases a frame is copied on entry and on exit.
 //!
-//! First what all architectures are measured with: very many NFs, two per frame, on all cores. The NFs of a switch, 64
-//! at most, are a group: one of three hops differs.
+//! First the measurements of all architectures: very many NFs, two per frame, on all cores. The NFs of a switch, 64 at
+//! most, are a group: one of three hops differs.
 //!
-//! Then NFs in a row, of whose n + 1 hops n - 1 differ. CPU time is that of all processes, the traffic's too. All run on
-//! one core, so that each finds what the one before it could do in its turn: on two cores the batches, and so the
-//! figures, depend on who happens to be faster.
+//! Then NFs in a row, of whose n + 1 hops n - 1 differ. CPU time is that of all processes, including the traffic's. All
+//! run on one core, so that each process finds the frames that the previous one handled in its turn: on two cores the
+//! batches, and so the figures, depend on which core happens to be faster.
 
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::host::cpu::require_two_cores;
@@ -27,13 +27,13 @@ const LOADED: [Quantity; 3] = [
     Quantity::MPPS_PER_CPU,
     Quantity::shown(&[("late or lost", Shown::Sum)]),
 ];
-/// The quantities of one frame at a time through a row.
+/// The quantities of single frames through a row.
 const PINGED: [Quantity; 2] = [
     Quantity::new(".rtt_us", "us", &[]),
     Quantity::new(".rtt_p99_us", "us", &[]),
 ];
 
-/// Both kinds.
+/// Both kinds of buffers.
 const BOTH: [Buffers; 2] = [Buffers::Isolated, Buffers::Shared];
 
 impl Buffers {
@@ -51,7 +51,7 @@ impl Buffers {
         }
     }
 
-    /// Bridges, whose own work is the least.
+    /// Makes bridges, the NFs with the least own work.
     fn links(self, scratch: &mut Scratch, count: usize) -> anyhow::Result<Links> {
         let group = match self {
             Buffers::Isolated => None,
@@ -71,7 +71,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     in_a_row(report)
 }
 
-/// Two NFs per frame.
+/// Measures two NFs per frame.
 fn massive(report: &mut Report) -> anyhow::Result<()> {
     let isolated = Architecture {
         id: "d5",
@@ -165,7 +165,7 @@ fn measure_load(chain: &mut Chain, seconds: f64) -> anyhow::Result<[f64; 3]> {
     ])
 }
 
-/// Measures round trips of one frame of 64 B at a time, everything on one core.
+/// Measures round trips of single frames of 64 B, all processes on one core.
 fn latency(
     report: &mut Report,
     scratch: &mut Scratch,

@@ -1,4 +1,4 @@
-//! Very many small NFs: thousands of NFs, by how frames find them, wake them, and whose memory they are in.
+//! Thousands of small NFs, by steering of frames, by wake-up, and by ownership of memory.
 
 mod flow_steering;
 mod isolated_buffers;

@@ -1,5 +1,5 @@
-//! D1: very many NFs that poll. Where several share a core, one that finds nothing lets the others run:
-//! without that, each would burn its whole time slice, and no number above a few per core would work.
+//! D1: very many polling NFs. Where several share a core, an NF without frames yields the core: otherwise each would
+//! use its whole time slice, and no number above a few per core would work.
 
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
 use crate::report::Report;

@@ -1,5 +1,5 @@
-//! D3: one ring of all NFs towards one I/O thread that runs the switch for them. The thread reads in it
-//! who has frames; beside it, in turn, the same thread looks at the rings of all NFs instead.
+//! D3: one ring from all NFs to one I/O thread that runs the switch for them. The ring tells the thread which NFs have
+//! frames; for comparison, the same thread alternately polls the rings of all NFs instead.
 //!
 //! NFs on core 0, the thread and the traffic's process on core 1.
 
@@ -21,7 +21,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-/// Of the frames whose figures carry no length in their ids.
+/// Length of the frames whose figure ids omit the length.
 const LEN: usize = 700;
 const CORES: Cores = Cores { nfs: 0, traffic: 1 };
 /// The task of the I/O thread.
@@ -93,7 +93,7 @@ fn measure(
     times: (usize, f64),
 ) -> anyhow::Result<()> {
     let memory = MpscMemory::create()?;
-    // The NFs inherit it.
+    // The NFs inherit the descriptor.
     fcntl_setfd(memory.fd(), FdFlags::empty()).context("handing the ring on")?;
     let plan = Plan {
         nfs,
@@ -192,7 +192,7 @@ fn serve(worker: &mut Worker, memory: &MpscMemory, mode: &AtomicU8) -> anyhow::R
     loop {
         let frames = match mode.load(Ordering::Relaxed) {
             ENDS => return Ok(()),
-            // The thread finds NFs that a full ring refused by looking at all rings.
+            // When the ring was full, the thread polls all rings to find the NFs that it refused.
             BY_RING if ring.overflowed() => worker.turn(),
             BY_RING => worker.turn_of(|| ring.pop()),
             _ => {

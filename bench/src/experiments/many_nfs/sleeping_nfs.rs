@@ -1,5 +1,5 @@
-//! D2: very many NFs that sleep until they are rung: for the first frame, or (`d2.aged`) for as many
-//! frames as a threshold says, and at the latest a time after the first of them.
+//! D2: very many NFs that sleep until they are rung: for the first frame, or (`d2.aged`) when the number of frames
+//! reaches a threshold, and at the latest a time after the first frame.
 
 use super::massive::host;
 use super::massive::{Architecture, Buffers, Entry, Sizes, Waiting, measure};
@@ -49,8 +49,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         .try_for_each(|nfs| hand_over(report, nfs))
 }
 
-/// What waking as many processes one after the other costs on this machine, without frames, switch or NF:
-/// no architecture in which each NF is a process does with less.
+/// Measures the cost of waking as many processes one after the other on this machine, without frames, switch or NF: a
+/// lower bound for every architecture in which each NF is a process.
 fn hand_over(report: &mut Report, nfs: usize) -> anyhow::Result<()> {
     let count = nfs / host::cores();
     let mut tokens = PipeChain::start(count, 0)?;

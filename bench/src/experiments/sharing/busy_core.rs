@@ -1,7 +1,6 @@
-//! R4: ping through an idle NF that shares its core with busy ones (Sharing CPUs by congestion control,
-//! KBNets '17). The pings are sent and timed by the process that keeps the others busy, so that no other
-//! process has to be woken for them. Each NF has a cgroup of its own with the same weight, as the platform
-//! gives it.
+//! R4: ping through an idle NF that shares its core with busy NFs (Sharing CPUs by congestion control, KBNets '17). The
+//! process that keeps the others busy sends and times the pings, so that no other process has to be woken for them.
+//! Each NF has its own cgroup with the same weight, as on the platform.
 
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
@@ -15,7 +14,7 @@ use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::Scratch;
 
-/// Busy NFs beside the idle one.
+/// Numbers of busy NFs beside the idle NF.
 const BUSY: [usize; 3] = [0, 10, 25];
 /// Work of the busy NFs on each frame, and their behaviour after a batch.
 const MANNERS: [(&str, u32, bool); 4] = [
@@ -29,7 +28,7 @@ const MANNERS: [(&str, u32, bool); 4] = [
 const QUANTITIES: [Quantity; 4] = [
     Quantity::new(".median_us", "us", &[("median us", Shown::Median)]),
     Quantity::new(".p99_us", "us", &[("p99 us", Shown::Median)]),
-    // Frames per second through the busy ones.
+    // Frames per second through the busy NFs.
     Quantity::new(".busy_mpps", "Mpps", &[("Mpps of the busy", Shown::Median)]),
     Quantity::shown(&[("lost", Shown::Sum)]),
 ];

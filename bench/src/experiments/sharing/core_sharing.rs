@@ -1,8 +1,8 @@
-//! R1: n plain forwarding processes on one core, 128 B, with and without work on each frame (Sharing
-//! CPUs by congestion control, KBNets '17): what is left of one process's throughput.
+//! R1: n plain forwarding processes on one core, 128 B, with and without work on each frame (Sharing CPUs by congestion
+//! control, KBNets '17): the fraction that remains of one process's throughput.
 //!
-//! Ours sleep while nothing waits and are woken by the traffic; those of the literature poll, which is a
-//! variant beside. Each with and without `sched_yield` after each batch.
+//! nfluid's processes sleep while no frame waits and are woken by the traffic; those of the literature poll, which is a
+//! further variant. Each with and without `sched_yield` after each batch.
 
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
@@ -15,7 +15,7 @@ use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::scratch::Scratch;
 
-/// Behaviour of a forwarder while nothing waits, and after a batch.
+/// Behaviour of a forwarder while no frame waits, and after a batch.
 const MANNERS: [(&str, Waits, bool); 4] = [
     ("sleep", Waits::Sleeping, false),
     ("sleep-yield", Waits::Sleeping, true),
@@ -63,7 +63,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ours have the short ids; the others have their manner in them.
+/// Returns the prefix of figure ids: nfluid's own variant has the short ids, the others contain their manner.
 fn prefix(name: &str) -> String {
     match name {
         "sleep" => "r1.".to_owned(),
@@ -83,7 +83,7 @@ fn conditions(name: &str) -> String {
     format!("{LEN} B, rings of {RING} slots, forwarders ({name}) on one core, traffic on the other")
 }
 
-/// Hands in the part of the throughput of the fewest forwarders that the most forwarders keep.
+/// Reports the fraction of the throughput with the fewest forwarders that remains with the most forwarders.
 fn kept(report: &mut Report, name: &str, cycles: u32, rows: &[Row<4>]) {
     let (Some(few), Some(many)) = (rows.first(), rows.last()) else {
         return;

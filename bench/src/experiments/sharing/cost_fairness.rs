@@ -1,10 +1,10 @@
-//! R3: two NFs of different cost share a core, both always with frames waiting: which share of the CPU
-//! and of the packets does each get (Sharing CPUs by congestion control, KBNets '17)?
+//! R3: two NFs of different cost share a core, both always with waiting frames: the share of CPU time and of packets
+//! that each gets (Sharing CPUs by congestion control, KBNets '17).
 //!
-//! CPU time is the kernel's account, frames are the switch's counters. Each NF has a cgroup of its own with
-//! the same weight, as the platform gives it, so that half of the core is each one's. Time in which the
-//! cheap one has emptied its ring and waits for the traffic is no claim: that it needs no more than half
-//! of the core is looked at by running it alone for a moment before each run (`kept_percent`).
+//! CPU time is the kernel's accounting, frames are the switch's counters. Each NF has its own cgroup with the same
+//! weight, as on the platform, so that each has a right to half of the core. Time in which the cheap NF has emptied its
+//! ring and waits for the traffic is no such right: running it alone for a moment before each run shows that it needs
+//! no more than half of the core (`kept_percent`).
 
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
@@ -22,10 +22,11 @@ const CHEAP: u32 = 100;
 /// Signatures of the dear NF.
 const DEAR: [u32; 7] = [100, 300, 1000, 3000, 10_000, 30_000, 100_000];
 
-/// Where the literature's cheap NF starves: the dear one's batch is longer than the cheap one's ring lasts.
+/// Costs at which the literature's cheap NF starves: the dear NF's batch takes longer than the cheap NF's ring takes to
+/// fill.
 const MIXED: [u32; 3] = [1000, 3000, 10_000];
 
-/// Behaviour of the NFs while nothing waits, and after a batch.
+/// Behaviour of the NFs while no frame waits, and after a batch.
 const MANNERS: [(&str, Waits, bool); 4] = [
     ("sleep", Waits::Sleeping, false),
     ("sleep-yield", Waits::Sleeping, true),
@@ -52,7 +53,7 @@ const QUANTITIES: [Quantity; 5] = [
     ),
     // The dear NF's part of the CPU time of both.
     Quantity::new(".cpu_percent", "%", &[]),
-    // Its part of the frames.
+    // The dear NF's part of the frames.
     Quantity::new(
         ".packets_percent",
         "%",
@@ -104,7 +105,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The cheap NF's CPU time where it is furthest from half.
+/// Reports the cheap NF's CPU time where it is furthest from half.
 fn mixed_case(report: &mut Report, rows: &[Row<5>]) {
     let is_mixed = |row: &&Row<5>| MIXED.iter().any(|cycles| row.key[2] == cycles.to_string());
     let distance = |row: &&Row<5>| (row.samples[0].median() - 50.0).abs();
@@ -156,7 +157,7 @@ impl Pair {
         })
     }
 
-    /// The cheap NF alone, then both.
+    /// Runs the cheap NF alone, then both.
     fn measure(&mut self, scratch: &Scratch, seconds: f64) -> anyhow::Result<[f64; 5]> {
         let alone = self
             .fleet

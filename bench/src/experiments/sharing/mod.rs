@@ -1,4 +1,4 @@
-//! Shares of a core: NFs that share a core, by weight or as the kernel schedules them.
+//! NFs that share a core, by weight or by the kernel's default scheduling.
 
 mod busy_core;
 mod core_sharing;

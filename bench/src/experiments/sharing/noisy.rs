@@ -1,10 +1,9 @@
-//! Noisy: one NF turns hostile; what do the others on its core keep, in throughput and in latency?
+//! Noisy: one NF turns hostile; measures the throughput and latency that the others on its core keep.
 //!
-//! All of them have the same weight. Before and after, the hostile one works as it should, and always has
-//! something to do, so that it gets its share and no more: what the others have then is what their shares
-//! give. Meanwhile it spins, floods a port that nobody empties, fills its memory, or rings a neighbour for
-//! nothing. The neighbour is an NF that is idle but for a ping now and then; through the busy ones the same
-//! frames go round, so that no traffic from elsewhere says how much they have to do.
+//! All NFs have the same weight. Before and after, the hostile NF works normally and is always busy, so that it gets
+//! exactly its share: the others then have their shares. In between it spins, floods a port that no NF empties, fills
+//! its memory, or rings a neighbour without frames. The neighbour is an NF that is idle except for pings; the same
+//! frames circulate through the busy NFs, so that no external traffic determines their load.
 
 use crate::host::cpu::require_two_cores;
 use crate::io_model::Model;
@@ -25,12 +24,12 @@ use nfluid_sandbox::cgroup::Share;
 use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
-/// Slots of the hostile one's rings.
+/// Slots of the hostile NF's rings.
 const HOSTILE_RING: u32 = 256;
-/// The hostile one's limit, and what it takes of that.
+/// The hostile NF's memory limit, and the memory that it takes of that.
 const MEMORY_MAX: u64 = 192 << 20;
 const MEMORY: usize = 128 << 20;
-/// The hostile NF starts so much before the others, and ends so much after them, in seconds.
+/// Seconds by which the hostile NF starts before the others, and ends after them.
 const AHEAD: f64 = 0.01;
 
 const HOSTILE: [(&str, Conduct); 4] = [
@@ -40,9 +39,9 @@ const HOSTILE: [(&str, Conduct); 4] = [
     ("rings", Conduct::Rings),
 ];
 
-/// The NFs. What lives in something else comes before it: it ends first.
+/// The NFs. A process is declared before the resources that it uses, so that it ends first.
 struct Neighbours {
-    /// The idle NF, and what pings it.
+    /// The idle NF, and the process that pings it.
     fleet: Fleet,
     busy: Loopback,
     hostile: Peer,
@@ -53,7 +52,7 @@ struct Neighbours {
 /// Throughput and latency of the other NFs in a phase.
 struct Phase {
     mpps: f64,
-    /// Part of the core that the busy ones have.
+    /// CPU time of the busy NFs, as a part of the core.
     cores: f64,
     p99_us: f64,
 }

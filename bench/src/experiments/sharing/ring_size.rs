@@ -55,7 +55,7 @@ fn side(name: &str, ring: u32, fleet: Fleet) -> Side<Fleet> {
         .on(name, ring)
 }
 
-/// As the literature's.
+/// As in the literature.
 const POLLING: Manner = Manner {
     cycles: 0,
     waits: Waits::Yielding,

@@ -1,6 +1,5 @@
-//! How soon a change of shares takes effect: two instances that want all of one core have 20 and 80 % of it, and the
-//! daemon is asked to turn that round, again and again. Their CPU time is sampled from the cgroups' accounting all the
-//! while.
+//! Delay until a change of shares takes effect: two busy instances have 20 and 80 % of one core, and the daemon is
+//! asked repeatedly to swap the shares. Their CPU time is sampled continuously from the cgroups' accounting.
 
 use crate::host::cpu;
 use crate::host::cpu::require_two_cores;
@@ -16,21 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The core that is divided; whoever measures is on another.
+/// The shared core; the measuring process is on another core.
 const CORE: u32 = 0;
 const ELSEWHERE: usize = 1;
-/// The share of one of the two, in turns, in percent.
+/// The alternating share of one of the two, in percent.
 const SHARES: [u32; 2] = [20, 80];
 /// Time between two samples.
 const STEP: Duration = Duration::from_millis(1);
 /// The shares are computed over this CPU time of both instances: some time slices of each (2.8 ms by default).
 const WINDOW: Duration = Duration::from_millis(40);
-/// How far from its share somebody may be within a window, in percent of the core.
+/// Largest deviation from a share within a window, in percent of the core.
 const NEAR: f64 = 10.0;
-/// Each division is kept until both instances together have used this CPU time. On a core that nobody else uses, this is
-/// also the elapsed time.
+/// Each division is kept until both instances together have used this CPU time. On a core without other processes, this
+/// is also the elapsed time.
 const KEEP: Duration = Duration::from_millis(600);
-/// Longest elapsed time of a division, on a core that others use.
+/// Longest elapsed time of a division, on a core with other processes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The quantities of a change.
@@ -168,7 +167,7 @@ impl Sample {
     }
 }
 
-/// How long after `asked` the first window begins in which the first of the two has what it is to have.
+/// Returns the delay from `asked` until the first window in which the first instance has its new share.
 fn follows(samples: &[Sample], asked: Instant, share: f64) -> Option<Duration> {
     let later = samples
         .iter()
@@ -184,7 +183,7 @@ fn follows(samples: &[Sample], asked: Instant, share: f64) -> Option<Duration> {
     None
 }
 
-/// The part of the first in what both used between two samples, in percent.
+/// Returns the first instance's part of the CPU time of both between two samples, in percent.
 fn part(from: Option<&Sample>, to: Option<&Sample>) -> Option<f64> {
     let (from, to) = (from?, to?);
     let [a, b] = [0, 1].map(|who: usize| to.used[who].saturating_sub(from.used[who]) as f64);
@@ -215,7 +214,7 @@ mod tests {
         let samples: Vec<Sample> = (0..400).map(sample).collect();
         assert_eq!(part(samples.first(), samples.get(100)), Some(20.0));
         let found = follows(&samples, begin, 80.0).expect("it follows");
-        // A window that begins a little earlier is near enough.
+        // A window that begins a little earlier is within the tolerance.
         assert!((90..=100).contains(&found.as_millis()), "{found:?}");
         assert_eq!(follows(&samples[..100], begin, 80.0), None);
     }

@@ -1,6 +1,6 @@
-//! What the daemon's congestion thread takes of a core beside 100, 500 and 2000 instances that idle, with signals off
-//! and on, and with a chain of two at work among them: it shall be the instances at work that count. Where the daemon may
-//! not have as many files open as 2000 instances need, there are as many as it may have.
+//! CPU time of the daemon's congestion thread with 100, 500 and 2000 idle instances, with signals off and on, and with
+//! a busy chain of two among them: the cost should depend on busy instances only. If the daemon's limit of open files
+//! does not permit 2000 instances, as many as it permits.
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
@@ -16,16 +16,16 @@ use rustix::process::{Resource, getrlimit};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// So many are in a chain.
+/// Instances per chain.
 const IN_A_CHAIN: usize = 20;
-/// For the figure without a number.
+/// Number of instances of the figure without a number.
 const USUAL: usize = 500;
-/// Files that the daemon has open for an instance, and for itself.
+/// Files that the daemon opens per instance, and for itself.
 const FILES: u64 = 20;
 const FILES_OWN: u64 = 1000;
-/// The instances start, and end their first work.
+/// Time for the instances to start and settle.
 const SETTLE: Duration = Duration::from_secs(4);
-/// The flood's core; instances run anywhere.
+/// The flood's core; instances may run on any core.
 const OF_FLOOD: Sending = Sending {
     core: Some(1),
     tos: 0,
@@ -102,7 +102,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As many instances as were asked for, or as the limit of open files allows: a round number.
+/// Returns the requested numbers of instances, reduced to a round number if the limit of open files requires.
 fn that_fit(counts: Vec<usize>, files: Option<u64>) -> Vec<usize> {
     let most = files.map_or(u64::MAX, |files| files.saturating_sub(FILES_OWN) / FILES);
     let most = (usize::try_from(most).unwrap_or(usize::MAX) / 100 * 100).max(100);
@@ -116,7 +116,7 @@ fn that_fit(counts: Vec<usize>, files: Option<u64>) -> Vec<usize> {
     fitting
 }
 
-/// A chain that takes what a flood sends, and as many instances in chains that nobody sends to.
+/// Returns a deployment of a chain that receives a flood, and further instances in chains without traffic.
 fn deployment(congestion: &str, namespace: &str, instances: usize) -> String {
     let mut text = format!(
         "version: 1\n{congestion}uplinks:\n  left: {{ interface: left, netns: {namespace} }}\n  right: {{ interface: right, netns: {namespace} }}\n\
@@ -140,7 +140,7 @@ fn deployment(congestion: &str, namespace: &str, instances: usize) -> String {
     text + "  busy: { from: left, to: right, via: [busy1, busy2] }\n"
 }
 
-/// CPU time of the thread during `time`, in percent of a core.
+/// Returns the CPU time of the thread during `time`, in percent of a core.
 fn own_percent(platform: &Platform, time: Duration) -> anyhow::Result<f64> {
     interrupt::check()?;
     let own = || -> anyhow::Result<(f64, f64)> {

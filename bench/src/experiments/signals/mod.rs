@@ -1,4 +1,4 @@
-//! Congestion signals: marks, refusal, and the thread behind them.
+//! Congestion signals: marks, refusal, and the controlling thread.
 
 mod congestion;
 mod red4;

@@ -1,5 +1,5 @@
-//! Cost of congestion signals per packet: a link, one core, with a word in the receiver's port against none, in turn.
-//! CPU time, so that what else runs on the core is not counted.
+//! Cost of congestion signals per packet: a link, one core, with and without a signal word in the receiver's port,
+//! alternately. CPU time, so that other processes on the core do not count.
 
 use crate::report::Report;
 use crate::setups::hyperio_call::ns_per_frame;
@@ -12,12 +12,12 @@ use nfluid_testbed::scratch::{Scratch, mac_of};
 
 const RING: u32 = 256;
 const LEN: usize = 64;
-/// The batch that the target is for.
+/// The batch of the target.
 const BATCH: usize = 32;
-/// A coin for each packet, which once in two thousand million falls the other way.
+/// A probability at which the switch draws a random number per packet and marks one packet in two thousand million.
 const RARELY: u32 = 1;
 
-/// What the receiver's word says in each variant: nothing, a probability near 0, and that each packet is to be marked.
+/// The receiver's signal word in each variant: no signal, a probability near 0, and a mark for each packet.
 const VARIANTS: [u32; 3] = [0, RARELY, u32::MAX];
 
 const QUANTITIES: [Quantity; 5] = [
@@ -85,7 +85,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts packets that can be marked into all slots of the sender.
+/// Fills all slots of the sender with packets that can be marked.
 fn fill(from: &mut Port, to: &mut Port) -> anyhow::Result<()> {
     let mut packet = [0_u8; LEN];
     packet[..6].copy_from_slice(&mac_of(2));

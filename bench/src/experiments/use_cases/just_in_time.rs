@@ -1,6 +1,6 @@
-//! The first answer that a new client gets: clients that nobody knows come at fixed times, whether those before them have been
-//! answered or not (open loop); for each a firewall of its own is made, between two uplinks, by its first datagram. A second
-//! exchange of each client, when its instance is there, tells how long the way itself takes.
+//! Latency of the first answer to a new client: unknown clients arrive at fixed times, whether or not earlier clients
+//! have been answered (open loop); the first datagram of each makes a firewall for this client, between two uplinks. A
+//! second exchange of each client, with its instance running, measures the path itself.
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
@@ -20,14 +20,14 @@ use std::time::{Duration, Instant};
 
 /// Milliseconds between two clients.
 const GAPS_MS: [u64; 4] = [25, 10, 5, 1];
-/// Shells that the pool has at most.
+/// Size of the pool of shells.
 const SHELLS: usize = 64;
-/// How long an answer may take.
+/// Longest time for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client may be silent before its instance is ended.
+/// Time without datagrams after which a client's instance is ended.
 const IDLE: Duration = Duration::from_secs(1);
 const SERVER: &str = "192.0.2.1:53";
-/// Parts of all clients at which the curve is drawn, in percent.
+/// Percentiles of the plotted curve.
 const CURVE: [u32; 14] = [1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98, 100];
 
 /// The quantities of a pace.
@@ -113,7 +113,8 @@ fn show(report: &mut Report, variants: Vec<Variant>) {
     });
 }
 
-/// Clients on one side of a platform, a server on the other. What uses the namespaces comes before them: it ends first.
+/// Clients on one side of a platform, a server on the other. A process is declared before its namespace, so that it
+/// ends first.
 struct Road {
     platform: Platform,
     clients: Namespace,
@@ -126,7 +127,7 @@ impl Road {
         let (clients, server, edge) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         Namespace::join((&clients, "eth0"), (&edge, "access"))?;
         Namespace::join((&server, "eth0"), (&edge, "core"))?;
-        // All clients are this host's; no rule of theirs lets ARP through.
+        // This host has all client addresses; their rules do not pass ARP.
         clients.ip("route add local 10.2.0.0/16 dev lo")?;
         clients.ip("address add 10.2.255.254/32 dev eth0")?;
         clients.ip("route add 192.0.2.1/32 dev eth0")?;
@@ -171,7 +172,7 @@ impl Road {
         .to_string()
     }
 
-    /// Waits until all shells are ready and no instance is there.
+    /// Waits until all shells are ready and no instance exists.
     fn await_shells(&self) -> anyhow::Result<()> {
         let start = Instant::now();
         loop {
@@ -188,7 +189,7 @@ impl Road {
         }
     }
 
-    /// Has `count` clients come that were never there before.
+    /// Lets `count` new clients arrive.
     fn measure(&self, variant: &mut Variant, count: usize, number: usize) -> anyhow::Result<()> {
         self.await_shells()?;
         let server = self.server.udp_socket(SERVER)?;
@@ -216,7 +217,7 @@ impl Road {
     }
 }
 
-/// Sends every datagram back to where it came from.
+/// Sends every datagram back to its sender.
 fn answer(server: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<()> {
     server.set_read_timeout(Some(Duration::from_millis(50)))?;
     let mut buffer = [0; 64];
@@ -233,11 +234,11 @@ fn answer(server: &UdpSocket, is_over: &AtomicBool) -> anyhow::Result<()> {
 struct Exchange {
     sent: Option<Instant>,
     answered: Option<Instant>,
-    /// The second one was begun at the first's end.
+    /// Start of the second exchange, at the end of the first.
     again: Option<Instant>,
 }
 
-/// Sends each client's first datagram at its time, and a second one when that is answered.
+/// Sends each client's first datagram at its time, and a second datagram when the first is answered.
 fn exchange(variant: &mut Variant, sockets: &[UdpSocket]) -> anyhow::Result<()> {
     let gap = Duration::from_millis(variant.gap_ms);
     let start = Instant::now() + gap;

@@ -1,9 +1,9 @@
-//! Personal firewalls: each subscriber has one of its own, with rules and states; thousands are there, some of them are
-//! active, each offered 10 Mbit/s in bursts of full frames. What comes through each, and what their number adds to how
-//! long that takes.
+//! Personal firewalls: each subscriber has its own, with rules and states; thousands exist, and each active one is
+//! offered 10 Mbit/s in bursts of full frames. Measures the throughput of each, and the effect of their number on
+//! latency.
 //!
-//! Subscribers and their servers are instances as well, joined to the firewalls by links, on the same cores: what they cost
-//! is missing to the firewalls.
+//! Subscribers and their servers are instances as well, joined to the firewalls by links, on the same cores: the
+//! firewalls lack the CPU time that they use.
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
@@ -19,13 +19,13 @@ use nfluid_testbed::log::LogReader;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// The rate that is offered to each active subscriber.
+/// The offered rate of each active subscriber.
 const MBPS: f64 = 10.0;
-/// Firewalls without traffic that one document makes.
+/// Firewalls without traffic per deployment document.
 const PER_DOCUMENT: usize = 500;
-/// How long a step may take to begin.
+/// Longest time for a step to begin.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Seconds that are left out after a change: states are made, spins and yields adapt.
+/// Seconds that are left out after a change, in which states are made, and spins and yields adapt.
 const SETTLES: usize = 2;
 
 /// The quantities with one number of active firewalls.
@@ -100,7 +100,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A firewall as an operator gives it to each subscriber.
+/// Returns a firewall as an operator configures it for each subscriber.
 fn firewall(number: usize) -> Value {
     let client = format!("10.2.{}.{}", number / 250, number % 250 + 1);
     let rules = format!(
@@ -121,7 +121,7 @@ fn firewall(number: usize) -> Value {
 struct Setup {
     idle: Idle,
     firewalls: usize,
-    /// The log of each instance of subscribers.
+    /// The log of each subscriber instance.
     logs: Vec<LogReader>,
 }
 
@@ -196,7 +196,7 @@ impl Setup {
                 .filter_map(|pid| process_seconds(*pid).ok())
                 .sum()
         };
-        // The seconds of different instances are not the same ones, but as many.
+        // The instances' seconds do not coincide, but are equally many.
         let mut seen = (Instant::now(), used());
         for round in 0..SETTLES + seconds {
             let mut sum = Second::default();
@@ -224,12 +224,12 @@ impl Setup {
     }
 }
 
-/// An instance of subscribers of which `active` send.
+/// Returns a subscriber instance of which `active` subscribers send.
 fn traffic(number: usize, active: usize) -> anyhow::Result<Value> {
     let own = std::env::current_exe().context("finding this program")?;
     let gap_ns = f64::from(BURST) * (FRAME * 8) as f64 / (MBPS * 1e6) * 1e9;
     let ports = (0..FIREWALLS).flat_map(|at| [format!("a{at}"), format!("b{at}")]);
-    // From the last one nothing leads anywhere: a loop of instances without an end is refused.
+    // The last port is not connected: a closed loop of instances is refused.
     let ports: Vec<String> = ports.chain(["open".to_owned()]).collect();
     let first = number * FIREWALLS;
     let args = [
@@ -272,7 +272,7 @@ impl Second {
     }
 }
 
-/// The next second that began after this.
+/// Returns the first second that began after `began_ns`.
 fn next_second(log: &mut LogReader, began_ns: u64) -> anyhow::Result<Second> {
     let start = Instant::now();
     loop {

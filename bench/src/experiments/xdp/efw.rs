@@ -1,5 +1,5 @@
-//! eFW's fast path by `BPF_PROG_TEST_RUN`: a packet of a flow that it knows, and the first of one that it does not, by the number
-//! of rules.
+//! eFW's fast path by `BPF_PROG_TEST_RUN`: a packet of a known flow, and the first packet of an unknown flow, by the
+//! number of rules.
 
 use crate::report::Report;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
@@ -11,7 +11,7 @@ use nfluid_wire::build::Frame;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const TCP: u8 = 6;
-/// Masks of the rules: bits of source, destination, and whether the destination port counts.
+/// Masks of the rules: bits of source and destination, and true if the destination port counts.
 const SHAPES: [(u8, u8, bool); 5] = [
     (24, 0, false),
     (0, 24, true),
@@ -19,10 +19,10 @@ const SHAPES: [(u8, u8, bool); 5] = [
     (32, 0, false),
     (32, 32, true),
 ];
-/// The literature's firewall; the target; and beyond.
+/// Numbers of rules: the literature's firewall, the target, and beyond.
 const RULES: [u32; 4] = [10, 100, 1000, 10_000];
 
-/// Nanoseconds of a packet, in the order of [`UnderTest::measure`].
+/// Nanoseconds per packet, in the order of [`UnderTest::measure`].
 const QUANTITIES: [Quantity; 3] = [
     Quantity::new(
         ".ns",
@@ -37,7 +37,7 @@ const QUANTITIES: [Quantity; 3] = [
     Quantity::new(".new_flow_ns", "ns/packet", &[("new flow", Shown::Median)]),
 ];
 
-/// A firewall of so many rules, and the number of rounds in which it was measured.
+/// A firewall with a number of rules, and the number of its measured rounds.
 struct UnderTest {
     rules: u32,
     firewall: Firewall,
@@ -103,7 +103,7 @@ impl UnderTest {
     }
 }
 
-/// Rule `number`: each drops what another network or host sends.
+/// Returns rule `number`: each drops packets of another network or host.
 fn rule(number: u32) -> Rule {
     let (src, dst, port) = SHAPES[number as usize % SHAPES.len()];
     let prefix = |address: Ipv4Addr, len| Prefix::of_address(IpAddr::V4(address), len);

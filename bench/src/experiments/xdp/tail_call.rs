@@ -1,5 +1,5 @@
-//! E8: eFW and eLB in one instance, the second behind the first by a tail call, against one instance each, the first before the
-//! second: there the kernel forwards from one host to the next what the firewall accepts. Otherwise as `http-balancing`.
+//! E8: eFW and eLB in one instance, joined by a tail call, against one instance each, one after the other: there the
+//! kernel forwards packets that the firewall accepts from one host to the next. Otherwise as `http-balancing`.
 
 use super::http_balancing::{Kind, Run, in_turn, show, sides};
 use crate::host::cpu::require_two_cores;

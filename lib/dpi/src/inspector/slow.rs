@@ -1,5 +1,5 @@
-//! The slow path: takes copies, asks nDPI, fills the table. A slow path can begin where another has ended, in
-//! whatever way that ended.
+//! The slow path: takes copies, queries nDPI, fills the table. A new slow path can continue after any end of the former
+//! one.
 
 use super::table::Table;
 use super::{Policy, Settings};
@@ -104,11 +104,11 @@ impl std::fmt::Debug for SlowPath {
 }
 
 impl SlowPath {
-    /// Begins, with what a predecessor has left: flows that are in the table stay there, and nothing is counted twice. Flows about
-    /// which it had not decided begin anew.
+    /// Begins with the state of a predecessor: flows in the table stay there, and no packet is counted twice. Flows
+    /// without a decision begin anew.
     ///
     /// # Errors
-    /// When the kernel does not let it work with the tables.
+    /// When the kernel refuses access to the tables.
     pub fn new(
         tables: &Tables,
         library: Library,
@@ -147,7 +147,7 @@ impl SlowPath {
     /// Waits for copies of packets and handles them; returns after `patience`, or when some have been handled.
     ///
     /// # Errors
-    /// When the kernel does not let it work with the fast path's tables.
+    /// When the kernel refuses access to the fast path's tables.
     pub fn wait(&mut self, patience: Duration) -> Result<(), LoadError> {
         self.copies.wait(patience);
         let state = &mut *locked(&self.state);
@@ -170,7 +170,7 @@ impl SlowPath {
         Ok(())
     }
 
-    /// Ends flows that have been idle, as if it were so much later. For tests.
+    /// Ends flows that are idle at a time `time` later than now. For tests.
     ///
     /// # Errors
     /// As [`SlowPath::wait`].
@@ -204,7 +204,7 @@ impl SlowPath {
         state.table.set_again(settings.again);
     }
 
-    /// Brings the ledger up to what the fast path has counted.
+    /// Updates the ledger by the fast path's counters.
     ///
     /// # Errors
     /// As [`SlowPath::wait`].
@@ -235,7 +235,7 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of the clock that the fast path reads.
+/// Returns the time of the fast path's clock.
 pub(super) fn now_ms() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000

@@ -1,8 +1,8 @@
 //! Flows in the table of the fast path: their counters, how long they stay, when they are looked at again.
 //!
-//! Counters are never cleared; the ledger has what they had when they were last read. A slot that a flow has left is read once more a
-//! tick later, when no packet that found the flow can still be on its way, and only then another flow gets it: so nothing is lost,
-//! nor counted for another.
+//! Counters are never cleared; the ledger has what they had when they were last read. A slot that a flow has left is
+//! read once more a tick later, when no packet that found the flow can still be on its way, and only then another flow
+//! gets it: so nothing is lost, nor counted for another.
 
 use super::slow::{TICK_MS, now_ms};
 use super::{Again, Policy};
@@ -39,7 +39,7 @@ struct Look {
 struct Left {
     slot: u32,
     application: u16,
-    /// When its last packet may have found it.
+    /// The time at which its last packet may have found it.
     at_ms: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes over what is in the table: the flows that a predecessor has entered, which `classifier` remembers from now on.
+    /// Takes over the flows in the table that a predecessor has entered; `classifier` remembers them from now on.
     pub fn new(
         fast: Tables,
         ledger: Arc<Ledger>,
@@ -134,7 +134,7 @@ impl Table {
         self.settings = settings;
     }
 
-    /// Asks a policy about all flows of the table, and has the table as it says.
+    /// Applies a policy to all flows of the table.
     pub fn decide_again(
         &mut self,
         classifier: &mut Classifier,
@@ -174,7 +174,7 @@ impl Table {
         (look.left == 0).then_some(heard.key)
     }
 
-    /// Does what is due about a flow: enters it, or ends the second look at it.
+    /// Performs the next step of a flow: enters it, or ends its repeated inspection.
     pub fn treat(
         &mut self,
         classifier: &mut Classifier,
@@ -233,7 +233,7 @@ impl Table {
             self.ledger.count(Number::Refused);
             return Ok(());
         };
-        // From here on its counters are this flow's.
+        // From here on the slot's counters belong to this flow.
         self.ledger.settle(slot, self.fast.counted(slot)?);
         let known = Known {
             slot,
@@ -278,7 +278,7 @@ impl Table {
         Ok(())
     }
 
-    /// Ends idle flows, and has others looked at again. To be called about once a second.
+    /// Ends idle flows, and starts repeated inspections of others. To be called about once a second.
     pub fn tick(&mut self, classifier: &mut Classifier, now_ms: u64) -> Result<(), LoadError> {
         self.now_ms = now_ms;
         self.settle(classifier)?;

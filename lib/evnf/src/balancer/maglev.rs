@@ -1,7 +1,7 @@
 //! Consistent hashing: which server each slot of a table has.
 //!
-//! Eisenbud et al., *Maglev: A Fast and Reliable Software Network Load Balancer*, NSDI 2016, section 3.4. Servers take slots in turn, each
-//! those that it likes best among the free ones; one of twice the weight has twice as many turns.
+//! Eisenbud et al., *Maglev: A Fast and Reliable Software Network Load Balancer*, NSDI 2016, section 3.4. Servers take
+//! slots in turn, each those that it likes best among the free ones; one of twice the weight has twice as many turns.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -15,7 +15,7 @@ pub struct Candidate {
     pub server: u32,
     /// The server's identity: its preferred slots follow from this number alone.
     pub identity: u64,
-    /// How many connections it gets in comparison with the others; 0: none.
+    /// Its share of connections relative to the others; 0: none.
     pub weight: u32,
 }
 
@@ -74,7 +74,7 @@ impl Turn {
         }
     }
 
-    /// The free slot that it likes best. There is one.
+    /// Returns the first free slot in its order of preference. A free slot exists.
     fn next_free(&mut self, slots: &[Option<u32>]) -> usize {
         loop {
             let slot = (self.first + self.tried * self.skip) % SLOTS;

@@ -35,13 +35,13 @@ pub enum Transport {
     Udp = 17,
 }
 
-/// How packets get to a server.
+/// How packets reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Mode {
-    /// With its address as destination; what it answers comes back this way.
+    /// With the server's address as destination; replies pass the balancer.
     Translate = 0,
-    /// As they are, to its MAC address; it has the service's address and answers by itself.
+    /// Unchanged, to the server's MAC address; the server has the service's address and replies directly.
     Direct = 1,
 }
 
@@ -60,7 +60,7 @@ pub enum State {
 /// A server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens.
+    /// The address at which it listens.
     pub at: SocketAddr,
     /// The traffic that the server may get.
     pub state: State,
@@ -69,24 +69,24 @@ pub struct Server {
 /// A service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Where clients find it.
+    /// The address for clients.
     pub at: SocketAddr,
     /// The protocol of the service.
     pub transport: Transport,
-    /// How packets get to its servers.
+    /// How packets reach its servers.
     pub mode: Mode,
     /// Numbers of its servers, of the same IP version, and their weights.
     pub servers: Vec<(u32, u32)>,
 }
 
-/// How a packet left the fast path (`enum balancer_exit`).
+/// Exits of the fast path (`enum balancer_exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exit {
     /// To a server.
     Sent,
     /// From a server to its client.
     Returned,
-    /// Of no service: the kernel's.
+    /// A packet of no service, passed to the kernel.
     Other,
     /// A fragment, tagged, with options or extension headers: the kernel's.
     Unreadable,
@@ -134,15 +134,15 @@ impl Exit {
 pub struct Balancer {
     fast: Fast,
     servers: Vec<Option<Server>>,
-    /// How often a server has changed.
+    /// Number of changes of servers.
     generation: u32,
 }
 
 impl Balancer {
-    /// Loads one that remembers `connections` (each counts twice, once for each way).
+    /// Loads a balancer that remembers `connections` (each counts twice, once per direction).
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the program.
     pub fn load(connections: u32) -> Result<Self, LoadError> {
         Ok(Balancer {
             fast: Fast::load(OBJECTS, PROGRAM, |map| prepare(map, connections, None))?,
@@ -151,11 +151,11 @@ impl Balancer {
         })
     }
 
-    /// Loads the balancer with its tables in a folder of a BPF file system, for itself: existing tables are taken, as
-    /// another process has left them, and missing tables are made. Existing connections stay.
+    /// Loads the balancer with its tables in a folder of a BPF file system, as its only user: opens existing tables of
+    /// another process, and makes missing tables. Existing connections stay.
     ///
     /// # Errors
-    /// When the kernel refuses it, or the tables that are there are of another kind, or of another number of connections.
+    /// When the kernel refuses the program, or the existing tables have another type or number of connections.
     pub fn load_kept(connections: u32, folder: &Path) -> Result<Self, LoadError> {
         let fast = Fast::load(OBJECTS, PROGRAM, |map| {
             prepare(map, connections, Some(folder))
@@ -181,7 +181,7 @@ impl Balancer {
         &mut self.fast
     }
 
-    /// Returns the balancer as a member of a chain: packets of no service go on to the next member.
+    /// Returns the balancer as a member of a chain: packets of no service go to the next member.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -189,8 +189,7 @@ impl Balancer {
         self.member_at(Hook::Xdp)
     }
 
-    /// Returns the balancer as a member at a hook. The tables are those of all its members, at whichever hook they
-    /// are.
+    /// Returns the balancer as a member at a hook. All its members share the tables, at any hook.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -219,11 +218,11 @@ impl Balancer {
         Ok(())
     }
 
-    /// Says where a service is and who its servers are. Connections stay where they are; new ones follow the weights of servers
-    /// that are up.
+    /// Sets the address and the servers of a service. Connections keep their servers; new ones follow the weights of
+    /// servers that are up.
     ///
     /// # Errors
-    /// A number that cannot be, a server that is unknown or of the other IP version, or the kernel refuses.
+    /// An invalid number, a server that is unknown or of the other IP version, or the kernel refuses.
     pub fn set_service(&mut self, id: u32, service: &Service) -> Result<(), LoadError> {
         let wrong = |why: String| because(PROGRAM, "entering a service")(why);
         if id >= SERVICES_MAX {
@@ -262,8 +261,8 @@ impl Balancer {
         self.fast.enter("lb_addresses", &address, &[0; 4])
     }
 
-    /// Takes a service out. The service's connections stay; its other packets are the kernel's from here on, and so
-    /// are pings to its address if no other service has the address.
+    /// Removes a service. Its connections stay; its other packets go to the kernel from here on, and so do pings to its
+    /// address if no other service has the address.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -304,7 +303,7 @@ impl Balancer {
         Ok(found.unwrap_or_default())
     }
 
-    /// How packets have left since the program was loaded.
+    /// Returns the packets per exit since the program was loaded.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -312,8 +311,8 @@ impl Balancer {
         self.fast.counts_of("lb_exits", &Exit::ALL)
     }
 
-    /// TCP connections that have begun here with another packet than their first: they were forgotten for want of room, or their
-    /// server is down, or they are from before.
+    /// Returns the number of TCP connections that began here with a later packet than their first: they were forgotten
+    /// for lack of room, their server is down, or they are older than the balancer.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -321,10 +320,10 @@ impl Balancer {
         Ok(self.fast.counts("lb_midway", 0)?.packets)
     }
 
-    /// Returns the packets and bytes that a server has got.
+    /// Returns the packets and bytes sent to a server.
     ///
     /// # Errors
-    /// When there is no such server, or the kernel does not report the counts.
+    /// When the server does not exist, or the kernel does not report the counts.
     pub fn sent_to(&self, server: u32) -> Result<Counts, LoadError> {
         self.fast.counts("lb_server_counts", server)
     }

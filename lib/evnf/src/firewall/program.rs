@@ -26,7 +26,7 @@ const PROGRAM: &str = "evnf_firewall";
 /// Bytes before the tuples in the program's constants: their number, the seed.
 const HEAD_BYTES: usize = 8;
 
-/// How a packet left the fast path (`enum evnf_exit`).
+/// Exits of the fast path (`enum evnf_exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exit {
     /// A rule of the fast path has dropped it.
@@ -90,11 +90,11 @@ pub struct Firewall {
 }
 
 impl Firewall {
-    /// Loads a fast path that decides as these stages do. `local`: the host's addresses; packets for other hosts that
-    /// the host does not forward are left to it.
+    /// Loads a fast path that decides by these stages. `local`: the host's addresses; packets for other hosts that the
+    /// host does not forward are left to the kernel.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the program.
     pub fn load(stages: &[Stage], local: &[IpAddr]) -> Result<Self, LoadError> {
         Self::load_with(stages, local, Sharing::default())
     }
@@ -102,7 +102,7 @@ impl Firewall {
     /// Loads the program with the parts that it shares with others.
     ///
     /// # Errors
-    /// When the kernel refuses it, or something else is where its counter should be.
+    /// When the kernel refuses the program, or the pin of its counter is another object.
     pub fn load_with(
         stages: &[Stage],
         local: &[IpAddr],
@@ -131,8 +131,8 @@ impl Firewall {
         &mut self.fast
     }
 
-    /// Returns the firewall as a member of a chain: packets that all rules accept go on to the next member, all
-    /// others to the kernel. Where the next member may send packets on, the stages must be those of
+    /// Returns the firewall as a member of a chain: packets that all rules accept go to the next member, all
+    /// others to the kernel. If the next member may forward packets, the stages must be those of
     /// [`crate::nft::Split::before_senders`].
     ///
     /// # Errors
@@ -141,8 +141,8 @@ impl Firewall {
         self.member_at(Hook::Xdp)
     }
 
-    /// Returns the firewall as a member at a hook. The tables are those of all its members, at whichever hook they
-    /// are. At [`Hook::Egress`] the stages must be those of [`crate::nft::split_leaving`].
+    /// Returns the firewall as a member at a hook. All its members share the tables, at any hook. At [`Hook::Egress`]
+    /// the stages must be those of [`crate::nft::split_leaving`].
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -165,7 +165,7 @@ impl Firewall {
         &self.left_out
     }
 
-    /// How packets have left since the program was loaded.
+    /// Returns the packets per exit since the program was loaded.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -176,7 +176,7 @@ impl Firewall {
     /// Returns the packets that a rule has dropped.
     ///
     /// # Errors
-    /// When there is no such rule, or the kernel does not report the counts.
+    /// When the rule does not exist, or the kernel does not report the counts.
     pub fn dropped_by(&self, rule: u32) -> Result<Counts, LoadError> {
         self.fast.counts("evnf_rule_counts", rule)
     }

@@ -21,7 +21,7 @@ impl Family {
         }
     }
 
-    /// Of which version an address is.
+    /// Returns the version of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Family::V4,
@@ -35,7 +35,7 @@ impl Family {
 pub struct Prefix {
     /// The bits, from the most significant one of the 128 on.
     pub bits: u128,
-    /// How many there are.
+    /// Number of bits.
     pub len: u8,
 }
 
@@ -61,7 +61,8 @@ impl Prefix {
     }
 }
 
-/// The prefixes that together hold exactly the numbers of a range (not empty), of `bits` bits each: at most `2 * bits - 2`.
+/// The prefixes that together hold exactly the numbers of a range (not empty), of `bits` bits each: at most `2 * bits -
+/// 2`.
 pub fn prefixes_of(range: &RangeInclusive<u128>, bits: u8) -> Vec<Prefix> {
     let shift = 128 - u32::from(bits);
     let (mut first, last) = (*range.start(), *range.end());
@@ -91,7 +92,7 @@ fn ones(free: u32) -> u128 {
     u128::MAX.checked_shr(128 - free).unwrap_or(0)
 }
 
-/// Packets of one IP version: those in which every field is as asked.
+/// Packets of one IP version whose fields all have the given values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     /// IP version.
@@ -157,7 +158,7 @@ pub enum Traffic {
     Local,
 }
 
-/// A chain of rules; the first that matches says what happens.
+/// A chain of rules; the first rule that matches decides.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// Which packets pass it.

@@ -24,7 +24,7 @@ const HAS_PORTS: u8 = 1 << 0;
 const STAGE_LOCAL: u32 = 1 << 31;
 const STAGE_FORWARDED: u32 = 1 << 30;
 
-/// The mask that asks for no bit, and its only key.
+/// The mask without bits, and its only key.
 const EVERYTHING: Key = [0; KEY_BYTES];
 
 /// Bytes of `union evnf_key`.
@@ -46,7 +46,7 @@ pub struct Tables {
     pub tuples: Vec<[u8; TUPLE_BYTES]>,
     /// Keys and `struct evnf_rule`.
     pub entries: Vec<(Key, [u8; 8])>,
-    /// How many rules there are; they are numbered in order.
+    /// Number of rules; they are numbered in order.
     pub rules: u32,
     /// Numbers of the rules that did not fit, nor anything behind them in their stage: the slow path decides there.
     pub left_out: Vec<u32>,

@@ -16,12 +16,12 @@ const ENDS: &str = "guard_ends";
 /// Bytes of `struct guard_end`.
 const END_BYTES: usize = 16;
 
-/// How a packet left the fast path (`enum guard_exit`).
+/// Exits of the fast path (`enum guard_exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exit {
     /// Within its limits.
     Passed,
-    /// Of a connection to a protected end.
+    /// A packet of a connection to a protected destination.
     Connection,
     /// The packet acknowledges a cookie.
     Acknowledged,
@@ -33,7 +33,7 @@ pub enum Exit {
     Neighbour,
     /// Neither IPv4 nor IPv6: not limited.
     NotIp,
-    /// To several hosts of the network: not limited.
+    /// A packet to several hosts of the network: not limited.
     Group,
     /// A SYN that was answered by a cookie.
     Answered,
@@ -93,19 +93,19 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Loads one.
+    /// Loads a guard.
     ///
     /// # Errors
-    /// When the kernel refuses it. SYN cookies need Linux 6.0.
+    /// When the kernel refuses the program. SYN cookies need Linux 6.0.
     pub fn load(settings: &Settings) -> Result<Self, LoadError> {
         Self::load_with(settings, None)
     }
 
-    /// Loads the guard with its tables in a folder of a BPF file system: existing tables are taken, as another
-    /// program or process has left them, and missing tables are made. Counts, connections and known sources stay.
+    /// Loads the guard with its tables in a folder of a BPF file system: opens existing tables of another program or
+    /// process, and makes missing tables. Counts, connections and known sources stay.
     ///
     /// # Errors
-    /// When the kernel refuses it, or the tables that are there are of another size.
+    /// When the kernel refuses the program, or the existing tables have another size.
     pub fn load_kept(settings: &Settings, folder: &Path) -> Result<Self, LoadError> {
         Self::load_with(settings, Some(folder))
     }
@@ -138,7 +138,7 @@ impl Guard {
         &mut self.fast
     }
 
-    /// Returns the guard as a member of a chain: packets that the guard neither drops nor answers go on to the next
+    /// Returns the guard as a member of a chain: packets that the guard neither drops nor answers go to the next
     /// member.
     ///
     /// # Errors
@@ -147,15 +147,15 @@ impl Guard {
         self.member_at(Hook::Xdp)
     }
 
-    /// Returns the guard as a member at a hook, which is one of XDP.
+    /// Returns the guard as a member at an XDP hook.
     ///
     /// # Errors
-    /// When the kernel refuses, or it is another hook.
+    /// When the kernel refuses, or the hook is not one of XDP.
     pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
         Member::of(&self.fast, hook)
     }
 
-    /// How packets have left since the tables were made.
+    /// Returns the packets per exit since the tables were made.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -172,7 +172,7 @@ fn has_cookies() -> bool {
     major.is_none_or(|major: u32| major >= 6)
 }
 
-/// Sizes and fills what has to be known before loading, and says where it is kept.
+/// Sets the sizes, constants and pins that must be known before loading.
 fn prepare(
     map: &mut OpenMapMut<'_>,
     settings: &Settings,

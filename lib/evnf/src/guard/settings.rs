@@ -8,14 +8,14 @@ pub const PACKETS_MAX: u32 = 10_000_000;
 pub const ENDS_MAX: usize = 1024;
 /// Buckets that a line of a table has (`EVNF_BUCKET_WAYS`).
 const BUCKET_WAYS: u32 = 4;
-/// Bytes of the headers of TCP over IPv4, which an MTU has room for beside a segment.
+/// Bytes of the headers of TCP over IPv4 in a packet of MTU size.
 const HEADERS: u16 = 40;
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// Bytes of the program's constants.
 pub(super) const CONSTANTS_BYTES: usize = 120;
 
-/// So many packets and no more.
+/// A rate limit of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// In a second, 1 to [`PACKETS_MAX`]; the time between two is rounded to whole nanoseconds.
@@ -24,7 +24,7 @@ pub struct Limit {
     pub burst: u32,
 }
 
-/// How much room the tables have.
+/// Sizes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// Sources, and as many destinations, whose buckets are not full at one time: rounded up to a power of two.
@@ -46,23 +46,24 @@ impl Default for Sizes {
 /// that is long enough for its headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Of each source.
+    /// Limit of each source.
     pub source: Option<Limit>,
-    /// Of each destination, without what belongs to connections with protected ends.
+    /// Limit of each destination, without the packets of connections to protected destinations.
     pub destination: Option<Limit>,
-    /// Of all sources together that have not acknowledged a cookie, to what is not protected.
+    /// Limit of all sources together that have not acknowledged a cookie, to unprotected destinations.
     pub unknown: Option<Limit>,
-    /// Of all that cannot be read together: fragments, VLAN tags, IP options, extension headers.
+    /// Limit of all packets together that the guard cannot parse: fragments, VLAN tags, IP options, extension headers.
     pub unreadable: Option<Limit>,
     /// Length of the prefix that distinguishes sources: of IPv4 (32 at most) and of IPv6 (128 at most).
     pub prefixes: (u8, u8),
-    /// Where this host listens and is protected, [`ENDS_MAX`] at most.
+    /// Protected addresses of this host, at most [`ENDS_MAX`].
     pub ends: Vec<SocketAddr>,
-    /// SYNs to each of them that the kernel gets, and as many again of known sources; those beyond are answered by cookies.
+    /// SYNs to each of them that the kernel gets, and as many again of known sources; those beyond are answered by
+    /// cookies.
     pub syns: Limit,
     /// Longest packets that the protected ends take.
     pub mtu: u16,
-    /// How much room there is.
+    /// Sizes of the tables.
     pub sizes: Sizes,
 }
 

@@ -11,9 +11,9 @@ const HEAD_BYTES: usize = 24;
 /// A copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied<'a> {
-    /// When the packet came, in nanoseconds of the monotonic clock.
+    /// Arrival time of the packet, in nanoseconds of the monotonic clock.
     pub time_ns: u64,
-    /// How long it was, from its Ethernet header on.
+    /// Length of the packet, from its Ethernet header on.
     pub length: u32,
     /// True if the packet has been counted under its flow.
     pub counted: bool,
@@ -22,7 +22,7 @@ pub struct Copied<'a> {
 }
 
 impl<'a> Copied<'a> {
-    /// From a record of the ring. None: that is no such record.
+    /// Parses a record of the ring; `None` if the record is invalid.
     fn read(record: &'a [u8]) -> Option<Self> {
         let (head, bytes) = record.split_at_checked(HEAD_BYTES)?;
         let word = |at: usize| {

@@ -15,7 +15,7 @@ const FLAG_MARK: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
-    /// The packets go on to the kernel.
+    /// The packets go to the kernel.
     Pass = 0,
     /// The packets are sent straight out where the kernel would send them, past its rules and its connection
     /// tracking, as by nftables' flowtables; a packet that cannot be sent so (no route, no neighbour, too long) goes
@@ -34,14 +34,14 @@ pub struct Entry {
     pub action: Action,
     /// The DSCP that they get, below 64.
     pub dscp: Option<u8>,
-    /// Copies of them are handed out too, which say that they have been counted.
+    /// True: also sends copies to the classifier, marked as already counted.
     pub copy: bool,
     /// A note about the flow, for the process that enters the flow, or its successor.
     pub note: u64,
 }
 
 impl Entry {
-    /// As the program has it.
+    /// Returns the program's representation.
     pub(super) fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut value = [0; ENTRY_BYTES];
         value[..4].copy_from_slice(&self.slot.to_ne_bytes());
@@ -101,12 +101,12 @@ impl FlowKey {
         FlowKey(key)
     }
 
-    /// As the program has it.
+    /// Returns the program's representation.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Of a key of the table. None: it is none.
+    /// Parses a key of the table; `None` if the key is invalid.
     pub(super) fn read(key: &[u8]) -> Option<Self> {
         let key = FlowKey(key.try_into().ok()?);
         key.ends().map(|_| key)

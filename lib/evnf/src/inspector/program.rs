@@ -23,14 +23,14 @@ pub(super) const COUNTS: &str = "dpi_counts";
 const COPIES: &str = "dpi_copies";
 const LEDGER: &str = "dpi_ledger";
 
-/// How much the fast path has room for.
+/// Sizes of the fast path's tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Flows in its table.
     pub flows: u32,
     /// Bytes of copies that wait, a power of two and of the page size.
     pub copies: u32,
-    /// Numbers of 64 bits in which the classifier keeps what it has counted.
+    /// Number of 64-bit words for the classifier's counters.
     pub ledger: u32,
 }
 
@@ -44,21 +44,21 @@ impl Default for Sizes {
     }
 }
 
-/// How a packet left the fast path (`enum inspector_exit`).
+/// Exits of the fast path (`enum inspector_exit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Exit {
-    /// Of a flow in the table, to the kernel.
+    /// A packet of a flow in the table, passed to the kernel.
     Passed,
-    /// Of a flow in the table, sent out.
+    /// A packet of a flow in the table, sent out.
     Forwarded,
-    /// Of a flow in the table, dropped.
+    /// A packet of a flow in the table, dropped.
     Dropped,
-    /// Of another flow: to the kernel, a copy was handed out.
+    /// A packet of another flow, passed to the kernel, with a copy to the classifier.
     Copied,
     /// As [`Exit::Copied`], but the packet is a fragment, tagged, or has options or extension headers: it can belong to
     /// no flow of the table.
     Unreadable,
-    /// To the kernel: there was no room for a copy.
+    /// A packet passed to the kernel without a copy, because the ring was full.
     Unseen,
     /// Neither IPv4 nor IPv6: to the kernel.
     NotIp,
@@ -85,19 +85,19 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Loads one that knows no flow.
+    /// Loads an inspector without flows.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the program.
     pub fn load(sizes: Sizes) -> Result<Self, LoadError> {
         Inspector::load_in(sizes, None)
     }
 
-    /// Loads the inspector with its tables in a folder of a BPF file system, for itself: existing tables are taken,
-    /// and missing tables are made. Known flows stay known.
+    /// Loads the inspector with its tables in a folder of a BPF file system, as its only user: opens existing tables,
+    /// and makes missing tables. Known flows stay known.
     ///
     /// # Errors
-    /// When the kernel refuses it, or the tables that are there are of another kind or size.
+    /// When the kernel refuses the program, or the existing tables have another type or size.
     pub fn load_kept(sizes: Sizes, folder: &Path) -> Result<Self, LoadError> {
         Inspector::load_in(sizes, Some(folder))
     }
@@ -136,7 +136,7 @@ impl Inspector {
         Ok(Inspector { fast, tables })
     }
 
-    /// From now on these become of no flow, whatever its entry says: it passes. All others may.
+    /// Forbids these actions from now on: flows with such an entry pass. All other actions are permitted.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -158,7 +158,7 @@ impl Inspector {
         &mut self.fast
     }
 
-    /// Returns the inspector as a member of a chain: packets that it neither drops nor sends out go on to the next
+    /// Returns the inspector as a member of a chain: packets that it neither drops nor sends out go to the next
     /// member.
     ///
     /// # Errors
@@ -167,16 +167,15 @@ impl Inspector {
         self.member_at(Hook::Xdp)
     }
 
-    /// Returns the inspector as a member at a hook. The tables are those of all its members, at whichever hook they
-    /// are.
+    /// Returns the inspector as a member at a hook. All its members share the tables, at any hook.
     ///
     /// # Errors
-    /// When the kernel refuses, or it has no form for the hook.
+    /// When the kernel refuses, or the inspector has no form for the hook.
     pub fn member_at(&self, hook: Hook) -> Result<Member, LoadError> {
         Member::of(&self.fast, hook)
     }
 
-    /// How packets have left since the program was loaded.
+    /// Returns the packets per exit since the program was loaded.
     ///
     /// # Errors
     /// When the kernel does not report the counts.
@@ -185,7 +184,7 @@ impl Inspector {
     }
 }
 
-/// How many CPUs the kernel can have: so many values has each entry of a table per CPU.
+/// Returns the number of possible CPUs of the kernel: the number of values of each entry of a per-CPU table.
 ///
 /// # Errors
 /// When the kernel does not report the number.

@@ -17,13 +17,14 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// How many descriptors it has.
+    /// Number of descriptors.
     pub const COUNT: usize = 4;
 
-    /// Of descriptors in the order of [`Tables::to_be_handed`]: flows, counters, copies, ledger. `cpus`: how many the kernel can have.
+    /// Makes tables from descriptors in the order of [`Tables::to_be_handed`]: flows, counters, copies, ledger. `cpus`:
+    /// the number of possible CPUs of the kernel.
     ///
     /// # Errors
-    /// When one of them is not what it should be.
+    /// When a descriptor is not the expected table.
     pub fn handed(fds: [OwnedFd; Self::COUNT], cpus: usize) -> Result<Self, LoadError> {
         let [flows, counts, copies, ledger] = fds;
         Ok(Tables {
@@ -34,11 +35,11 @@ impl Tables {
         })
     }
 
-    /// Tables that are kept in a folder, to be handed to a process that is not trusted: it reads the program's counters, and the
-    /// others are its own to write.
+    /// Returns descriptors of the tables in a folder for an untrusted process: it can read the program's counters, and
+    /// write the other tables.
     ///
     /// # Errors
-    /// When they are not there.
+    /// When the tables do not exist.
     pub fn to_be_handed(&self, folder: &Path) -> Result<[OwnedFd; Self::COUNT], LoadError> {
         let own = self.try_clone()?;
         Ok([
@@ -66,12 +67,12 @@ impl Tables {
         })
     }
 
-    /// How many flows there is room for.
+    /// Returns the largest number of flows.
     pub fn flows_max(&self) -> u32 {
         self.flows.entries_max()
     }
 
-    /// Says what becomes of a flow from now on, in one step.
+    /// Sets the entry of a flow in one step.
     ///
     /// # Errors
     /// When the table is full.
@@ -79,10 +80,10 @@ impl Tables {
         self.flows.enter(key.bytes(), &entry.to_bytes())
     }
 
-    /// Takes a flow out of the table. A packet on its way may still be counted, within milliseconds.
+    /// Removes a flow from the table. A packet in progress may still be counted, within milliseconds.
     ///
     /// # Errors
-    /// When it is not in the table.
+    /// When the flow is not in the table.
     pub fn remove(&self, key: &FlowKey) -> Result<(), LoadError> {
         self.flows.remove(key.bytes())
     }
@@ -107,7 +108,7 @@ impl Tables {
     /// Returns the counts of a slot since the table was made.
     ///
     /// # Errors
-    /// When there is no such slot, or the kernel does not report the counts.
+    /// When the slot does not exist, or the kernel does not report the counts.
     pub fn counted(&self, slot: u32) -> Result<Counts, LoadError> {
         let each = self.counts.value(&slot.to_ne_bytes())?;
         let mut sum = Counts::default();
@@ -124,15 +125,15 @@ impl Tables {
         Ok(sum)
     }
 
-    /// The ledger.
+    /// Returns the ledger.
     ///
     /// # Errors
-    /// When it cannot be mapped.
+    /// When the ledger cannot be mapped.
     pub fn ledger(&self) -> Result<Words, LoadError> {
         Words::map(self.ledger.as_fd())
     }
 
-    /// Hands each copy to `take`, when a copy is waited for; false: no more copies for now. A single reader only.
+    /// Passes each copy to `take`, which returns false to stop for now. Only a single reader is permitted.
     ///
     /// # Errors
     /// When the ring cannot be mapped.

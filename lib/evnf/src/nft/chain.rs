@@ -14,12 +14,12 @@ pub fn translate(
     policy: Verdict,
 ) -> (Decided, Option<Rule>) {
     let mut fields = vec![Fields::default()];
-    // Why the kernel has to see what it may match.
+    // The reason why the kernel must see the packets that the rule may match.
     let mut condition = None;
     let mut statement = None;
     let mut verdict = None;
     for found in statements {
-        // nft prints as text what it has no JSON for, as version 1.0.6 does with `add @map { ... : ... }`.
+        // nft prints statements without a JSON form as text, as version 1.0.6 does with `add @map { ... : ... }`.
         let Some((kind, value)) = found.as_object().and_then(|object| object.iter().next()) else {
             statement = Some(format!("statement {found}"));
             continue;
@@ -31,7 +31,7 @@ pub fn translate(
                     None => condition = Some("too many combinations".to_owned()),
                 },
                 Condition::Unknown(why) => condition = Some(why),
-                // The kernel has to be asked though the rule has no verdict.
+                // The kernel must evaluate the rule although the rule has no verdict.
                 Condition::Stateful(why) => statement = Some(why),
             },
             // The fast path counts its own drops. But a counter out of a map ends the rule for packets that the map

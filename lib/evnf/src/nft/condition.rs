@@ -67,7 +67,7 @@ impl Fields {
         }
     }
 
-    /// As patterns, one for each IP version that they may have.
+    /// Returns the patterns, one for each IP version that they may have.
     pub fn patterns(&self) -> impl Iterator<Item = Pattern> {
         let families = [Family::V4, Family::V6].into_iter();
         let families = families.filter(|family| self.family.is_none_or(|own| own == *family));
@@ -104,7 +104,7 @@ pub fn and(all: &[Fields], more: &[Fields]) -> Option<Vec<Fields>> {
     (both.len() <= PATTERNS_MAX).then_some(both)
 }
 
-/// Where conditions are read.
+/// Context for parsing conditions.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// For its sets.
@@ -117,13 +117,13 @@ pub struct Place<'a> {
     pub leaving: bool,
 }
 
-/// A field with what it implies, and its width.
+/// A field with its implications, and its width.
 enum Field {
     Address(Family, bool),
     Port(Option<u8>, bool),
     Protocol(Option<Family>),
-    /// The IP version. True: numbered as the kernel numbers families; false: as Ethernet does. nft 1.0.6 prints Ethernet's
-    /// with their bytes swapped.
+    /// The IP version. True: numbered as the kernel numbers families; false: as Ethernet does. nft 1.0.6 prints
+    /// Ethernet's with their bytes swapped.
     Version(bool),
     /// By which packets go out (true), or come in.
     Interface(bool),
@@ -193,7 +193,7 @@ impl Place<'_> {
     fn interface(&self, is: bool, values: &[Value]) -> Option<Vec<Fields>> {
         let mut holds = false;
         for value in values {
-            // An asterisk that stands for itself has a backslash before it.
+            // A literal asterisk has a backslash before it.
             let name = value.as_str().filter(|name| !name.contains('\\'))?;
             holds |= is_named(self.interface, name);
         }
@@ -237,8 +237,8 @@ fn only_counts(set: &Value) -> Result<bool, Condition> {
     }
 }
 
-/// Elements without their comments, and without their counters where these are known to be their only statements: of several
-/// statements of an element nft prints the first.
+/// Elements without their comments, and without their counters where these are known to be their only statements: of
+/// several statements of an element nft prints the first.
 fn values_of(elements: &[Value], may_count: bool) -> Result<Vec<Value>, Condition> {
     let value_of = |element: &Value| {
         let Some(inner) = element.get("elem").and_then(Value::as_object) else {
@@ -286,7 +286,7 @@ fn field_of(left: &Value) -> Option<Field> {
     }
 }
 
-/// How a field is called, for people.
+/// Returns the name of a field for readers.
 fn name_of(left: &Value) -> String {
     if let Some(key) = left["meta"]["key"].as_str() {
         return format!("meta {key}");

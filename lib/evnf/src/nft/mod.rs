@@ -1,12 +1,14 @@
-//! The host's rule set as `nft -j list ruleset` prints it (libnftables-json(5)), and which part of it the fast path can decide.
+//! The host's rule set as `nft -j list ruleset` prints it (libnftables-json(5)), and the part of it that the fast path
+//! can decide.
 //!
-//! **The split changes no verdict.** Chains are taken in the order in which packets pass them, the rules of each in theirs. A
-//! rule whose conditions and verdict the fast path knows is taken as it is. Of any other, the conditions that it knows are kept
-//! and the others are left out, so that it matches at least the packets that it matched, and those are left to the kernel. The
-//! fast path drops what a known rule drops and no rule before it may have matched; it lets everything else go on to the kernel.
+//! **The split changes no verdict.** Chains are processed in the order in which packets pass them, and so are the rules
+//! of each chain. A rule whose conditions and verdict the fast path supports is taken unchanged. Of any other rule, the
+//! supported conditions are kept and the others are left out: the result matches at least the packets of the original
+//! rule, and those are left to the kernel. The fast path drops packets that a supported rule drops and that no rule
+//! before it may have matched; all other packets go to the kernel.
 //!
-//! **On the way out** the kernel has asked its chains before ([`split_leaving`]). The fast path has them hold for what goes around
-//! them: what programs at tc redirect, what packet sockets send, what a bridge hands on.
+//! **At egress** the kernel has already evaluated its chains ([`split_leaving`]). The fast path applies them to packets
+//! that bypass the chains: packets that programs at tc redirect, that packet sockets send, or that a bridge forwards.
 
 mod chain;
 mod condition;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::process::Command;
 
-/// Why a rule set could not be read.
+/// The reason why a rule set could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// `nft` could not be run.
@@ -39,14 +39,14 @@ pub struct Base {
     pub kind: String,
     /// True if packets that no rule matches are dropped.
     pub drops: bool,
-    /// Interfaces of an ingress or egress chain. None: nft does not say; version 1.0.6 does not.
+    /// Interfaces of an ingress or egress chain. Empty if nft does not print them, as version 1.0.6.
     pub devices: Vec<String>,
 }
 
 /// A chain of rules.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    /// How packets come to it; `None`: only from other chains.
+    /// The hook by which packets enter; `None`: only from other chains.
     pub base: Option<Base>,
     /// Number of each rule, and its statements.
     pub rules: Vec<(u64, Vec<Value>)>,
@@ -59,7 +59,7 @@ pub struct Ruleset {
     pub chains: BTreeMap<(Table, String), Chain>,
     /// Sets by table and name, as they are printed.
     pub sets: BTreeMap<(Table, String), Value>,
-    /// Sets that rules name other than to look them up, by table and name: packets may fill those sets, whatever
+    /// Sets that rules use other than for look-ups, by table and name: packets may fill those sets, whatever
     /// their flags say.
     pub filled: BTreeSet<(Table, String)>,
     /// Tables with flags, as they are printed.
@@ -119,7 +119,7 @@ impl Ruleset {
         Ok(ruleset)
     }
 
-    /// Returns true if a table is switched off. `None`: the table has flags, and nft does not say which: version
+    /// Returns true if a table is disabled. `None`: the table has flags, and nft does not print which: version
     /// 1.0.6 prints the table's name in their place.
     pub fn is_dormant(&self, table: &Table) -> Option<bool> {
         match self.flags.get(table) {
@@ -159,7 +159,7 @@ impl Ruleset {
                 self.sets.insert(key, object.clone());
             }
             "flowtable" => self.has_flow_tables = true,
-            // Other tables, counters, limits, maps, helpers: rules that use them say so.
+            // Other tables, counters, limits, maps, helpers: rules that use them name them.
             _ => {}
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::fmt;
 /// Priority of connection tracking at the hook `prerouting` (`NF_IP_PRI_CONNTRACK`).
 const CONNTRACK: i64 = -200;
 
-/// Where a rule is decided.
+/// Place where a rule is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decided {
     /// By the fast path.
@@ -31,7 +31,7 @@ pub struct Line {
     pub chain: String,
     /// The handle of the rule; `None`: the chain's policy.
     pub handle: Option<u64>,
-    /// Where it is decided.
+    /// The place where it is decided.
     pub decided: Decided,
     /// The rule's number on the fast path, if it has a rule there.
     pub number: Option<u32>,
@@ -44,15 +44,15 @@ pub struct Split {
     pub stages: Vec<Stage>,
     /// All rules that packets may meet that come in here.
     pub lines: Vec<Line>,
-    /// Why the chains behind connection tracking are left to the kernel.
+    /// The reason why the chains after connection tracking are left to the kernel.
     pub all_behind: Option<String>,
-    /// Other rules that may stop a packet that the stages accept, where only the kernel asks.
+    /// Other rules that only the kernel evaluates and that may drop a packet that the stages accept.
     pub only_kernel_asks: Option<String>,
 }
 
 impl Split {
-    /// As it has to be before others that send on what it accepts, past the kernel: if the kernel might stop that, all that is not
-    /// dropped is left to it.
+    /// Returns the split for a position before functions that forward accepted packets past the kernel: if the kernel
+    /// might drop such packets, all packets that the fast path does not drop are left to the kernel.
     pub fn before_senders(mut self) -> Self {
         if self.only_kernel_asks.is_some() {
             self.stages.push(leave_all());
@@ -77,8 +77,8 @@ impl fmt::Display for Decided {
 pub struct Interface<'a> {
     /// The name of the set.
     pub name: &'a str,
-    /// The name of the bridge, bond or VRF that it is a part of. Chains see its packets under that name, or not at all; but for those
-    /// that are the interface's own.
+    /// The name of the bridge, bond or VRF that it is a part of. Chains see its packets under that name, or not at all;
+    /// but for those that are the interface's own.
     pub part_of: Option<&'a str>,
 }
 
@@ -93,7 +93,7 @@ impl<'a> From<&'a str> for Interface<'a> {
 
 /// A base chain, as a stage.
 struct Met {
-    /// Where among the others: hook, priority.
+    /// Position among the chains: hook, priority.
     order: (u8, i64),
     stage: Stage,
     lines: Vec<Line>,
@@ -119,8 +119,9 @@ pub fn split<'a>(ruleset: &Ruleset, interface: impl Into<Interface<'a>>) -> Spli
     fill(split, ruleset, interface.name, &unseen, false)
 }
 
-/// Splits a rule set for what goes out by an interface: the chains at `output`, `forward`, `postrouting`, and its own at `egress`. The
-/// kernel has asked them before, except for what goes around them. `Traffic::Local` is what the host has made.
+/// Splits a rule set for the egress of an interface: the chains at `output`, `forward`, `postrouting`, and its own at
+/// `egress`. The kernel has evaluated them before, except for packets that bypass them. `Traffic::Local` means packets
+/// of the host itself.
 pub fn split_leaving<'a>(ruleset: &Ruleset, interface: impl Into<Interface<'a>>) -> Split {
     let interface = interface.into();
     let part = why_part(interface);
@@ -138,7 +139,7 @@ pub fn split_leaving<'a>(ruleset: &Ruleset, interface: impl Into<Interface<'a>>)
 
 /// Chains that see other packets than the fast path.
 struct Unseen {
-    /// Why; absent: there are none.
+    /// The reason; absent: there are none.
     why: Option<String>,
     is_unseen: fn(&Base) -> bool,
 }
@@ -219,7 +220,7 @@ fn leave_all() -> Stage {
     }
 }
 
-/// Returns the rules that may stop packets behind the stages, or beside them.
+/// Returns the rules that may drop packets after the stages, or independently of them.
 fn only_kernel_asks(ruleset: &Ruleset) -> Option<String> {
     if ruleset.has_legacy_tables {
         return Some("iptables-legacy has tables, which nft does not show".to_owned());
@@ -270,7 +271,7 @@ fn stage_of(place: &Place<'_>, name: &str, chain: &Chain, base: &Base) -> (Stage
     (Stage { traffic, rules }, lines)
 }
 
-/// Why the rules of a chain may not be in force here.
+/// Returns the reason why the rules of a chain may not be in force here.
 fn why_not_in_force(ruleset: &Ruleset, table: &Table, base: &Base) -> Option<&'static str> {
     if ruleset.is_dormant(table).is_none() {
         return Some("nft does not say whether its table is dormant");
@@ -311,8 +312,8 @@ fn families_of(table: &Table) -> &'static [Family] {
     }
 }
 
-/// When a packet that comes in by the interface, or goes out, meets a chain. `None`: never, or behind the last that can drop it
-/// unseen.
+/// Returns the position at which a packet that enters or leaves by the interface passes a chain. `None`: never, or
+/// after the last chain that can drop it unseen.
 fn order(table: &Table, base: &Base, interface: &str, leaving: bool) -> Option<(u8, i64)> {
     let is_own = || {
         let mut devices = base.devices.iter();
@@ -330,7 +331,7 @@ fn order(table: &Table, base: &Base, interface: &str, leaving: bool) -> Option<(
     Some((hook, base.priority))
 }
 
-/// Why chains see packets of an interface under another name, or not at all.
+/// Returns the reason why chains see packets of an interface under another name, or not at all.
 fn why_part(interface: Interface<'_>) -> Option<String> {
     let whole = interface.part_of?;
     Some(format!(
@@ -339,21 +340,21 @@ fn why_part(interface: Interface<'_>) -> Option<String> {
     ))
 }
 
-/// Why packets may go out with other headers than chains have seen: a rule writes some.
+/// Returns the reason why packets may leave with other headers than chains have seen: a rule writes some.
 fn why_changed(ruleset: &Ruleset) -> Option<String> {
     let mut chains = ruleset.chains.iter();
     let found = chains.find(|(_, chain)| {
         let mut statements = chain.rules.iter().flat_map(|(_, statements)| statements);
         statements.any(|statement| {
             let key = &statement["mangle"]["key"];
-            // Marks are beside the packet.
+            // Marks are not part of the packet.
             !key.is_null() && key["meta"].is_null() && key["ct"].is_null()
         })
     });
     found.map(|((table, chain), _)| format!("chain {chain} of table {table} changes packets"))
 }
 
-/// Why addresses behind connection tracking may not be those of the packet on the wire.
+/// Returns the reason why addresses after connection tracking may not be those of the packet on the wire.
 fn why_translated(ruleset: &Ruleset) -> Option<String> {
     if ruleset.has_flow_tables {
         return Some("a flow table lets packets past the chains".to_owned());

@@ -7,8 +7,8 @@ use nfluid_evnf::nft::{Decided, Interface, Ruleset, Split, split, split_leaving}
 /// Most patterns of a rule: 4096 alternatives for each IP version.
 const PATTERNS_MAX: usize = 2 * 4096;
 
-/// Reads an output of `nft -j list ruleset`, and splits the rule set for an interface by itself and for a bridge's port, on the
-/// way in and out. Returns true if it is a rule set.
+/// Parses an output of `nft -j list ruleset`, and splits the rule set for an interface and for a bridge's port, at
+/// ingress and at egress. Returns true if the text is a rule set.
 pub fn ruleset(json: &[u8]) -> bool {
     let Ok(mut ruleset) = Ruleset::read(json) else {
         return false;

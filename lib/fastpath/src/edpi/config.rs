@@ -1,5 +1,5 @@
-//! The configuration of `nf: edpi`: read whole, refused with the key that is wrong. Names of applications are nDPI's; whether it
-//! knows them, only its process can say.
+//! The configuration of `nf: edpi`, accepted as a whole or refused with the wrong key. Names of applications are
+//! nDPI's; only its process can check them.
 
 use super::Edpi;
 use crate::config::wrong;
@@ -22,26 +22,26 @@ use std::time::Duration;
 const FLOWS_MAX: u64 = 1 << 22;
 const COPIES_MIN: u64 = 64 << 10;
 const COPIES_MAX: u64 = 1 << 30;
-/// What nDPI takes before it has seen a packet, and what one flow takes that it is looking at; generously.
+/// Memory that nDPI takes before the first packet, and per inspected flow; a generous estimate.
 const MEMORY_BASE: u64 = 128 << 20;
 const MEMORY_PER_FLOW: u64 = 4 << 10;
 const MEMORY_MIN: u64 = 64 << 20;
 
-/// What an eDPI is to do.
+/// Configuration of an eDPI.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InspectorConfig {
-    /// As it was written.
+    /// The configuration as written by the user.
     pub text: Value,
     /// Flows in the table of the fast path.
     flows: u32,
-    /// Bytes of copies that wait.
+    /// Bytes of waiting packet copies.
     copies: u32,
     /// Flows that the slow path remembers.
     remember: u32,
     idle: Duration,
-    /// What the slow path's process may take.
+    /// Memory limit of the slow path's process, in bytes.
     pub memory: u64,
-    /// The library that is opened.
+    /// The library to open.
     pub library: String,
     again: AgainConfig,
     others: RuleConfig,
@@ -81,7 +81,7 @@ impl Default for Text {
     }
 }
 
-/// When an application's flows go to the fast path.
+/// The condition for offloading an application's flows to the fast path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fast {
@@ -91,12 +91,12 @@ enum Fast {
     Never,
 }
 
-/// From when on a flow is an elephant.
+/// The threshold of an elephant flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Elephant {
     bytes: Amount,
-    /// Per second.
+    /// Bytes per second.
     rate: Amount,
 }
 
@@ -128,7 +128,7 @@ impl Default for AgainConfig {
     }
 }
 
-/// What becomes of an application's flows.
+/// The treatment of an application's flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleConfig {
@@ -149,7 +149,7 @@ enum Do {
     Drop,
 }
 
-/// Bytes: a number, or one with a unit.
+/// Bytes: a number, or a number with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Amount(u64);
 
@@ -190,10 +190,10 @@ fn within(path: &str, value: u64, least: u64, most: u64) -> Result<u32, NfConfig
 }
 
 impl InspectorConfig {
-    /// Reads it.
+    /// Parses the configuration.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the configuration.
     pub fn read(value: &Value) -> Result<Self, NfConfigError> {
         let text = Text::deserialize(value).map_err(|error| wrong("", error))?;
         let copies = within("copies", text.copies.0, COPIES_MIN, COPIES_MAX)?;
@@ -242,7 +242,7 @@ impl InspectorConfig {
         })
     }
 
-    /// How large its tables are, which cannot change while they are used.
+    /// Returns the sizes of the tables, which are fixed while the tables are in use.
     pub fn sizes_of_tables(&self) -> Sizes {
         with_ledger(Sizes {
             flows: self.flows,
@@ -251,7 +251,7 @@ impl InspectorConfig {
         })
     }
 
-    /// What the classifier is told.
+    /// Returns the settings of the classifier.
     pub fn settings(&self) -> Settings {
         Settings {
             limits: Limits {
@@ -268,10 +268,10 @@ impl InspectorConfig {
         }
     }
 
-    /// What becomes of each application's flows, by nDPI's numbers.
+    /// Returns the treatment of each application's flows, by nDPI's numbers.
     ///
     /// # Errors
-    /// Names the application that nDPI does not know.
+    /// The name of an application that nDPI does not know.
     pub fn rules(&self, library: &Library) -> Result<Rules, String> {
         let mut by_application = HashMap::new();
         for (name, rule) in &self.applications {
@@ -289,7 +289,7 @@ impl InspectorConfig {
         })
     }
 
-    /// What no rule asks for: the fast path does it to no flow, whatever the classifier says.
+    /// Returns the actions of no rule: the fast path never performs them, whatever the classifier says.
     pub fn forbidden(&self) -> Vec<Action> {
         let rules = self.applications.values();
         let asked: Vec<Do> = rules.map(|rule| rule.treatment).collect();
@@ -315,7 +315,7 @@ impl InspectorConfig {
             Do::Drop => Action::Drop,
         };
         Rule {
-            // What is not wanted is dropped as soon as it is known.
+            // Flows to be dropped are dropped as soon as their application is known.
             when: match (rule.treatment, rule.fast) {
                 (Do::Drop, None) => When::Known,
                 _ => when,

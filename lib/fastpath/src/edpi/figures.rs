@@ -1,4 +1,4 @@
-//! What an eDPI has found, for those who ask: read from the ledger, whether or not its slow path runs.
+//! Status and metrics of an eDPI, read from the ledger, with or without a running slow path.
 
 use super::Edpi;
 use crate::record::SlowRecord;
@@ -7,8 +7,8 @@ use nfluid_dpi::ledger::Entry;
 use nfluid_evnf::inspector::Exit;
 use std::collections::BTreeMap;
 
-/// What became of packets that left an eDPI like this. `up` goes to the kernel and is, or would have been, looked at by the
-/// classifier.
+/// Returns the verdict of an exit of an eDPI. `up` packets go to the kernel; the classifier inspects them, or would
+/// have inspected them.
 pub fn verdict(exit: Exit) -> &'static str {
     match exit {
         Exit::Passed => "pass",
@@ -18,7 +18,7 @@ pub fn verdict(exit: Exit) -> &'static str {
     }
 }
 
-/// The name of an application: nDPI's, or its number before that is known.
+/// Returns the name of an application: nDPI's name, or its number while the name is unknown.
 fn name_of(names: &[String], application: u16) -> String {
     let name = names.get(usize::from(application));
     name.filter(|name| !name.is_empty())
@@ -27,7 +27,7 @@ fn name_of(names: &[String], application: u16) -> String {
 }
 
 impl Edpi {
-    /// Its status. The applications with the most bytes come first.
+    /// Returns the status. The applications with the most bytes come first.
     pub(super) fn describe(&self, record: &SlowRecord) -> FastInspection {
         let accounts = self.accounts();
         let application = |(id, total): (&u16, &nfluid_dpi::classifier::Total)| FastApplication {
@@ -54,7 +54,7 @@ impl Edpi {
         }
     }
 
-    /// Its metrics, by name with labels.
+    /// Adds the metrics, by name with labels.
     pub(super) fn add_figures(&self, names: &[String], metrics: &mut BTreeMap<String, f64>) {
         let accounts = self.accounts();
         for (id, total) in &accounts.applications {

@@ -1,4 +1,5 @@
-//! `nf: edpi`: what flows carry. Its fast path, and the process of its slow path, which may come and go while packets go on.
+//! `nf: edpi`: deep packet inspection. A fast path, and the process of its slow path, which may end and restart while
+//! packets flow.
 
 mod config;
 mod figures;
@@ -41,20 +42,20 @@ pub const ENTRY: Entry = Entry {
     parse: |config| Ok(Box::new(InspectorConfig::read(config)?)),
 };
 
-/// An eDPI at work.
+/// A running eDPI.
 struct Edpi {
     fast: Inspector,
-    /// The counters of the slow path, which exist whether or not its process runs.
+    /// The counters of the slow path, which exist with or without its process.
     ledger: Ledger,
     config: InspectorConfig,
     slow: InspectorProcess,
 }
 
 impl Edpi {
-    /// Loads its fast path on the tables in `folder`. Its slow path does not run yet.
+    /// Loads the fast path on the tables in `folder`. The slow path does not run yet.
     ///
     /// # Errors
-    /// When the kernel refuses it, or the tables there are others.
+    /// When the kernel refuses the program, or the tables have another version.
     fn load(config: &InspectorConfig, folder: &Path) -> anyhow::Result<Self> {
         let fast = Inspector::load_kept(config.sizes_of_tables(), folder)?;
         fast.forbid(&config.forbidden())?;
@@ -66,12 +67,12 @@ impl Edpi {
         })
     }
 
-    /// How packets have left its fast path.
+    /// Returns the packets counted per exit of the fast path.
     fn counted(&self) -> Vec<(Exit, Counts)> {
         self.fast.exits().unwrap_or_default()
     }
 
-    /// What has been counted, as of the last second.
+    /// Returns the counters, as of the last second.
     fn accounts(&self) -> Accounts {
         Accounts::of(&self.ledger, &self.counted())
     }
@@ -81,7 +82,7 @@ impl Edpi {
         self.fast.forbid(&config.forbidden()).map_err(broken)
     }
 
-    /// Starts the process of the slow path; does not wait until it works.
+    /// Starts the process of the slow path; does not wait until it is ready.
     fn start(
         &mut self,
         processes: &dyn Processes,
@@ -94,7 +95,7 @@ impl Edpi {
             .start(processes, name, record, &self.config, tables)
     }
 
-    /// Starts the process of the slow path. If that fails it is tried again later.
+    /// Starts the process of the slow path; after a failure the start is retried later.
     fn start_or_wait(&mut self, context: &mut Context<'_>) {
         let record = context.record.slow.get_or_insert_default();
         if let Err(why) = self.start(context.processes, context.name, record, context.pins) {
@@ -102,7 +103,7 @@ impl Edpi {
         }
     }
 
-    /// Puts a configuration in force by another process, and waits until that works.
+    /// Puts a configuration in force by a new process, and waits until it is ready.
     fn change_process(
         &mut self,
         new: &InspectorConfig,
@@ -115,7 +116,7 @@ impl Edpi {
             .start(context.processes, context.name, record, context.pins)
             .and_then(|()| self.slow.await_begun(record));
         begun.map_err(|why| {
-            // The former configuration again. If that cannot be started either, it is tried again and again.
+            // Back to the former configuration. If its process cannot be started either, the start is retried.
             self.config = before;
             if let Err(why) = self.forbid(&self.config) {
                 return why;
@@ -127,7 +128,7 @@ impl Edpi {
     }
 }
 
-/// Ends the process of a slow path, whoever has started it.
+/// Ends the process of a slow path, started by this or an earlier daemon.
 fn end(context: &mut Context<'_>) {
     let record = context.record.slow.get_or_insert_default();
     record.end(context.processes, context.name);
@@ -142,10 +143,10 @@ impl FastFunction for Edpi {
         self.fast.member_at(hook).map_err(broken)
     }
 
-    /// Starts the process of the slow path, and waits until it works.
+    /// Starts the process of the slow path, and waits until it is ready.
     ///
     /// # Errors
-    /// Why it does not: nDPI is missing, or of another version, or knows no application that is named.
+    /// The reason why it is not: nDPI is missing, or of another version, or does not know an application.
     fn begin(&mut self, context: &mut Context<'_>) -> Result<(), PlatformError> {
         if context.record.slow.is_none() {
             let user = context.processes.take_user();
@@ -154,7 +155,7 @@ impl FastFunction for Edpi {
                 user,
                 ..SlowRecord::default()
             });
-            // A daemon that finds this record gives the user back.
+            // A daemon that finds this record frees the user.
             context.save().map_err(broken)?;
         }
         let record = context.record.slow.get_or_insert_default();
@@ -165,15 +166,15 @@ impl FastFunction for Edpi {
         begun
     }
 
-    /// Takes over the process of an earlier daemon's slow path, if it runs what this daemon would start. Else it is ended, and
-    /// started anew. `kept`: the tables are those that it has.
+    /// Takes over the process of an earlier daemon's slow path, if it runs the program that this daemon would start.
+    /// Otherwise the process is replaced. `kept`: the tables are those of the process.
     fn adopt(&mut self, context: &mut Context<'_>, kept: bool) {
         let (processes, name) = (context.processes, context.name);
         let record = context.record.slow.get_or_insert_default();
         let adopted = self.slow.adopt(processes, name, record, kept);
         let changed = adopted.and_then(|()| {
             let order = Request::Change(self.config.text.clone());
-            self.slow.tell(processes, name, order)
+            self.slow.request(processes, name, order)
         });
         if let Err(why) = changed {
             tracing::info!(instance = name, "a new process for its slow path: {why:#}");
@@ -203,7 +204,7 @@ impl FastFunction for Edpi {
             return self.change_process(&new, context).map(|()| None);
         }
         let order = Request::Change(new.text.clone());
-        if let Err(why) = self.slow.tell(context.processes, context.name, order) {
+        if let Err(why) = self.slow.request(context.processes, context.name, order) {
             self.forbid(&self.config)?;
             return Err(refused(why));
         }
@@ -211,7 +212,7 @@ impl FastFunction for Edpi {
         Ok(None)
     }
 
-    /// Ends the process of the slow path; the next look starts another.
+    /// Ends the process of the slow path; the next call of `look` starts another.
     fn restart(&mut self, context: &mut Context<'_>) -> Changed {
         end(context);
         self.slow = InspectorProcess::due_now();
@@ -222,16 +223,16 @@ impl FastFunction for Edpi {
         self.slow.descriptors()
     }
 
-    /// Looks at the process of the slow path: one that has ended is started again.
+    /// Checks the process of the slow path; a process that has ended is started again.
     fn look(&mut self, context: &mut Context<'_>) {
         let before = context.record.slow.clone();
         let record = context.record.slow.get_or_insert_default();
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         if let Some(how) = self.slow.look(record) {
-            told.push((EventKind::Crashed, how));
+            events.push((EventKind::Crashed, how));
         }
-        if let Some(said) = self.slow.heard(record) {
-            told.push((EventKind::Started, said));
+        if let Some(message) = self.slow.poll_begun(record) {
+            events.push((EventKind::Started, message));
         }
         if self.slow.is_due() {
             self.start_or_wait(context);
@@ -239,7 +240,7 @@ impl FastFunction for Edpi {
         if context.record.slow != before {
             context.save_or_warn("writing down its process");
         }
-        for (kind, message) in told {
+        for (kind, message) in events {
             context.event(kind, message);
         }
         context.note_problem(self.slow.problem());
@@ -263,7 +264,7 @@ impl FastFunction for Edpi {
     }
 
     fn add_metrics(&self, record: &Record, _: &[Place], metrics: &mut BTreeMap<String, f64>) {
-        // nDPI's names of applications, as its process has told them last.
+        // nDPI's names of applications, as its last process has reported them.
         let record = record.slow.as_ref();
         let names = record.map_or(&[][..], |slow| slow.applications.as_slice());
         self.add_figures(names, metrics);

@@ -1,4 +1,4 @@
-//! The process of an eDPI's slow path, as the daemon sees it: started in a sandbox, asked, ended.
+//! The process of an eDPI's slow path, as the daemon sees it: start in a sandbox, requests, end.
 
 use super::config::InspectorConfig;
 use super::inspector::{Hello, PROTOCOL, ROLE, Request, line_of};
@@ -20,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TASKS_MAX: u32 = 4;
 /// The CPU time of the process beside others: the share of a core.
 const WEIGHT_PER_MILLE: u32 = 1000;
-/// After the first death the process is started again at once; after each further one in a row the wait doubles.
+/// The first restart is immediate; after each further death in a row the delay doubles, from this one on.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
-/// A process that has lived so long starts a new row of deaths.
+/// After a process has run this long, its death counts as the first of a row.
 const LIFE: Duration = Duration::from_secs(60);
 
 /// The process of a slow path.
@@ -41,7 +41,7 @@ pub struct InspectorProcess {
 }
 
 impl InspectorProcess {
-    /// Returns one that does not run, and is to be started at the next look.
+    /// Returns a process that does not run, and is started by the next `look`.
     pub fn due_now() -> Self {
         InspectorProcess {
             due: Some(Instant::now()),
@@ -59,7 +59,7 @@ impl InspectorProcess {
         self.process.as_ref().map(Instance::pid)
     }
 
-    /// Returns what the process has used.
+    /// Returns the resources that the process has used.
     pub fn used(&self) -> CgroupStats {
         let cgroup = self.cgroup.as_ref();
         cgroup
@@ -67,7 +67,7 @@ impl InspectorProcess {
             .unwrap_or_default()
     }
 
-    /// Returns the reason why the process is not as it should be.
+    /// Returns the reason why the process is impaired.
     pub fn problem(&self) -> Option<String> {
         self.problem.clone()
     }
@@ -85,10 +85,10 @@ impl InspectorProcess {
         all.filter_map(|fd| fd.try_clone_to_owned().ok()).collect()
     }
 
-    /// Starts the process, and asks it to begin on these tables. Does not wait for the answer.
+    /// Starts the process, and asks it to begin with these tables. Does not wait for the answer.
     ///
     /// # Errors
-    /// Nothing runs.
+    /// When the process cannot be started; then no process runs.
     pub fn start(
         &mut self,
         processes: &dyn Processes,
@@ -134,7 +134,7 @@ impl InspectorProcess {
     /// Waits until the process has begun.
     ///
     /// # Errors
-    /// Why it has not.
+    /// The reason why the process has not begun.
     pub fn await_begun(&mut self, record: &mut SlowRecord) -> anyhow::Result<()> {
         let (mut asked, until) = self.beginning.take().context("it was not started")?;
         asked.wait(until);
@@ -142,7 +142,7 @@ impl InspectorProcess {
     }
 
     fn note_beginning(&mut self, record: &mut SlowRecord, asked: &mut Asked) -> anyhow::Result<()> {
-        match said(asked) {
+        match read_answer(asked) {
             Ok(hello) => {
                 record.library = hello.library;
                 record.applications = hello.applications;
@@ -157,7 +157,7 @@ impl InspectorProcess {
     }
 
     /// Returns an event's text if the process has answered that it has begun. Does not wait.
-    pub fn heard(&mut self, record: &mut SlowRecord) -> Option<String> {
+    pub fn poll_begun(&mut self, record: &mut SlowRecord) -> Option<String> {
         let (asked, until) = self.beginning.as_mut()?;
         if !asked.listen() && Instant::now() < *until {
             return None;
@@ -169,18 +169,18 @@ impl InspectorProcess {
             .then(|| format!("classifies with nDPI {}", record.library))
     }
 
-    /// Returns an event's text if the process has ended. The process is started again later.
+    /// Returns an event's text if the process has ended. A restart is scheduled.
     pub fn look(&mut self, record: &mut SlowRecord) -> Option<String> {
         let ended = match self.process.as_ref()?.try_wait() {
             Ok(None) => return None,
             Ok(Some(ended)) => ended.to_string(),
             Err(error) => error.to_string(),
         };
-        // Its last answer may say why.
+        // The last answer may contain the reason.
         let why = self
             .beginning
             .take()
-            .and_then(|(mut asked, _)| said(&mut asked).err());
+            .and_then(|(mut asked, _)| read_answer(&mut asked).err());
         let lived = self.since.take().map_or(Duration::ZERO, |at| at.elapsed());
         if lived > LIFE {
             self.failures = 0;
@@ -192,7 +192,7 @@ impl InspectorProcess {
         Some(self.failed(format!("the process of its slow path: {why}")))
     }
 
-    /// Notes that no process runs, and when the next start is due. Returns the text for the operator.
+    /// Notes that no process runs, and schedules the next start. Returns the text for the operator.
     pub fn failed(&mut self, why: String) -> String {
         let wait = match self.failures {
             0 => Duration::ZERO,
@@ -208,24 +208,24 @@ impl InspectorProcess {
         problem
     }
 
-    /// Has the process do something, and waits for the answer.
+    /// Sends a request to the process, and waits for the answer.
     ///
     /// # Errors
-    /// Why it has not done it.
-    pub fn tell(
+    /// The reason why the process has not served the request.
+    pub fn request(
         &self,
         processes: &dyn Processes,
         name: &str,
         order: Request,
     ) -> anyhow::Result<()> {
         let asked = processes.ask(name, &line_of(&order)?, &[])?;
-        hear(asked, PATIENCE).map(drop)
+        receive_answer(asked, PATIENCE).map(drop)
     }
 
     /// Takes over a process that an earlier daemon has started.
     ///
     /// # Errors
-    /// Why not; it may still run.
+    /// The reason why it cannot be taken over; the process may still run.
     pub fn adopt(
         &mut self,
         processes: &dyn Processes,
@@ -242,7 +242,7 @@ impl InspectorProcess {
         let identity = record.process.as_ref().context("there is none")?;
         let process = Instance::adopt(identity)?;
         let asked = processes.ask(name, &line_of(&Request::Hello)?, &[])?;
-        let hello = hear(asked, PATIENCE)?;
+        let hello = receive_answer(asked, PATIENCE)?;
         if !hello.works || hello.protocol != PROTOCOL {
             bail!("it has not begun, or is of another version");
         }
@@ -254,7 +254,7 @@ impl InspectorProcess {
 }
 
 /// Waits for an answer.
-fn hear(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
+fn receive_answer(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
     asked.wait(Instant::now() + patience);
     if !asked.listen() {
         bail!("no answer within {patience:?}");
@@ -262,8 +262,8 @@ fn hear(mut asked: Asked, patience: Duration) -> anyhow::Result<Hello> {
     understood(asked.line())
 }
 
-/// Reads an answer that has come by now.
-fn said(asked: &mut Asked) -> anyhow::Result<Hello> {
+/// Reads an answer that has already arrived.
+fn read_answer(asked: &mut Asked) -> anyhow::Result<Hello> {
     if !asked.listen() {
         bail!("it does not answer");
     }

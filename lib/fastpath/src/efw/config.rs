@@ -22,14 +22,14 @@ enum Rules {
     Host,
 }
 
-/// The host's own rules, split: nothing else can be asked for.
+/// The host's own rules, split; there are no options.
 #[derive(Debug)]
 pub struct FirewallConfig;
 
-/// Reads a configuration.
+/// Parses a configuration.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error in the configuration.
 pub fn parse(config: &Value) -> Result<FirewallConfig, NfConfigError> {
     let text: FirewallText = read("", config)?;
     match text.rules.map(|rules| read::<Rules>("rules", &rules)) {

@@ -26,9 +26,10 @@ pub const ENTRY: Entry = Entry {
     parse: |config| Ok(Box::new(config::parse(config)?)),
 };
 
-/// The host's rules, for each interface. Absent: they could not be read, what an earlier daemon has loaded is in force.
+/// The host's rules, for each interface. Absent: the rules could not be read, and those that an earlier daemon has
+/// loaded are in force.
 ///
-/// A reading that is under way has them too. The lock is taken behind that of [`FastPaths`](crate::FastPaths), or without it,
+/// A reading in progress shares them. The lock is taken after that of [`FastPaths`](crate::FastPaths), or without it,
 /// and never held while rules are read.
 #[derive(Clone)]
 struct Loaded(Arc<Mutex<Vec<Option<Splitting>>>>);
@@ -42,7 +43,7 @@ impl Loaded {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What tells the programs from others, for each of so many interfaces.
+    /// Returns the fingerprints of the programs, for each of `interfaces` interfaces.
     fn prints(&self, interfaces: usize) -> Vec<Option<u64>> {
         let loaded = self.lock();
         let print = |number: usize| Some(loaded.get(number)?.as_ref()?.print());
@@ -50,7 +51,7 @@ impl Loaded {
     }
 }
 
-/// A firewall at work.
+/// A running firewall.
 struct Efw {
     loaded: Loaded,
 }
@@ -64,7 +65,7 @@ impl Efw {
         })
     }
 
-    /// Its rules are to be read.
+    /// Makes a firewall whose rules have not been read.
     fn unread(site: &Site<'_>) -> Self {
         Efw {
             loaded: Loaded::new(site.places.iter().map(|_| None).collect()),
@@ -92,7 +93,7 @@ impl FastFunction for Efw {
         splitting.ok_or_else(unread)?.member(hook, before_senders)
     }
 
-    /// Nothing can be configured.
+    /// There is no configuration.
     fn change(&mut self, _: &Value, _: &mut Context<'_>) -> Changed {
         Ok(None)
     }
@@ -136,7 +137,7 @@ impl FastFunction for Efw {
     }
 
     fn exits(&self) -> Exits {
-        // The interfaces' programs count in the same place.
+        // The programs of all interfaces share the counters.
         let loaded = self.loaded.lock();
         let first = loaded.iter().flatten().next();
         let exits = first.and_then(|splitting| splitting.firewall.exits().ok());
@@ -152,14 +153,14 @@ impl FastFunction for Efw {
     }
 }
 
-/// Rules on their way into the kernel.
+/// A reading of the rules that is being loaded into the kernel.
 struct RuleReading {
     loaded: Loaded,
     places: Vec<Place>,
     hook: Hook,
     common: Common,
     before: Vec<Before>,
-    /// For each interface: what was read, if that is other than before; after an exchange what was there before.
+    /// For each interface: the rules that were read, if they differ; after an exchange the former rules.
     read: Vec<Option<Splitting>>,
 }
 

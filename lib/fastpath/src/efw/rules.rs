@@ -14,12 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What is known of a firewall at one of its interfaces.
+/// State of a firewall at one of its interfaces.
 #[derive(Clone, Copy, Default)]
 pub struct Before {
-    /// The print of the loaded rules. Rules with the same print are not loaded again.
+    /// The fingerprint of the loaded rules. Rules with the same fingerprint are not loaded again.
     pub print: Option<u64>,
-    /// A fast path behind the firewall sends on what the firewall lets pass.
+    /// True if a fast path behind the firewall forwards packets that the firewall passes.
     pub senders: bool,
 }
 
@@ -41,17 +41,17 @@ pub fn splittings(
     loaded.collect()
 }
 
-/// What the programs of a fast path share with those that they replace and that replace them.
+/// The objects that successive programs of a fast path share.
 #[derive(Clone)]
 pub struct Common {
-    /// Where counters are pinned.
+    /// The folder of pinned counters.
     pub exits: PathBuf,
-    /// The slow path, if it is one of its own.
+    /// The slow path, if it is not the kernel's stack.
     pub slow: Option<Entrance>,
 }
 
 impl Common {
-    /// Returns what programs of a fast path with these pins share.
+    /// Returns the shared objects of a fast path with these pins.
     pub fn of(pins: &Path, slow: Option<&Slow>) -> Self {
         Common {
             exits: pins.join("exits"),
@@ -60,7 +60,7 @@ impl Common {
     }
 }
 
-/// The host's own firewall: its rules, and the addresses that are local.
+/// The host's own firewall: its rules and the local addresses.
 pub struct HostRules {
     ruleset: Ruleset,
     addresses: Vec<IpAddr>,
@@ -74,9 +74,10 @@ pub struct Splitting {
     addresses: Vec<IpAddr>,
     print: u64,
     common: Common,
-    /// Packets that the kernel may stop behind the stages are left to it: a fast path behind sends on what the stages accept.
+    /// True if packets that the kernel may drop after the stages are left to the kernel: a fast path behind forwards
+    /// the packets that the stages accept.
     before_senders: bool,
-    /// The program for a hook, loaded with the rules, to be the next that is installed in a chain.
+    /// The program for a hook, loaded with the rules, to be installed next in a chain.
     prepared: Option<(Hook, Member)>,
 }
 
@@ -84,7 +85,7 @@ impl HostRules {
     /// Reads the rules in force in an interface's namespace.
     ///
     /// # Errors
-    /// When nft is missing or fails, or there is no such namespace.
+    /// When nft is missing or fails, or the namespace does not exist.
     pub fn read(place: &Place) -> Result<Self, PlatformError> {
         let read = place.within(|| Ok((Ruleset::in_force(), addresses())));
         let (ruleset, addresses) = read.map_err(|error| failed(&error))?;
@@ -95,11 +96,11 @@ impl HostRules {
         Ok(HostRules { ruleset, addresses })
     }
 
-    /// Loads the fast path's part of the rules for an interface, at a hook. `common`: what it shares with earlier programs.
-    /// `None`: these rules are loaded already.
+    /// Loads the fast path's part of the rules for an interface, at a hook. `common`: the objects shared with earlier
+    /// programs. `None`: these rules are already loaded.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the program.
     pub fn load(
         &self,
         place: &Place,
@@ -152,7 +153,7 @@ fn load(
         Firewall::load_with(&split.stages, addresses, sharing)
     };
     let firewall = loaded.map_err(refused)?;
-    // Before the program is attached: no packet is dropped for want of a slow path.
+    // Before the program is attached, so that no packet is dropped for lack of a slow path.
     if let Some(slow) = &common.slow {
         slow.lead(&firewall)?;
     }
@@ -164,8 +165,8 @@ fn refused(error: LoadError) -> PlatformError {
 }
 
 impl Splitting {
-    /// Returns the program for a chain. `before_senders`: a fast path behind it sends on what it lets pass, so what only
-    /// the kernel can stop does not go there.
+    /// Returns the program for a chain. `before_senders`: a fast path behind it forwards the packets that it passes, so
+    /// packets that only the kernel can drop do not go there.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -183,12 +184,12 @@ impl Splitting {
         }
     }
 
-    /// Returns the print, which tells these rules from others.
+    /// Returns the fingerprint of the rules.
     pub fn print(&self) -> u64 {
         self.print
     }
 
-    /// Adds which rules the fast path decides, and which the kernel.
+    /// Adds the split of the rules: those that the fast path decides, and those that the kernel decides.
     pub fn describe(&self, interface: &str, rules: &mut FastRules) {
         for line in &self.split.lines {
             let left_out = line.number.is_some_and(|number| self.is_left_out(number));
@@ -227,8 +228,8 @@ impl Splitting {
         }
     }
 
-    /// Returns true if the tables had no room for a rule. The rules behind the first such rule of a chain are the kernel's
-    /// too. If that is the chain's first rule, so are all chains behind it.
+    /// Returns true if the tables had no room for a rule. The kernel also decides the rules behind the first such rule
+    /// of a chain. If that is the chain's first rule, the kernel also decides all chains behind it.
     fn is_left_out(&self, number: u32) -> bool {
         let line = |number: u32| {
             let mut lines = self.split.lines.iter();
@@ -243,8 +244,8 @@ impl Splitting {
     }
 }
 
-/// Returns the addresses of the calling thread's namespace. An address that is missing here counts as another host's, whose
-/// packets the kernel gets.
+/// Returns the addresses of the calling thread's namespace. A missing address counts as another host's, whose packets
+/// go to the kernel.
 fn addresses() -> Vec<IpAddr> {
     let read = |file: &str| {
         std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Health checks of a balancer's servers: a thread in the namespace of the interface connects to them, and sends requests to
-//! those that speak HTTP.
+//! Health checks of a balancer's servers: a thread in the namespace of the interface connects to them, and sends
+//! requests to HTTP servers.
 
 use super::config::{BalancerConfig, Check, CheckConfig};
 use super::finding::{Finding, Findings};
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How soon the thread notices that it is to end.
+/// Longest delay until the thread sees that it must end.
 const LOOK: Duration = Duration::from_millis(100);
-/// Bytes of an answer that tell its status: `HTTP/1.1 200`.
+/// Length of the status in an answer: `HTTP/1.1 200`.
 const STATUS_BYTES: usize = 12;
 
 /// The servers to check.
@@ -28,7 +28,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns the servers of services with health checks. `None`: there are none.
+    /// Returns the servers of services with health checks; `None` if no service has them.
     pub fn of(config: &BalancerConfig) -> Option<Self> {
         let services = config.services.values();
         let servers = services.filter_map(|service| Some((service, service.health.as_ref()?)));
@@ -41,7 +41,7 @@ impl Subject {
     }
 }
 
-/// The thread of the checks. The thread ends when this is dropped.
+/// The thread of the checks. Dropping this ends the thread.
 pub struct Checks {
     subject: Subject,
     stop: Arc<AtomicBool>,
@@ -70,7 +70,7 @@ impl Checks {
         Checks { subject, stop }
     }
 
-    /// Returns the servers that are checked.
+    /// Returns the checked servers.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -82,13 +82,13 @@ impl Drop for Checks {
     }
 }
 
-/// A server, and what its last checks have found.
+/// A server with the results of its last checks.
 struct Server {
     key: String,
     at: SocketAddr,
     check: CheckConfig,
     due: Instant,
-    /// Whether the last checks have succeeded, and how many in a row.
+    /// Result of the last checks (true: success), and the number of equal results in a row.
     streak: (bool, u32),
     why: String,
 }
@@ -114,7 +114,7 @@ fn look_after(
         let answers = answers(probes.collect());
         for (one, answer) in due.iter_mut().zip(answers) {
             one.note(answer);
-            // Only while the checks are wanted: the configuration may be another by now.
+            // Only while the checks are wanted: the configuration may have changed.
             if !stop.load(Ordering::Relaxed)
                 && let Some(down) = one.verdict()
             {
@@ -141,7 +141,7 @@ impl Server {
         self.why = answer.err().unwrap_or_default();
     }
 
-    /// Returns whether the server is down. `None`: not yet decided.
+    /// Returns true if the server is down; `None` if not yet decided.
     fn verdict(&self) -> Option<bool> {
         match self.streak {
             (true, count) => (count >= self.check.rise).then_some(false),
@@ -180,7 +180,7 @@ impl Probe {
         }
     }
 
-    /// Goes on as far as it can without waiting.
+    /// Continues as far as possible without waiting.
     fn go_on(&mut self) {
         let result = self.step();
         match result {
@@ -193,18 +193,18 @@ impl Probe {
         }
     }
 
-    /// Returns true if the answer is there and good.
+    /// Returns true if a valid answer has arrived.
     fn step(&mut self) -> Result<bool, String> {
         let socket = self.socket.as_ref().map_err(Clone::clone)?;
-        let told = |error: Errno| error.to_string();
+        let text = |error: Errno| error.to_string();
         if !self.is_connected {
             let mut fds = [PollFd::new(socket, PollFlags::OUT)];
-            let ready = poll(&mut fds, Some(&Timespec::default())).map_err(told)?;
+            let ready = poll(&mut fds, Some(&Timespec::default())).map_err(text)?;
             if ready == 0 {
                 return Ok(false);
             }
-            let connected = sockopt::socket_error(socket).map_err(told)?;
-            connected.map_err(told)?;
+            let connected = sockopt::socket_error(socket).map_err(text)?;
+            connected.map_err(text)?;
             self.is_connected = true;
             if self.request.is_empty() {
                 return Ok(true);
@@ -214,7 +214,7 @@ impl Probe {
             match send(socket, &self.request, SendFlags::NOSIGNAL) {
                 Ok(sent) => drop(self.request.drain(..sent)),
                 Err(Errno::AGAIN) => {}
-                Err(error) => return Err(told(error)),
+                Err(error) => return Err(text(error)),
             }
         }
         let mut buffer = [0u8; 64];
@@ -222,7 +222,7 @@ impl Probe {
             Ok((0, _)) => return Err("it closes the connection without an answer".to_owned()),
             Ok((got, _)) => self.answer.extend(&buffer[..got]),
             Err(Errno::AGAIN) => {}
-            Err(error) => return Err(told(error)),
+            Err(error) => return Err(text(error)),
         }
         if self.answer.len() < STATUS_BYTES {
             return Ok(false);
@@ -245,7 +245,7 @@ fn connecting(at: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Checks the status of an answer that begins like this.
+/// Checks the status at the beginning of an answer.
 fn status_of(answer: &[u8]) -> Result<(), String> {
     let head = String::from_utf8_lossy(&answer[..STATUS_BYTES]);
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
@@ -278,7 +278,7 @@ fn answers(mut probes: Vec<Probe>) -> Vec<Result<(), String>> {
         let mut fds: Vec<PollFd<'_>> = sockets.collect();
         let wait = until.saturating_duration_since(Instant::now());
         let wait = Timespec::try_from(wait).unwrap_or_default();
-        // Interrupted or not: look.
+        // An interrupted poll is no error: all probes are checked.
         let _ = poll(&mut fds, Some(&wait));
     }
     let results = probes.into_iter();

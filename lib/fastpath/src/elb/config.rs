@@ -11,53 +11,53 @@ use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
 
-/// Connections that a balancer remembers if it is not told.
+/// Default number of connections that a balancer remembers.
 const CONNECTIONS: u32 = 65_536;
-/// Most that it can be told to.
+/// Largest configurable number of connections.
 const CONNECTIONS_MAX: u32 = 1 << 23;
 const WEIGHT_MAX: u32 = 65_535;
 
-/// A balancer.
+/// Configuration of a balancer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BalancerConfig {
-    /// How many connections it remembers.
+    /// Number of connections that it remembers.
     pub connections: u32,
     /// Its services by name.
     pub services: BTreeMap<String, ServiceConfig>,
 }
 
-/// A service.
+/// Configuration of a service.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceConfig {
-    /// Where clients find it.
+    /// The address for clients.
     pub at: SocketAddr,
     /// Its protocol.
     #[serde(default)]
     pub protocol: Protocol,
-    /// How packets get to its servers.
+    /// How packets reach its servers.
     #[serde(default)]
     mode: Way,
     /// Its servers.
     pub servers: Vec<ServerConfig>,
-    /// How its servers are looked after; absent: not at all, all are taken to be up.
+    /// The health checks of its servers; absent: none, all servers count as up.
     #[serde(default)]
     pub health: Option<CheckConfig>,
-    /// How the load of its servers is found out, which their weights follow; absent: they do not.
+    /// The load measurement that the servers' weights follow; absent: weights are constant.
     #[serde(default)]
     pub load: Option<LoadConfig>,
 }
 
-/// A server.
+/// Configuration of a server.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Where it listens.
+    /// The address at which it listens.
     pub at: SocketAddr,
-    /// How many connections it gets in comparison with the others.
+    /// Its share of new connections relative to the other servers.
     #[serde(default = "one")]
     pub weight: u32,
-    /// It keeps its connections and gets no new ones.
+    /// True: it keeps its connections and gets no new ones.
     #[serde(default)]
     pub drain: bool,
 }
@@ -79,34 +79,34 @@ enum Way {
     Dsr,
 }
 
-/// How servers are looked after.
+/// Configuration of health checks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckConfig {
-    /// By what.
+    /// The kind of check.
     pub check: Check,
-    /// What is asked for over HTTP.
+    /// The path of HTTP requests.
     #[serde(default = "root")]
     pub path: String,
     #[serde(default = "second")]
     interval: String,
     #[serde(default = "second")]
     timeout: String,
-    /// Failures in a row after which it is down.
+    /// Failures in a row after which a server is down.
     #[serde(default = "three")]
     pub fall: u32,
-    /// Successes in a row after which it is up again.
+    /// Successes in a row after which a server is up again.
     #[serde(default = "two")]
     pub rise: u32,
 }
 
-/// What a server is asked.
+/// Kind of a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// Whether it takes a connection.
+    /// The server accepts a connection.
     Tcp,
-    /// Whether it answers a request with a status of 200 to 399.
+    /// The server answers a request with a status of 200 to 399.
     Http,
 }
 
@@ -138,10 +138,10 @@ fn second() -> String {
     "1s".to_owned()
 }
 
-/// Reads a configuration.
+/// Parses a configuration.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first error in the configuration.
 pub fn parse(config: &Value) -> Result<BalancerConfig, NfConfigError> {
     let text: BalancerText = read("", config)?;
     let connections = text.connections.unwrap_or(CONNECTIONS);
@@ -213,7 +213,7 @@ fn service(path: &str, value: &Value) -> Result<ServiceConfig, NfConfigError> {
 }
 
 impl ServiceConfig {
-    /// Its protocol, as the fast path has it.
+    /// Returns the protocol as the fast path represents it.
     pub fn transport(&self) -> Transport {
         match self.protocol {
             Protocol::Tcp => Transport::Tcp,
@@ -221,7 +221,7 @@ impl ServiceConfig {
         }
     }
 
-    /// How packets get to its servers.
+    /// Returns how packets reach the servers.
     pub fn mode(&self) -> Mode {
         match self.mode {
             Way::Dnat => Mode::Translate,
@@ -229,19 +229,19 @@ impl ServiceConfig {
         }
     }
 
-    /// What it is known by, also by a later daemon: `tcp 203.0.113.1:80`.
+    /// Returns the service's key, which a later daemon uses as well: `tcp 203.0.113.1:80`.
     pub fn key(&self) -> String {
         format!("{} {}", self.protocol.name(), self.at)
     }
 
-    /// What a server of it is known by.
+    /// Returns the key of a server of this service.
     pub fn server_key(&self, server: SocketAddr) -> String {
         format!("{} > {server}", self.key())
     }
 }
 
 impl Protocol {
-    /// As users write it.
+    /// Returns the name as in configurations.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",
@@ -251,7 +251,7 @@ impl Protocol {
 }
 
 impl CheckConfig {
-    /// Time between two looks, and how long an answer may take, in milliseconds.
+    /// Returns the interval of the checks and their timeout, in milliseconds.
     pub fn times(&self) -> (Millis, Millis) {
         let read = |text: &str| text.parse().unwrap_or(Millis::secs(1));
         (read(&self.interval), read(&self.timeout))

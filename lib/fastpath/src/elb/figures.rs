@@ -1,4 +1,4 @@
-//! What a balancer has done, and what its servers do.
+//! Status and metrics of a balancer and its servers.
 
 use super::config::{ServerConfig, ServiceConfig};
 use super::load::Estimate;
@@ -8,7 +8,7 @@ use nfluid_api::types::{FastLoad, FastServer, FastService};
 use nfluid_evnf::balancer::{Exit, State};
 use std::collections::BTreeMap;
 
-/// What became of packets that left a balancer like this.
+/// Returns the verdict of an exit of a balancer.
 pub fn verdict(exit: Exit) -> &'static str {
     match exit {
         Exit::Sent | Exit::Returned | Exit::IcmpError | Exit::Echo => "send",
@@ -18,7 +18,7 @@ pub fn verdict(exit: Exit) -> &'static str {
 }
 
 impl Balancing {
-    /// What is known of a server's load, for those who ask.
+    /// Returns the status of a server's load.
     fn load_status(
         &self,
         service: &ServiceConfig,
@@ -35,7 +35,7 @@ impl Balancing {
         })
     }
 
-    /// Its services, for those who ask.
+    /// Returns the status of the services.
     pub fn statuses(&self, numbers: &Numbers) -> Vec<FastService> {
         let status = |(name, service): (&String, &ServiceConfig)| {
             let server = |server: &ServerConfig| {
@@ -66,7 +66,7 @@ impl Balancing {
         self.config.services.iter().map(status).collect()
     }
 
-    /// Adds figures of services and servers, by name with labels.
+    /// Adds metrics of services and servers, by name with labels.
     pub fn add_metrics(&self, numbers: &Numbers, metrics: &mut BTreeMap<String, f64>) {
         if let Ok(midway) = self.balancer.begun_midway() {
             metrics.insert("xdp_midway_connections".to_owned(), midway as f64);

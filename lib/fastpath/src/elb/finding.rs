@@ -1,21 +1,21 @@
-//! What the threads that look after a balancer's servers have found, on its way to the balancer.
+//! Findings of the threads that monitor a balancer's servers, sent to the balancer.
 
 use super::load::Reading;
 use crate::function::Waker;
 use std::sync::mpsc::Sender;
 
-/// What a thread has found.
+/// A finding of a thread.
 pub(super) enum Finding {
-    /// A server is down, and why; or it is up.
+    /// A server is down, with the reason; or it is up.
     Server { key: String, down: Option<String> },
-    /// What a server's agent has said of its load, or why it has said nothing.
+    /// An agent's reading of its server's load, or the reason why there is none.
     Load {
         key: String,
-        said: Result<Reading, String>,
+        reading: Result<Reading, String>,
     },
 }
 
-/// Where a thread reports what it has found. A balancer that is gone hears nothing.
+/// Sender of a thread's findings. Findings for a balancer that is gone are discarded.
 pub(super) struct Findings {
     pub(super) instance: String,
     pub(super) sender: Sender<Finding>,

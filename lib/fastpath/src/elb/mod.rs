@@ -39,10 +39,10 @@ pub const ENTRY: Entry = Entry {
     parse: |config| Ok(Box::new(config::parse(config)?)),
 };
 
-/// A balancer at work, with the threads that look after its servers.
+/// A running balancer, with the threads that monitor its servers.
 struct Elb {
     balancing: Balancing,
-    /// What the threads have found.
+    /// The findings of the threads.
     findings: (Sender<Finding>, Receiver<Finding>),
     checks: Option<Checks>,
     loads: Option<Loads>,
@@ -83,11 +83,11 @@ impl Elb {
     fn note(&mut self, finding: Finding, context: &mut Context<'_>) {
         match finding {
             Finding::Server { key, down } => self.note_server(&key, down.as_deref(), context),
-            Finding::Load { key, said } => self.note_load(&key, said, context),
+            Finding::Load { key, reading } => self.note_load(&key, reading, context),
         }
     }
 
-    /// Notes what looking at a server has found.
+    /// Notes the result of a server's health check.
     fn note_server(&mut self, key: &str, down: Option<&str>, context: &mut Context<'_>) {
         let noted = self.balancing.found(key, down, &mut context.record.numbers);
         match noted {
@@ -103,11 +103,16 @@ impl Elb {
         context.event(kind, message);
     }
 
-    /// Notes what a server's agent has said of its load.
-    fn note_load(&mut self, key: &str, said: Result<Reading, String>, context: &mut Context<'_>) {
+    /// Notes a reading of a server's load by its agent.
+    fn note_load(
+        &mut self,
+        key: &str,
+        reading: Result<Reading, String>,
+        context: &mut Context<'_>,
+    ) {
         let weight = self
             .balancing
-            .loaded(key, said, &mut context.record.numbers);
+            .loaded(key, reading, &mut context.record.numbers);
         let reason = self.balancing.load_reason(key).unwrap_or_default();
         match weight {
             Ok(Weight::Same) => return,
@@ -157,7 +162,7 @@ impl FastFunction for Elb {
             sender: self.findings.0.clone(),
             waker: waker.clone(),
         };
-        // The former threads end when they are dropped.
+        // Dropping the former threads ends them.
         let checked = checks::Subject::of(config);
         if self.checks.as_ref().map(Checks::subject) != checked.as_ref() {
             self.checks = checked.map(|checked| Checks::start(findings(), place, checked));

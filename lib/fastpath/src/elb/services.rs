@@ -1,4 +1,4 @@
-//! A balancer's services and servers, entered into the tables of its fast path.
+//! A balancer's services and servers in the tables of its fast path.
 
 use super::config::{BalancerConfig, ServerConfig, ServiceConfig};
 use super::load::{Estimate, Reading};
@@ -13,11 +13,11 @@ use std::path::Path;
 /// Percent: the configured weight.
 pub(super) const ALL: u32 = 100;
 
-/// A balancer at work.
+/// The services of a running balancer.
 pub struct Balancing {
     pub(super) balancer: Balancer,
     pub(super) config: BalancerConfig,
-    /// Services as they were entered last, with the states of their servers.
+    /// Services as last entered, with the states of their servers.
     entered: BTreeMap<u32, (Service, Vec<State>)>,
     /// Reasons why servers are down, by key.
     pub(super) reasons: BTreeMap<String, String>,
@@ -25,25 +25,25 @@ pub struct Balancing {
     pub(super) loads: BTreeMap<String, Estimate>,
 }
 
-/// What has become of a server's weight after a reading of its load.
+/// Effect of a reading of the load on a server's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The weight is the same.
+    /// The weight is unchanged.
     Same,
-    /// The weight is another.
+    /// The weight has changed.
     Changed,
-    /// The load is not known any more: the weight is the configured one.
+    /// The load is no longer known: the weight is the configured weight.
     GivenUp,
     /// The load is known again.
     Again,
 }
 
 impl Balancing {
-    /// Loads a balancer on the tables in `folder`, and enters its services. New tables are made if there are none; else
-    /// connections and counters go on.
+    /// Loads a balancer on the tables in `folder`, and enters its services. Makes new tables if there are none;
+    /// otherwise connections and counters are kept.
     ///
     /// # Errors
-    /// When the kernel refuses it, or the tables there are others.
+    /// When the kernel refuses the program, or the tables have another version.
     pub fn load(
         config: &BalancerConfig,
         folder: &Path,
@@ -70,16 +70,16 @@ impl Balancing {
         &self.config
     }
 
-    /// Forgets what has been entered, so that all of it is entered again.
+    /// Forgets the entered services, so that all are entered again.
     pub fn forget(&mut self) {
         self.entered.clear();
     }
 
-    /// Puts another configuration in place of the one that is in force. Each service changes in one step; connections stay
-    /// with their servers, also with servers that are taken out.
+    /// Replaces the configuration in force. Each service changes in one step; connections stay with their servers, also
+    /// with removed servers.
     ///
     /// # Errors
-    /// When the kernel refuses; the former configuration is in force again, as far as that can be.
+    /// When the kernel refuses; then the former configuration is in force again, as far as possible.
     pub fn change(&mut self, new: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<()> {
         number(new, numbers)?;
         let before = numbers.clone();
@@ -164,8 +164,8 @@ impl Balancing {
         Ok(())
     }
 
-    /// Notes what a check of a server has found. Connections of a server that is down go to others. Returns true if the state
-    /// has changed.
+    /// Notes the result of a server's health check. Connections of a server that is down go to other servers. Returns
+    /// true if the state has changed.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -206,7 +206,7 @@ impl Balancing {
     pub fn loaded(
         &mut self,
         key: &str,
-        said: Result<Reading, String>,
+        reading: Result<Reading, String>,
         numbers: &mut Numbers,
     ) -> anyhow::Result<Weight> {
         let mut services = self.config.services.values();
@@ -222,7 +222,7 @@ impl Balancing {
         let estimate = self.loads.entry(key.to_owned());
         let estimate = estimate.or_insert_with(|| Estimate::new(before));
         let had_given_up = estimate.has_given_up(&law);
-        estimate.take_in(&law, said);
+        estimate.take_in(&law, reading);
         let (percent, has_given_up) = (estimate.percent(), estimate.has_given_up(&law));
         if percent != before {
             numbers.percents.insert(key.to_owned(), percent);
@@ -243,11 +243,11 @@ impl Balancing {
     }
 }
 
-/// Assigns numbers to the services and servers of a configuration. Those that have numbers keep them. Numbers are recorded
-/// before a table has them.
+/// Assigns numbers to the services and servers of a configuration. Services and servers with a number keep it. Numbers
+/// are recorded before a table has them.
 ///
 /// # Errors
-/// When there are more than the tables have room for.
+/// When there are more than the tables can hold.
 pub fn number(config: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<()> {
     for service in config.services.values() {
         for server in &service.servers {
@@ -260,7 +260,7 @@ pub fn number(config: &BalancerConfig, numbers: &mut Numbers) -> anyhow::Result<
     Ok(())
 }
 
-/// Returns a server's weight. Weights that follow loads are counted in percent of the configured ones.
+/// Returns a server's weight. Weights that follow loads are in percent of the configured weights.
 fn weight_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) -> u32 {
     if service.load.is_none() {
         return server.weight;
@@ -273,8 +273,8 @@ fn weight_of(service: &ServiceConfig, server: &ServerConfig, numbers: &Numbers) 
             .map_or(ALL, |percent| *percent.min(&ALL))
 }
 
-/// Returns the state of a server in the tables. A server without weight also gets none of the connections that a client
-/// begins with a port which it has used before.
+/// Returns the state of a server in the tables. A server without weight also gets no connection of a client that reuses
+/// one of its ports.
 fn entered_state(state: State, weight: u32) -> State {
     match state {
         State::Up if weight == 0 => State::Draining,
@@ -293,7 +293,7 @@ pub(super) fn state_of(service: &ServiceConfig, server: &ServerConfig, numbers: 
     }
 }
 
-/// Reads what [`ServiceConfig::key`] has written.
+/// Parses the result of [`ServiceConfig::key`].
 fn place_of(key: &str) -> Option<(SocketAddr, Transport)> {
     let (protocol, at) = key.split_once(' ')?;
     let transport = match protocol {
@@ -304,7 +304,7 @@ fn place_of(key: &str) -> Option<(SocketAddr, Transport)> {
     Some((at.parse().ok()?, transport))
 }
 
-/// Reads the server from what [`ServiceConfig::server_key`] has written.
+/// Parses the server in the result of [`ServiceConfig::server_key`].
 fn server_of(key: &str) -> Option<SocketAddr> {
     key.split_once(" > ")?.1.parse().ok()
 }
@@ -336,7 +336,7 @@ mod tests {
         let mut numbers = Numbers::default();
         number(&config(&["192.0.2.1:80", "192.0.2.2:80"]), &mut numbers).expect("there is room");
         let key = |server: &str| format!("tcp 203.0.113.1:80 > {server}:80");
-        // What is on disk when the tables change, if the daemon dies then.
+        // The record on disk when the tables change, in case the daemon dies then.
         number(&config(&["192.0.2.2:80", "192.0.2.3:80"]), &mut numbers).expect("there is room");
         let written = serde_json::to_string(&numbers).expect("it is text");
         let mut found: Numbers = serde_json::from_str(&written).expect("it was written so");

@@ -14,11 +14,11 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 
-/// Most entries of a table.
+/// Largest number of entries of a table.
 const ENTRIES_MAX: u32 = 1 << 24;
-/// Packets of IPv6 may be that long everywhere, and of Ethernet no longer.
+/// Every IPv6 link carries packets of 1280 bytes; Ethernet jumbo frames carry at most 9216 bytes.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9216;
-/// The value of `net.ipv4.tcp_syncookies` with which the kernel's sockets take cookies at any time.
+/// The value of `net.ipv4.tcp_syncookies` with which the kernel's sockets always accept cookies.
 const ALWAYS: &str = "2";
 
 #[derive(Deserialize)]
@@ -95,19 +95,19 @@ impl Default for Tables {
     }
 }
 
-/// A configuration that has been read.
+/// A parsed configuration.
 pub struct GuardConfig(Settings);
 
 impl GuardConfig {
-    /// Reads it.
+    /// Parses the configuration.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the configuration.
     pub fn read(config: &Value) -> Result<Self, NfConfigError> {
         settings(config).map(GuardConfig)
     }
 
-    /// What the guard keeps to.
+    /// Returns the limits and options of the guard.
     pub fn settings(&self) -> &Settings {
         &self.0
     }
@@ -179,7 +179,7 @@ fn settings(config: &Value) -> Result<Settings, NfConfigError> {
 
 fn limit(path: &str, text: LimitText) -> Result<Limit, NfConfigError> {
     let LimitText { packets, burst } = text;
-    // What a second allows may come at once.
+    // Default burst: the packets of one second.
     let burst = burst.unwrap_or(packets);
     for (name, number) in [("packets", packets), ("burst", burst)] {
         if !(1..=PACKETS_MAX).contains(&number) {
@@ -217,10 +217,10 @@ fn protect(settings: &mut Settings, syn: &SynText) -> Result<(), NfConfigError> 
     Ok(())
 }
 
-/// Whether the host of these interfaces, all of one namespace, takes the cookies that are sent in its name.
+/// Checks that the host of these interfaces, all of one namespace, accepts the cookies that are sent in its name.
 ///
 /// # Errors
-/// When it does not; what to do is in it.
+/// When the host does not; the error has the remedy.
 pub fn takes_cookies(settings: &Settings, places: &[Place]) -> Result<(), PlatformError> {
     let Some(place) = places.first().filter(|_| !settings.ends.is_empty()) else {
         return Ok(());

@@ -1,8 +1,8 @@
-//! What a guard has done.
+//! Metrics of a guard.
 
 use nfluid_evnf::guard::Exit;
 
-/// What became of packets that left a guard like this. `up`: it has not been looked at as others are.
+/// Returns the verdict of an exit of a guard. `up`: the guard has not fully checked the packet.
 pub fn verdict(exit: Exit) -> &'static str {
     match exit {
         Exit::Answered => "send",

@@ -1,4 +1,4 @@
-//! `nf: guard`: limits, and ends that are protected.
+//! `nf: guard`: rate limits, and protected destinations.
 
 mod config;
 mod figures;
@@ -40,17 +40,17 @@ fn check_attach(attach: &Attach) -> Result<(), NfAttachError> {
     })
 }
 
-/// A guard at work.
+/// A running guard.
 struct Guarding {
     guard: Guard,
     settings: Settings,
 }
 
 impl Guarding {
-    /// Loads one on the tables in `folder`, or makes them there.
+    /// Loads a guard on the tables in `folder`, or makes the tables there.
     ///
     /// # Errors
-    /// When the kernel refuses it, or the tables there are others.
+    /// When the kernel refuses the program, or the tables have another version.
     fn load(settings: &Settings, folder: &Path) -> Result<Self, PlatformError> {
         Ok(Guarding {
             guard: Guard::load_kept(settings, folder).map_err(broken)?,
@@ -58,7 +58,7 @@ impl Guarding {
         })
     }
 
-    /// Other limits are another program on the same tables.
+    /// Makes the guard with other limits: another program on the same tables.
     fn successor(settings: &Settings, context: &Context<'_>) -> Changed {
         config::takes_cookies(settings, context.places)?;
         let successor = Guarding::load(settings, context.pins)?;
@@ -73,7 +73,7 @@ impl FastFunction for Guarding {
 
     fn member(&mut self, hook: Hook, _: usize, _: bool) -> Result<Member, PlatformError> {
         if !hook.is_xdp() {
-            // One that an older daemon has recorded: it is refused by now before it gets here.
+            // Only for a specification recorded by an older daemon: a newer one refuses it earlier.
             let message = "it has no form for tc";
             return Err(PlatformError::new(PlatformErrorKind::Unsupported, message)
                 .with_remedy("leave 'mode: tc' out"));

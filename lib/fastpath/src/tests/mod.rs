@@ -1,4 +1,4 @@
-//! Life of a network function that is added by one folder and one entry of a catalogue, without a daemon.
+//! Life of a network function that consists of one folder and one entry of a catalogue, without a daemon.
 
 mod count;
 mod namespace;
@@ -29,7 +29,7 @@ const CATALOGUE: Catalogue = Catalogue(&[count::ENTRY]);
 const NAME: &str = "it";
 const PACKETS: usize = 5;
 
-/// Nothing in these tests has a process.
+/// The function of these tests has no process.
 struct NoProcesses;
 
 impl Processes for NoProcesses {
@@ -107,13 +107,13 @@ impl Directories {
         })
     }
 
-    /// As a daemon begins.
+    /// Starts as a daemon does.
     fn begin(&self) -> FastPaths {
         let events = Arc::clone(&self.events);
         FastPaths::new(self.paths(), Arc::new(NoProcesses), events, CATALOGUE)
     }
 
-    /// Records and pins that are there.
+    /// Returns the number of records and pins.
     fn left(&self) -> usize {
         let entries = self.paths().directories().map(|directory| {
             let entries = std::fs::read_dir(directory).expect("it is there");
@@ -125,12 +125,12 @@ impl Directories {
 
 impl Drop for Directories {
     fn drop(&mut self) {
-        // What is left of a test that failed goes with the interfaces.
+        // The interfaces' removal also removes what a failed test has left.
         let _absent = std::fs::remove_dir_all(&self.pin);
     }
 }
 
-/// Says why the test does not run, as the tests of the platform do.
+/// Prints why the test does not run, as the platform tests do.
 fn skip(reason: &str) {
     println!("SKIPPED a_function_is_one_folder_and_one_entry_of_the_catalogue: {reason}");
 }
@@ -169,7 +169,7 @@ fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
     let wrong = CATALOGUE.check_config("count", &json!({ "entries": 0 }));
     assert_eq!(wrong.expect_err("it is wrong").path, "entries");
 
-    // Created: packets pass, and are counted.
+    // Created: packets pass and are counted.
     paths.create(NAME, &spec).expect("it can be");
     assert_eq!(directories.events.take(), [EventKind::Started]);
     let status = paths.statuses().remove(0);
@@ -193,7 +193,7 @@ fn a_function_is_one_folder_and_one_entry_of_the_catalogue() {
     let refused = larger.expect_err("the table is in use");
     assert_eq!(refused.kind, PlatformErrorKind::Refused);
 
-    // The daemon is killed: its successor takes over what goes on meanwhile.
+    // The daemon is killed: its successor takes over while packets flow.
     drop(paths);
     assert_eq!(namespaces.send(PACKETS), PACKETS, "all pass");
     let mut paths = directories.begin();

@@ -1,4 +1,4 @@
-//! Two network namespaces of a test's own, joined by a veth: `n0` in one, `n1` in the other.
+//! Two network namespaces of a test, joined by a veth pair: `n0` in one, `n1` in the other.
 
 use nfluid_netdev::Place;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 const OWN: &str = "192.0.2.1";
 const PEER: &str = "192.0.2.2";
-/// How long a packet may take.
+/// Longest time for a packet to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Removed when dropped.
+/// The namespaces; removed when dropped.
 pub struct Namespaces {
     /// The namespace of `n0`.
     pub own: String,
@@ -39,7 +39,7 @@ impl Namespaces {
         namespaces
     }
 
-    /// Sends so many packets into `n0`, one after the other. Returns how many have passed.
+    /// Sends `packets` packets into `n0`, one after the other. Returns how many have arrived.
     pub fn send(&self, packets: usize) -> usize {
         let receiver = within(&self.own, || UdpSocket::bind((OWN, 0)));
         receiver

@@ -18,7 +18,7 @@ pub(super) const MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const INTERFACES_MAX: usize = 4096;
 /// Type, length, and of a section header the byte-order magic.
 const BLOCK_HEAD_LEN: usize = 12;
-/// Where the packet is in an enhanced (or obsolete) packet block, and in a simple one.
+/// Offset of the packet in an enhanced (or obsolete) packet block, and in a simple one.
 const ENHANCED_DATA: usize = 28;
 const SIMPLE_DATA: usize = 12;
 
@@ -36,7 +36,7 @@ struct Interface {
 /// A pcapng file between two blocks.
 #[derive(Default)]
 pub(super) struct NextGen {
-    /// There is none before the first section header.
+    /// The parser; absent before the first section header.
     parser: Option<PcapNgParser>,
     interfaces: Vec<Interface>,
     /// Time of the last packet, for those without.

@@ -34,7 +34,7 @@ pub enum GenCommand {
     Replay(ReplayArgs),
 }
 
-/// Where to send or receive.
+/// Port or interface to send or receive.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct EndpointArgs {
@@ -46,7 +46,7 @@ pub struct EndpointArgs {
     pub port: Option<String>,
 }
 
-/// How to report.
+/// Output format.
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
     /// Format of lines and report; json gives one object per line
@@ -60,7 +60,7 @@ pub struct OutputArgs {
 /// Format of lines and report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum OutputFormat {
-    /// To read.
+    /// Text for readers.
     #[default]
     Text,
     /// One JSON object per line.
@@ -100,7 +100,7 @@ pub struct FlowArgs {
     /// TOS or traffic class, 0 to 255
     #[arg(long, default_value_t = 0, value_name = "BYTE")]
     pub traffic_class: u8,
-    /// Number of the first stream, to tell generators apart at one receiver
+    /// Number of the first stream; distinguishes generators at one receiver
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub first_stream: u32,
 }
@@ -332,10 +332,10 @@ pub struct ReplayArgs {
     /// How many times; 0 until interrupted
     #[arg(long, short, default_value_t = 1)]
     pub loops: u64,
-    /// What becomes of frames that the capture had cut
+    /// Treatment of frames that the capture had cut
     #[arg(long, value_enum, default_value_t)]
     pub snapped: Snapped,
-    /// What becomes of the replay at a record that cannot be read
+    /// Treatment of a record that cannot be read
     #[arg(long, value_enum, default_value_t)]
     pub on_damage: OnDamage,
     /// Source MAC address put before bare IP packets

@@ -40,7 +40,7 @@ pub trait PortSource {
     fn open(&mut self, port: &str) -> Result<(Self::Sender, Self::Receiver), IoError>;
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// Sending failed.
@@ -61,7 +61,7 @@ pub enum CliError {
     /// The output could not be written.
     #[error("cannot write the report: {0}")]
     Output(#[from] io::Error),
-    /// The traffic was not what `--require-clean` asks for.
+    /// The traffic does not meet `--require-clean`.
     #[error("not clean: {0}")]
     NotClean(String),
 }

@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The probing side.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -220,7 +220,7 @@ struct Session<'a, C> {
     next_send_ns: u64,
 }
 
-/// Asks as `job` says, through `sender` and `receiver`, until done or `stop` is set, and calls
+/// Sends the probes of `job` through `sender` and `receiver`, until done or `stop` is set, and calls
 /// `observe` once a second. A [`reflect`](super::reflect()) must run on the other side.
 ///
 /// # Errors
@@ -336,7 +336,7 @@ impl<C: Clock> Session<'_, C> {
         })
     }
 
-    /// How long nothing needs to be done if nothing arrives, in nanoseconds.
+    /// Returns the nanoseconds until the next action if nothing arrives.
     fn wait_ns(&self, sending: bool, line_end_ns: u64) -> u64 {
         let mut wake_ns = line_end_ns;
         if let Some(oldest_ns) = self.outstanding.oldest_ns() {

@@ -20,7 +20,7 @@ use crate::spec::Timespan;
 /// Longest wait before a stop is looked for, in nanoseconds.
 const WAIT_MAX_NS: u64 = 20_000_000;
 
-/// How long to reflect. Without any limit, until stopped.
+/// Limits of reflecting. Without any limit, until stopped.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReflectJob {
     /// End after this long.
@@ -56,7 +56,7 @@ impl fmt::Display for ReflectReport {
     }
 }
 
-/// Reflects probes from `receiver` to `sender` as `job` says, until done or `stop` is set.
+/// Reflects probes from `receiver` to `sender` by `job`, until done or `stop` is set.
 ///
 /// # Errors
 /// The errors of the port.

@@ -1,4 +1,4 @@
-//! When each frame of a replay is due.
+//! Due time of each frame of a replay.
 
 use super::source::Next;
 use super::{ReplayError, Timing};
@@ -13,7 +13,7 @@ pub(super) struct Schedule {
     /// Due time of the next frame at a rate, or of the last one as recorded, in nanoseconds from
     /// the start.
     offset_ns: f64,
-    /// As recorded: when the present loop began, in nanoseconds from the start.
+    /// As recorded: start of the present loop, in nanoseconds from the start of the replay.
     loop_offset_ns: f64,
     loops: u64,
     first_time_ns: u64,
@@ -51,7 +51,7 @@ impl Schedule {
         self.time_reversed
     }
 
-    /// When the frame `next` is due; `None` after the last.
+    /// Returns the due time of the frame `next`; `None` after the last frame.
     pub(super) fn after(&mut self, next: Option<Next>) -> Option<u64> {
         let next = next?;
         let offset_ns = match self.timing {

@@ -23,7 +23,7 @@ fn capture(frames: &[(u64, u32, usize)], link: DataLink) -> Vec<u8> {
     writer.into_writer()
 }
 
-/// Notes when each frame was handed over.
+/// Notes the time of each frame.
 struct Timed {
     inner: MemorySender,
     clock: ManualClock,

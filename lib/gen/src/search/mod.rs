@@ -39,15 +39,15 @@ pub struct Counted {
 /// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// Rate that was asked for, in packets per second.
+    /// Requested rate, in packets per second.
     pub rate: f64,
-    /// How long, in seconds.
+    /// Duration, in seconds.
     pub seconds: f64,
     /// Share of packets lost, 0 to 1.
     pub loss: f64,
 }
 
-/// How the search for a goal ended.
+/// Result of the search for a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -64,7 +64,7 @@ pub enum Outcome {
 pub struct GoalReport {
     /// The goal.
     pub goal: Goal,
-    /// How it ended.
+    /// Result of the search.
     pub outcome: Outcome,
     /// The highest rate that passed, in packets per second: the result. 0 if none did.
     pub rate: f64,
@@ -83,7 +83,7 @@ pub struct SearchReport {
     pub trials: Vec<Trial>,
 }
 
-/// Why a search came to nothing.
+/// The reason why a search failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SearchError<E> {
     /// The numbers make no sense.
@@ -96,9 +96,9 @@ pub enum SearchError<E> {
     Count {
         /// Rate of the trial.
         rate: f64,
-        /// Sent, as it says.
+        /// Frames sent, as the function reported.
         offered: u64,
-        /// Lost, as it says.
+        /// Frames lost, as the function reported.
         lost: u64,
     },
     /// The measurement failed.
@@ -141,7 +141,7 @@ pub fn search<E>(
     Ok(SearchReport { goals, trials })
 }
 
-/// Where to look for each goal's limit: the search with short trials, one per load, coarsely.
+/// Returns the start of each goal's search: the result of a coarse search with short trials, one per load.
 fn guess<E>(
     spec: &SearchSpec,
     measure: &mut impl FnMut(f64, Duration) -> Result<f64, SearchError<E>>,

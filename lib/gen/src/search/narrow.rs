@@ -41,8 +41,8 @@ impl Load {
 }
 
 impl Loads {
-    /// Measures until the bounds of `goal` are as near to each other as it asks, or one of them is
-    /// the end of the range. Begins at the rate `guess`.
+    /// Measures until the bounds of `goal` are within its precision, or one of them is the end of the range. Begins at
+    /// the rate `guess`.
     pub(super) fn narrow<E>(
         &mut self,
         spec: &SearchSpec,
@@ -51,7 +51,7 @@ impl Loads {
         measure: &mut impl FnMut(f64) -> Result<f64, SearchError<E>>,
     ) -> Result<Bounds, SearchError<E>> {
         let mut next = Some(guess);
-        // As a factor between two rates; grows while one of the bounds is missing.
+        // A factor between two rates; grows while one of the bounds is missing.
         let mut step = 1.0 + goal.precision;
         while let Some(rate) = next {
             self.decide(goal, rate, measure)?;

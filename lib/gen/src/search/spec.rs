@@ -100,7 +100,7 @@ impl SearchSpec {
     /// # Errors
     /// The error names the defect.
     pub fn check(&self) -> Result<(), &'static str> {
-        /// A day: what is longer is a mistake, and would not fit in a [`Duration`] at some point.
+        /// A day: a longer duration is a mistake, and would not fit in a [`Duration`] at some point.
         const SECONDS_MAX: f64 = 86_400.0;
         const GOALS_MAX: usize = 16;
         const TRIALS_MAX: u32 = 1000;

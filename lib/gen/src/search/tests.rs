@@ -101,7 +101,7 @@ fn a_trial_counts_for_every_goal() {
     let mut device = device(3.3e6);
     let report = search(&SearchSpec::ndr_pdr(10e6, TRIAL), |rate, duration| {
         assert!(!seen.contains(&(rate, duration)), "{rate} is known");
-        // The very first says where to begin; the search may come by it again.
+        // The very first trial gives the start of the search; the search may return to its rate.
         if rate < 10e6 {
             seen.push((rate, duration));
         }
@@ -125,7 +125,7 @@ fn the_ends_of_the_range_are_distinguished() {
 // promise: 12.5
 #[test]
 fn a_majority_forgives_losses_that_are_the_machines() {
-    // Of twenty runs, those whose bounds enclose the device's limit.
+    // Counts those of twenty runs whose bounds enclose the device's limit.
     let right = |goal: Goal| {
         let encloses = |seed: &u32| {
             let report = search(&spec(&[goal]), disturbed(3.3e6, 4, *seed)).unwrap();
@@ -150,7 +150,7 @@ fn a_load_is_left_as_soon_as_it_is_decided() {
 // promise: 12.5
 #[test]
 fn what_was_not_sent_was_not_carried() {
-    // A generator that sends two million a second, whatever it is asked for.
+    // A generator that sends two million a second, independently of the requested rate.
     let report = search(&spec(&[Goal::ndr()]), |rate, duration| {
         Ok::<_, Infallible>(counted(rate.min(2e6), duration, 0.0))
     });

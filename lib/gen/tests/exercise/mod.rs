@@ -3,7 +3,7 @@
 use nfluid_gen::capture::{Capture, Link, RECORD_MAX};
 use std::io::Read;
 
-/// Time, what it begins with, length when it was captured, bytes.
+/// Time, link type, original length, bytes.
 type Frame = (u64, Link, usize, Vec<u8>);
 
 /// A reader that gives a few bytes at a time.
@@ -16,8 +16,8 @@ impl Read for Drip<'_> {
     }
 }
 
-/// A capture of any bytes: it is read to its end or an error, with no more frames than it has room for, and as the same in
-/// whatever pieces it comes. Returns true if it has a frame.
+/// A capture of any bytes: it is read to its end or an error, with no more frames than it has room for, and as the same
+/// in whatever pieces it comes. Returns true if it has a frame.
 pub fn capture(bytes: &[u8]) -> bool {
     let (frames, error) = read_all(bytes, bytes.len());
     let dripped = read_all(Drip(bytes), bytes.len());

@@ -32,7 +32,7 @@ impl Key {
         let Addresses::V4 { src, dst } = packet.addresses else {
             return None;
         };
-        // Protocol and fragment say whether there are ports, flags or an ICMP type.
+        // Protocol and fragment determine whether there are ports, flags or an ICMP type.
         let (src_port, service, flags) = match packet.transport {
             Transport::Tcp { src, dst, flags } => (src, dst, flags),
             Transport::Udp { src, dst } => (src, dst, 0),
@@ -111,7 +111,7 @@ impl FlowCache {
         None
     }
 
-    /// Remembers an answer in the place of the one that was asked for longest ago.
+    /// Stores an answer in the place of the least recently used one.
     #[inline]
     pub fn put(&mut self, key: Key, found: Option<usize>) {
         let set = self.set_of(key);
@@ -136,7 +136,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// A packet without what no rule asks about.
+    /// Returns a packet without the fields that no rule uses.
     fn asked_about(packet: &Packet) -> Packet {
         let mut packet = *packet;
         if let Transport::Icmp { id, .. } = &mut packet.transport {

@@ -35,7 +35,7 @@ impl Carried {
 pub(super) struct CarriedV1 {
     flow: FlowId,
     in_port: u8,
-    /// From the lowest bit: a reply, a FIN of the first packet's sender, one of the other side, a RST.
+    /// From the lowest bit: a reply, a FIN of the first packet's sender, a FIN of the other side, a RST.
     seen: u8,
     left_ns: u64,
     forth: Count,
@@ -76,8 +76,8 @@ impl States {
         self.set_counts(old.counts());
     }
 
-    /// Makes the state of a flow whose first packet was another instance's, and has `fill` say what became of it. Returns
-    /// false if a limit forbids it.
+    /// Makes the state of a flow whose first packet was another instance's, and has `fill` say what became of it.
+    /// Returns false if a limit forbids it.
     fn recreate(
         &mut self,
         rule: u32,

@@ -30,7 +30,7 @@ enum Words {
 }
 
 impl Words {
-    /// As it would stand in the text form, and whether `not` stands before it.
+    /// Returns the text form, and true if `not` is before it.
     fn text(&self) -> (bool, String) {
         let words = match self {
             Words::One(word) => core::slice::from_ref(word),

@@ -1,5 +1,5 @@
-//! The small words of both configuration forms: prefixes, port ranges, flags, ICMP types. Each
-//! function reads one word whole and says what it expected.
+//! The small words of both configuration forms: prefixes, port ranges, flags, ICMP types. Each function parses one word
+//! completely, or returns what it expected.
 
 use super::rule::{
     Answer, Family, FlagsMatch, FragmentMatch, ICMP, ICMPV6, IcmpMatch, OneOf, Prefix, Protocol,

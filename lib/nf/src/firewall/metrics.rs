@@ -14,7 +14,7 @@ use nfluid_wire::ParseError;
 /// every few seconds is of no use.
 const RULES_REPORTED_MAX: usize = 256;
 
-/// Why a frame did not pass.
+/// The reason why a frame did not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drop {
     /// A `deny` rule.
@@ -42,7 +42,7 @@ const DROPS: [Drop; 9] = [
     Drop::Refused(Refusal::SourceLimit),
     Drop::Refused(Refusal::OutOfWindow),
 ];
-/// How many of them version 1 of the records has.
+/// Number of these counters in version 1 of the records.
 const DROPS_V1: usize = 8;
 
 impl Drop {

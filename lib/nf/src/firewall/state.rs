@@ -67,7 +67,7 @@ impl Count {
 #[derive(Clone, Debug)]
 pub struct State {
     pub(super) flow: FlowId,
-    /// When it ends unless another packet comes.
+    /// Expiry unless another packet arrives.
     pub expires: Nanos,
     /// Index of the rule that made it.
     pub rule: u32,
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// A connection that has ended and begins anew with this segment.
+    /// Returns true if the connection has ended and this segment begins a new one.
     pub(super) fn is_reopened_by(&self, segment: Option<&Segment<'_>>) -> bool {
         segment.is_some_and(Segment::opens) && self.phase() == Phase::Closed
     }

@@ -1,7 +1,7 @@
 //! The states that `keep-state` rules make: which flows are under way.
 //!
-//! Hash tables are bounded and seeded; expiry is lazy on look-up and swept by [`States::sweep`]. A full table has a place for
-//! a new state where a connection was never established: see [`HalfOpen`].
+//! Hash tables are bounded and seeded; expiry is lazy on look-up and swept by [`States::sweep`]. A full table has a
+//! place for a new state where a connection was never established: see [`HalfOpen`].
 
 use super::config;
 use super::flow::FlowId;
@@ -15,7 +15,7 @@ use crate::tcp::{Connection, HalfOpen, OutOfWindow, Policy, Segment};
 use nfluid_ring::flow::Buckets;
 use nfluid_wire::{HashSeed, TcpFlags};
 
-/// Why no state could be made.
+/// The reason why no state could be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The table is full.
@@ -193,8 +193,8 @@ impl States {
         (state.expires > now).then_some(state.rule)
     }
 
-    /// Makes a state of the rule at index `rule`, or takes the packet into account in the one that there is; says where it
-    /// is. A packet that belongs to no flow makes none, and that is fine. So is a RST of no connection.
+    /// Makes a state of the rule at index `rule`, or takes the packet into account in the one that there is; says where
+    /// it is. A packet that belongs to no flow makes none, and that is fine. So is a RST of no connection.
     ///
     /// # Errors
     /// The limit that is reached.
@@ -373,7 +373,7 @@ impl States {
         self.ageing.begin_again();
     }
 
-    /// When [`States::sweep`] has something to do, if nothing else happens before.
+    /// Returns the next time at which [`States::sweep`] has work, if nothing else happens before.
     pub fn next_sweep(&self) -> Nanos {
         self.ageing.next(self.table.slots())
     }

@@ -169,7 +169,7 @@ pub(super) struct Config {
     /// External addresses, no duplicates, at least one. First those of `pool`, then those that
     /// only forwards use.
     pub(super) pool: Vec<Ipv4Addr>,
-    /// How many of `pool` serve dynamic mappings.
+    /// Number of addresses of `pool` for dynamic mappings.
     pub(super) dynamic: usize,
     pub(super) ports: Ports,
     /// Sources to translate; empty means all.

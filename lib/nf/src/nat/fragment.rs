@@ -25,7 +25,7 @@ pub(super) struct Datagram {
 }
 
 impl Datagram {
-    /// Of the IPv4 packet at the start of `packet`, which has been parsed.
+    /// Returns the datagram of the parsed IPv4 packet at the start of `packet`.
     pub(super) fn of(packet: &[u8], vlan: Vlan, in_port: u8) -> Datagram {
         let ip = Ipv4Packet::new_unchecked(packet);
         Datagram {

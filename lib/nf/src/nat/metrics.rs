@@ -11,7 +11,7 @@ use alloc::string::ToString;
 /// Declares the drop reasons once: variant, name in the metric, meaning.
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a frame was dropped.
+        /// The reason why a frame was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum DropReason {
             $($(#[$doc])* $variant,)*
@@ -87,11 +87,11 @@ pub(super) enum Made {
 /// Names of the kinds in the metric, in the order of [`Made`].
 const MADE: [&str; 2] = ["prohibited", "too_big"];
 
-/// How many of them versions 1 to 3 of the records have.
+/// Number of these reasons in versions 1 to 3 of the records.
 const REASONS_V1: usize = 18;
 const REASONS_V2: usize = 19;
 const REASONS_V3: usize = 24;
-/// How many counters besides them versions 1 to 3 have.
+/// Number of other counters in versions 1 to 3.
 const OTHERS_V1: usize = 7;
 const OTHERS_V3: usize = 8;
 

@@ -47,7 +47,8 @@ pub(super) struct Packet {
     pub(super) opens: bool,
     /// The first fragment of several.
     pub(super) first_fragment: bool,
-    /// A TCP fragment at offset 8, which writes over the flags of the first one: only an attack has such a fragment (RFC 3128).
+    /// A TCP fragment at offset 8, which writes over the flags of the first one: only an attack has such a fragment
+    /// (RFC 3128).
     pub(super) over_flags: bool,
     pub(super) flags: TcpFlags,
     pub(super) vlan: Vlan,
@@ -109,7 +110,7 @@ impl Packet {
                 ..Packet::without_transport(class, vlan)
             };
         };
-        // One of the two is zero: a message has ports or an identifier.
+        // At most one of them is nonzero: a message has ports or an identifier.
         let src_port = meta.src_port | meta.icmp_ident;
         let dst_port = meta.dst_port | meta.icmp_ident;
         let (class, protocol, opens) = classify(meta);

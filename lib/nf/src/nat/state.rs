@@ -24,7 +24,7 @@ use nfluid_wire::MacAddr;
 /// packet that finds it full.
 const RECLAIM_STEPS: u32 = 32;
 
-/// Why a mapping or session was not made.
+/// The reason why a mapping or session was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     SessionsFull,
@@ -46,7 +46,7 @@ pub(super) struct Mapping {
     pub(super) newest: u32,
     /// The session used last: most packets need no look-up.
     pub(super) latest: u32,
-    /// When it may go, once it has no session. Not for static forwards.
+    /// Expiry once it has no session. Not for static forwards.
     pub(super) expires: Tenths,
     /// Hardware address from which the host last sent; zero if it has not.
     pub(super) mac: MacAddr,
@@ -79,9 +79,9 @@ pub(super) struct Host {
     pub(super) refusals: u64,
     /// Packets of mappings that are gone.
     pub(super) packets_before: u64,
-    /// When it is forgotten, once it has no mapping.
+    /// Expiry once it has no mapping.
     pub(super) expires: Tenths,
-    /// When the NAT may ask for its hardware address again.
+    /// Next time at which the NAT may probe for its hardware address.
     pub(super) probe_again: Tenths,
     /// Index of its pool address.
     pool: usize,

@@ -17,8 +17,7 @@ use alloc::vec::Vec;
 use nfluid_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
-/// Longest that anything may still be valid, whatever an image says, in tenths of a second: a day, ten times the longest
-/// usual timeout.
+/// Largest remaining lifetime in an image, in tenths of a second: a day, ten times the longest usual timeout.
 const LEFT_MAX: u32 = 864_000;
 
 /// A mapping on its way to another instance.
@@ -76,8 +75,8 @@ struct CarriedHost {
 }
 
 impl Stateful for Nat {
-    /// Version 2: the stage of TCP connections, and what gave way. Version 3: the fragments that waited in vain. Version 4: the
-    /// ICMP errors that were made.
+    /// Version 2: the stage of TCP connections, and what gave way. Version 3: the fragments that waited in vain.
+    /// Version 4: the ICMP errors that were made.
     fn state_version(&self) -> u16 {
         4
     }

@@ -8,7 +8,7 @@ use super::state::State;
 use crate::ageing::Ageing;
 use crate::function::Nanos;
 
-/// Ticks, each at most 100 ms apart, in which the hands go round once: within about 13 s.
+/// Ticks, each at most 100 ms apart, in which the sweeps visit all places once: within about 13 s.
 const TICKS_PER_ROUND: u32 = 128;
 /// Fewest entries per tick.
 const STEPS_MIN: u32 = 64;
@@ -57,7 +57,7 @@ impl State {
         }
     }
 
-    /// When there is something to sweep, if nothing else happens before.
+    /// Returns the next time of a sweep, if nothing else happens before.
     pub(super) fn next_sweep(&self) -> Nanos {
         let hands = TABLES.iter().zip(&self.hands.0);
         let next = hands.map(|(table, hand)| hand.seen.next(self.end(*table) as usize));
@@ -95,7 +95,7 @@ impl State {
         [self.sessions.len(), self.mappings.len(), self.hosts.len()]
     }
 
-    /// When time ends an entry. Not while others depend on it.
+    /// Returns the expiry of an entry; `None` while other entries depend on it.
     fn ends(&self, table: Table, index: u32) -> Option<Tenths> {
         match table {
             Table::Sessions => Some(self.sessions.get(index)?.expires),

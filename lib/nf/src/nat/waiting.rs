@@ -45,7 +45,7 @@ impl Waiting {
         self.frames.len()
     }
 
-    /// When the oldest has waited long enough.
+    /// Returns the time at which the oldest packet has waited long enough.
     pub(super) fn next_end(&self) -> Option<Tenths> {
         self.frames.front().map(|frame| frame.expires)
     }
@@ -103,8 +103,8 @@ impl Nat {
         displaced.is_some()
     }
 
-    /// Sends the fragments of a datagram that have waited, behind their first one: the last of the frames decided about. Drops
-    /// them if that has not `passed`.
+    /// Sends the fragments of a datagram that have waited, behind their first one: the last of the frames decided
+    /// about. Drops them if that has not `passed`.
     #[cold]
     pub(super) fn release(
         &mut self,

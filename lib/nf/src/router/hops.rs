@@ -14,7 +14,7 @@ pub(super) const NO_ROUTE: HopId = 0;
 /// The treatment of packets that take a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Target {
-    /// There is no route.
+    /// No route.
     None,
     /// Sent to this neighbour.
     Neighbour {

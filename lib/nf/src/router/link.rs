@@ -15,8 +15,8 @@ use core::net::IpAddr;
 use nfluid_ring::Outbox;
 use nfluid_wire::MacAddr;
 
-/// New addresses asked for, per port: a scan of a connected network must not become a storm of
-/// broadcasts (RFC 6583).
+/// Rate of resolving new addresses, per port: a scan of a connected network must not become a storm of broadcasts (RFC
+/// 6583).
 const ASK_RATE: Rate = Rate {
     per_second: 1000,
     burst: 256,

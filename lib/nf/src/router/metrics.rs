@@ -7,7 +7,7 @@ use crate::stateful::{Reader, StateError, Writer};
 /// Declares [`DropReason`] with its names.
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// Why a frame was dropped.
+        /// The reason why a frame was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum DropReason {
             $($(#[$doc])* $variant,)*

@@ -18,7 +18,7 @@ use nfluid_wire::{EtherType, EthernetFrame, IpProtocol, ether, ndp};
 /// The receivers of reports of RFC 3810.
 const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-/// How often a change is reported, and after which time (RFC 3810 sections 9.1 and 9.11).
+/// Number of reports of a change, and the interval (RFC 3810 sections 9.1 and 9.11).
 const ROBUSTNESS: u8 = 2;
 const UNSOLICITED_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Router alert, "MLD" (RFC 2711), and padding.
@@ -35,11 +35,11 @@ const RECORDS_MAX: usize = (1280 - ipv6::HEADER_LEN - HOP_BY_HOP.len() - HEADER_
 const MODE_IS_EXCLUDE: u8 = 2;
 const CHANGE_TO_EXCLUDE_MODE: u8 = 4;
 
-/// When a port reports its groups.
+/// Due times of a port's reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Due {
     at: Option<Nanos>,
-    /// How many unsolicited reports are to come.
+    /// Number of remaining unsolicited reports.
     unsolicited: u8,
     /// The querier speaks RFC 2710.
     is_old: bool,
@@ -70,7 +70,7 @@ impl Router {
         }
     }
 
-    /// When the next report is due.
+    /// Returns the due time of the next report.
     pub(super) fn next_report(&self) -> Option<Nanos> {
         self.reports.iter().filter_map(|due| due.at).min()
     }

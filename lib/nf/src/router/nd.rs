@@ -91,7 +91,7 @@ impl Router {
     ) {
         let on = &self.ports[usize::from(port)];
         let solicited = !source.is_unspecified();
-        // Section 7.2.7: of those that have an anycast address the first who answers is as good as any.
+        // Section 7.2.7: among the owners of an anycast address, the first to answer is as good as any.
         let is_anycast = !on.owns(target.into());
         let own = if is_anycast {
             on.link_local

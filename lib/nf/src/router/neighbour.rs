@@ -80,7 +80,7 @@ pub(super) struct Neighbour {
     /// Ethernet address; zero while INCOMPLETE.
     pub mac: MacAddr,
     pub state: State,
-    /// When the state ends.
+    /// End of the state.
     pub deadline: Nanos,
     /// The hop that routes to this neighbour share.
     pub hop: HopId,
@@ -158,7 +158,7 @@ pub(super) enum Wait {
     Refused,
 }
 
-/// Why a neighbour was not added.
+/// Error: the table has no room for a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TableFull;
 
@@ -425,8 +425,8 @@ impl Neighbours {
 }
 
 impl Neighbour {
-    /// When time demands something, if it is not used before. Questions are asked again in time; what only has to be
-    /// forgotten some day is so together with others.
+    /// Returns the next time at which the table has work, if it is not used before. Requests are repeated in time;
+    /// entries that only have to be forgotten are handled together.
     pub(super) fn next_tick(&self) -> Option<Nanos> {
         match self.state {
             State::Permanent => None,

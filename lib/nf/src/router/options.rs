@@ -19,7 +19,7 @@ const FLAG_PRESPECIFIED: u8 = 3;
 /// The router has no clock of the day: RFC 791 then asks for this bit in the timestamp.
 const NOT_UNIVERSAL_TIME: u32 = 1 << 31;
 
-/// Why a packet's options keep it from being forwarded.
+/// The reason why a packet's options prevent its forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OptionError {
     /// The list cannot be read on from this byte of it.
@@ -76,8 +76,8 @@ pub(super) fn check(options: &[u8]) -> Result<(), OptionError> {
     }
 }
 
-/// Blanks all of a checked list but what an echo reply repeats: record route and timestamp (RFC 1122 section 3.2.2.6). Returns
-/// whether there is any.
+/// Blanks all of a checked list but what an echo reply repeats: record route and timestamp (RFC 1122 section 3.2.2.6).
+/// Returns whether there is any.
 pub(super) fn keep_records(options: &mut [u8]) -> bool {
     let mut any = false;
     ipv4_options::for_each(options, |option| match option[0] {

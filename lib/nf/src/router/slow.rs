@@ -12,7 +12,7 @@ use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::Ipv6Packet;
 use nfluid_wire::{EtherType, EthernetFrame, ParseError, ether};
 
-/// How a frame came in.
+/// Arrival of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     /// The port.

@@ -37,7 +37,7 @@ impl Stateful for Router {
         writer.list(waiting.iter());
     }
 
-    /// Neighbours go on that are on a link of this router's.
+    /// Imports the neighbours that are on a link of this router.
     fn import(&mut self, now: Nanos, reader: &mut Reader<'_>) -> Result<Imported, StateError> {
         // The routes of the own configuration are the other's once more.
         self.counters.routes_changed = 0;

@@ -9,7 +9,7 @@
 //! | 8 + m | length of the records, and the records |
 //! | 8 | XXH3-64 of everything before |
 //!
-//! The checksum finds damage, no forgery: who can make an image can make its checksum.
+//! The checksum detects damage, not forgery: a forger of an image can compute its checksum.
 
 use super::StateError;
 use alloc::vec::Vec;

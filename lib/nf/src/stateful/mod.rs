@@ -111,7 +111,7 @@ impl<T: OnlyCounts> Stateful for T {
     }
 }
 
-/// Which part of another instance's state an instance goes on with, when flows go from one to the other.
+/// The part of another instance's state that an instance takes over, when flows move between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The flows.
@@ -140,7 +140,7 @@ impl Imported {
     }
 }
 
-/// Why an image cannot be used.
+/// The reason why an image cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StateError {
     /// The bytes begin with another magic number.
@@ -187,7 +187,7 @@ pub enum StateError {
     /// A record that is none.
     #[error("the state makes no sense at byte {at}: {what}")]
     Malformed {
-        /// Where, counted from the first record.
+        /// Position, counted from the first record.
         at: usize,
         /// The defect there.
         what: &'static str,
@@ -197,7 +197,7 @@ pub enum StateError {
     Shared {
         /// The NF.
         nf: String,
-        /// As it says.
+        /// The reason.
         why: &'static str,
     },
     /// The NF keeps no state.
@@ -231,7 +231,7 @@ pub fn export_into(
     image::seal(writer.into_written(), name)
 }
 
-/// An image with any records, for those who test what imports trust.
+/// Makes an image with any records, for tests of untrusted imports.
 ///
 /// # Errors
 /// [`StateError::TooLong`].

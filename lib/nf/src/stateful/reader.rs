@@ -25,10 +25,11 @@ impl<'a> Reader<'a> {
         self.version
     }
 
-    /// The next record. Text and bytes in it are borrowed: whatever length it claims, nothing is allocated.
+    /// Returns the next record. Text and bytes in it are borrowed: nothing is allocated by a length that the record
+    /// claims.
     ///
     /// # Errors
-    /// There is none, or it is of another type.
+    /// The next record is missing, or has another type.
     pub fn get<T: Deserialize<'a>>(&mut self) -> Result<T, StateError> {
         let (record, rest) = postcard::take_from_bytes(self.rest)
             .map_err(|_| self.nonsense("no such record can be there"))?;
@@ -36,7 +37,7 @@ impl<'a> Reader<'a> {
         Ok(record)
     }
 
-    /// Hands each record of the next list to `take`. The length that the list claims is only counted down.
+    /// Passes each record of the next list to `take`. The length that the list claims is only counted down.
     ///
     /// # Errors
     /// As for [`Reader::get`], and what `take` finds wrong.
@@ -59,7 +60,7 @@ impl<'a> Reader<'a> {
     /// Adds counters to those of the other instance.
     ///
     /// # Errors
-    /// There are others.
+    /// The record has other counters.
     pub fn counters<'b>(
         &mut self,
         counters: impl IntoIterator<Item = &'b mut u64>,
@@ -81,7 +82,7 @@ impl<'a> Reader<'a> {
         self.rest = &[];
     }
 
-    /// An error about what was read last.
+    /// Returns an error about the last record.
     pub fn nonsense(&self, what: &'static str) -> StateError {
         StateError::Malformed {
             at: self.all - self.rest.len(),

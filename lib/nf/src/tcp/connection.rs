@@ -1,22 +1,22 @@
-//! Which segments belong to a connection, and where it is in its life.
+//! The segments that belong to a connection, and the connection's state.
 //!
-//! Windows are followed as the Linux kernel's `nf_conntrack_proto_tcp` does, by Guido van Rooij, "Real Stateful TCP Packet
-//! Filtering in IP Filter" (2001), with window scaling (RFC 7323) and SACK (RFC 2018). RST and SYN are believed by RFC 5961: a
-//! RST ends a connection only with exactly the sequence number that its receiver expects; other ones in the window, and SYNs,
-//! pass to the receiver, whose challenge ACK settles it, and change nothing.
+//! Windows are followed as the Linux kernel's `nf_conntrack_proto_tcp` does, by Guido van Rooij, "Real Stateful TCP
+//! Packet Filtering in IP Filter" (2001), with window scaling (RFC 7323) and SACK (RFC 2018). RST and SYN are believed
+//! by RFC 5961: a RST ends a connection only with exactly the sequence number that its receiver expects; other ones in
+//! the window, and SYNs, pass to the receiver, whose challenge ACK settles it, and change nothing.
 //!
-//! A connection is **established** when each end has acknowledged the other's SYN. So a SYN from a forged address, which never
-//! sees the sequence number of the answer, establishes nothing, whatever the server answers.
+//! A connection is **established** when each end has acknowledged the other's SYN. So a SYN from a forged address,
+//! which never sees the sequence number of the answer, establishes nothing, whatever the server answers.
 //!
-//! **Recovery**: of an end whose history is not known (a connection that was picked up, or comes from an image) the next
-//! segment says where it is, until the other end has acknowledged it. Only then are the end's segments checked. So a forged
-//! segment in that time changes nothing for good: it would have to come from both sides.
+//! **Recovery**: of an end whose history is not known (a connection that was picked up, or comes from an image) the
+//! next segment says where it is, until the other end has acknowledged it. Only then are the end's segments checked. So
+//! a forged segment in that time changes nothing for good: it would have to come from both sides.
 
 use super::segment::{SCALE_MAX, Segment, before};
 use nfluid_wire::TcpFlags;
 use serde::{Deserialize, Serialize};
 
-/// How old an ACK may be at least, in sequence numbers: that of the kernel's conntrack.
+/// Lower bound of the age that an ACK may have, in sequence numbers, as in the kernel's conntrack.
 const ACK_AGE_MIN: u32 = 66_000;
 /// Largest window that there is (RFC 7323 section 2.3).
 const WINDOW_MAX: u32 = 1 << 30;
@@ -24,7 +24,7 @@ const WINDOW_MAX: u32 = 1 << 30;
 /// One of the two ends of a connection. The user of this module assigns the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The firewall: who sent the first packet. The NAT: the inside host.
+    /// Firewall: the sender of the first packet. NAT: the inside host.
     Near,
     /// The other one.
     Far,
@@ -266,7 +266,7 @@ impl Connection {
         segment: &Segment<'_>,
         policy: Policy,
     ) -> Result<Effect, OutOfWindow> {
-        // RFC 9293 section 3.10.7.4: without ACK it is dropped by who gets it.
+        // RFC 9293 section 3.10.7.4: the receiver drops a segment without ACK.
         if !segment.has(TcpFlags::ACK) {
             return Err(OutOfWindow);
         }
@@ -276,8 +276,8 @@ impl Connection {
             self.scales = SCALE_MAX << 4 | SCALE_MAX;
         }
         if !self.knows(from) {
-            // A SYN is answered by an ACK: its receiver still has an older connection, and the RST that the ACK brings about
-            // will end that (RFC 9293 section 3.5.1, figure 10).
+            // A SYN is answered by an ACK: its receiver still has an older connection, and the RST that the ACK brings
+            // about will end that (RFC 9293 section 3.5.1, figure 10).
             return Ok(Effect::None);
         }
         let known = self.knows(to);
@@ -299,7 +299,7 @@ impl Connection {
         Ok(Effect::Restarts)
     }
 
-    /// Out of the windows of an operator who does not mind: they stay as they are.
+    /// Notes a segment outside of the windows in liberal mode: the windows stay unchanged.
     #[cold]
     fn note_liberally(&mut self, from: End, segment: &Segment<'_>) -> Result<Effect, OutOfWindow> {
         self.finish(from, segment);
@@ -429,7 +429,7 @@ impl Connection {
             return Err(OutOfWindow);
         }
         if self.stage() == Stage::Closed {
-            // There is nothing to end. Some stacks send a RST with the number of their FIN.
+            // No connection to end. Some stacks send a RST with the number of their FIN.
             return Ok(Effect::None);
         }
         if !self.knows(from) {
@@ -485,8 +485,8 @@ impl Connection {
         if is_anew {
             *self = Connection::default();
         } else if self.knows(from) {
-            // RFC 5961 section 4: whatever its sequence number, the receiver answers with a challenge ACK. If it answers with
-            // a SYN-ACK instead, both ends have forgotten this connection.
+            // RFC 5961 section 4: whatever its sequence number, the receiver answers with a challenge ACK. If it
+            // answers with a SYN-ACK instead, both ends have forgotten this connection.
             if self.has(from, of_end::UNSURE) || segment.end != self.track(from).end {
                 self.challenge = segment.end;
                 self.flags &= !CHALLENGER_IS_FAR;

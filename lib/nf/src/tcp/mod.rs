@@ -1,6 +1,6 @@
 //! TCP connections as a middlebox between the two ends sees them: for the firewall and the NAT.
 //!
-//! `segment`: what one segment says. `connection`: which segments belong to a connection, and where it is in its life.
+//! `segment`: the content of one segment. `connection`: which segments belong to a connection, and its state.
 //! `half_open`: the connections whose handshake is not over, in the order in which they began.
 
 mod connection;

@@ -5,7 +5,7 @@ use nfluid_wire::{TcpFlags, TlvOptions};
 
 /// Largest shift of a window (RFC 7323 section 2.3).
 pub(super) const SCALE_MAX: u8 = 14;
-/// How the options of most segments begin, and their length: timestamps alone (RFC 7323 appendix A).
+/// The first bytes of the options of most segments, and their length: timestamps alone (RFC 7323 appendix A).
 const TIMESTAMPS_ALONE: ([u8; 4], usize) = ([1, 1, option_kind::TIMESTAMPS, 10], 12);
 
 /// True if sequence number `a` comes before `b` (RFC 9293 section 3.4).
@@ -23,7 +23,7 @@ pub(crate) struct Segment<'a> {
     pub(super) ack: u32,
     /// The sequence number behind the segment: SYN, payload and FIN count.
     pub(super) end: u32,
-    /// As it stands in the header, unscaled.
+    /// The header field, unscaled.
     pub(super) window: u32,
     /// False for the first fragment of a packet: the length of the segment is not known yet.
     pub(super) whole: bool,

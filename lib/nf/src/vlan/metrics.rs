@@ -4,7 +4,7 @@ use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
 use crate::traffic::Forwarded;
 
-/// Why a frame was dropped.
+/// The reason why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DropReason {
     /// With the tag, the frame would exceed the longest frame.

@@ -8,7 +8,7 @@ use nfluid_wire::ether::{self, EthernetFrame, VLAN_TAG_LEN, VlanStack};
 
 /// The port of the tagged side.
 const TRUNK: u8 = 1;
-/// Where the outermost tag's control information stands.
+/// Offset of the outermost tag's control information.
 const TCI: core::ops::Range<usize> = 14..16;
 
 /// Changes the tags of every frame and sends it to the other port.

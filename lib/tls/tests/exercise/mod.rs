@@ -16,7 +16,7 @@ pub fn configuration_or_certificate(bytes: &[u8]) -> bool {
     is_configuration || is_certificate
 }
 
-/// What is accepted has bounds.
+/// Checks that an accepted configuration has bounds.
 fn configuration(value: &serde_json::Value) -> bool {
     let config = match Config::parse(value) {
         Ok(config) => config,

@@ -1,4 +1,4 @@
-//! Reaching for what is not one's own.
+//! Attempts to access what does not belong to the process.
 
 use crate::kernel::{Answer, Errno, at, at_mut, call, number, path};
 
@@ -48,8 +48,8 @@ pub const TABLE: &[(&str, Attempt)] = &[
     }),
     ("clone", clone),
     ("mount", mount),
-    // What a control in a mount namespace of its own does first: where the host's root is shared, as
-    // systemd makes it, its mounts would appear on the host.
+    // First step of a control run in its own mount namespace: systemd makes the host's root shared, so mounts would
+    // otherwise appear on the host.
     ("private-mounts", |_| {
         let flags = (libc::MS_REC | libc::MS_PRIVATE) as usize;
         call(libc::SYS_mount, [0, at("/\0"), 0, flags, 0, 0])
@@ -109,7 +109,7 @@ pub const TABLE: &[(&str, Attempt)] = &[
     ("thirty-two-bit", thirty_two_bit),
 ];
 
-/// Puts something worth stealing into memory and tells where.
+/// Stores a secret in memory; returns its address.
 fn secret(_: &[&str]) -> Answer {
     let secret = Box::leak(Box::new(*b"the secret of another instance.."));
     Ok(at(secret) as i64)
@@ -162,7 +162,7 @@ fn mkdir(arguments: &[&str]) -> Answer {
     call(libc::SYS_mkdir, [at(&file[..]), 0o700, 0, 0, 0, 0])
 }
 
-/// How many entries the root directory has.
+/// Returns the number of entries of the root directory.
 fn list_root(_: &[&str]) -> Answer {
     let root = open_with("/", libc::O_RDONLY | libc::O_DIRECTORY)?;
     let mut entries = [0u64; 4096];
@@ -194,7 +194,7 @@ fn execute(arguments: &[&str]) -> Answer {
     )
 }
 
-/// The same by execveat, which takes a path beside the flag for none.
+/// Executes a path by execveat with AT_EMPTY_PATH: the flag permits an empty path, a given path still counts.
 fn execute_at(arguments: &[&str]) -> Answer {
     let file = path(arguments[0]);
     let argv = [at(&file[..]), 0];
@@ -206,14 +206,14 @@ fn execute_at(arguments: &[&str]) -> Answer {
     )
 }
 
-/// Maps the page at address 0, from where the filter lets execveat take a path.
+/// Maps the page at address 0, the path address that the filter allows for execveat.
 fn map_zero(_: &[&str]) -> Answer {
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as usize;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
     call(libc::SYS_mmap, [0, 4096, protection, flags, usize::MAX, 0])
 }
 
-/// Code in what a descriptor leads to, as a shared mapping.
+/// Maps the file of a descriptor as shared executable memory.
 fn shared_code(arguments: &[&str]) -> Answer {
     let protection = (libc::PROT_READ | libc::PROT_EXEC) as usize;
     let fd = number(arguments, 0);
@@ -221,7 +221,7 @@ fn shared_code(arguments: &[&str]) -> Answer {
     call(libc::SYS_mmap, [0, 4096, protection, flags, fd, 0]).map(|_| 0)
 }
 
-/// Of a descriptor, at a level, an option.
+/// `descriptor:level:option`
 fn getsockopt(arguments: &[&str]) -> Answer {
     let [fd, level, option] = [0, 1, 2].map(|index| number(arguments, index));
     let (mut value, mut length) = ([0u32; 8], [32u32]);
@@ -260,7 +260,7 @@ fn connect_abstract(arguments: &[&str]) -> Answer {
     )
 }
 
-/// Over an inherited datagram socket: `descriptor:name`.
+/// Sends to an abstract address over an inherited datagram socket: `descriptor:name`.
 fn send_abstract(arguments: &[&str]) -> Answer {
     let (address, length) = abstract_address(arguments[1]);
     call(
@@ -269,7 +269,7 @@ fn send_abstract(arguments: &[&str]) -> Answer {
     )
 }
 
-/// Over an inherited socket: `descriptor:port`, on loopback.
+/// Connects an inherited socket to a loopback port: `descriptor:port`.
 fn connect_tcp(arguments: &[&str]) -> Answer {
     let port = (number(arguments, 1) as u16).to_be_bytes();
     let address: [u8; 16] = [2, 0, port[0], port[1], 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -293,7 +293,7 @@ fn signal(arguments: &[&str]) -> Answer {
     )
 }
 
-/// How many of the first numbers are processes. A filter's EPERM is not an answer about the process.
+/// Returns how many of the first process ids exist. EPERM from the filter says nothing about the process.
 fn count_processes(_: &[&str]) -> Answer {
     let is_process =
         |pid: &usize| call(libc::SYS_kill, [*pid, 0, 0, 0, 0, 0]) != Err(Errno(libc::ESRCH));
@@ -312,11 +312,11 @@ fn capabilities(_: &[&str]) -> Answer {
     Ok(i64::from(sets.iter().fold(0, |all, set| all | set)))
 }
 
-/// How many capabilities the bounding set has.
+/// Returns the number of capabilities in the bounding set.
 fn bounding(_: &[&str]) -> Answer {
     let read = libc::PR_CAPBSET_READ as usize;
     let has = |capability: &usize| call(libc::SYS_prctl, [read, *capability, 0, 0, 0, 0]) == Ok(1);
-    // Whether it can be read at all.
+    // Fails here if the bounding set cannot be read.
     call(libc::SYS_prctl, [read, 0, 0, 0, 0, 0])?;
     Ok((0..64).filter(has).count() as i64)
 }
@@ -378,7 +378,7 @@ fn keyctl(_: &[&str]) -> Answer {
     call(libc::SYS_keyctl, [1, 0, 0, 0, 0, 0])
 }
 
-/// Whether this is the host name.
+/// Returns 1 if the argument is the host name.
 fn host_name(arguments: &[&str]) -> Answer {
     let mut names = [0u8; 6 * 65];
     call(libc::SYS_uname, [at_mut(&mut names), 0, 0, 0, 0, 0])?;
@@ -417,7 +417,7 @@ fn set_affinity(_: &[&str]) -> Answer {
     )
 }
 
-/// Asks for a slice of a millisecond, with this policy, so much less niceness, and this priority.
+/// Sets the scheduling of a thread: slice 1 ms, this policy, niceness lowered by `less_nice`, and this priority.
 fn schedule(thread: usize, policy: i32, less_nice: i32, priority: u32) -> Answer {
     // As struct sched_attr (linux/sched/types.h): size and policy, flags, niceness and priority, slice, and more.
     let mut attributes = [0u64; 6];
@@ -461,7 +461,7 @@ fn raise_limit(_: &[&str]) -> Answer {
     call(libc::SYS_prlimit64, [0, resource, at(&doubled), 0, 0, 0])
 }
 
-/// getpid by the door of 32-bit programs, whose numbers mean other calls.
+/// Calls getpid by the 32-bit system call entry (int 0x80), where the numbers mean other calls.
 #[cfg(target_arch = "x86_64")]
 fn thirty_two_bit(_: &[&str]) -> Answer {
     crate::kernel::call_32_bit(20).map(i64::from)

@@ -1,6 +1,6 @@
-//! Asking the kernel.
+//! Bare system calls.
 
-/// What it answered: a value, or an error number.
+/// Result of a system call: a value, or an error number.
 pub type Answer = Result<i64, Errno>;
 
 /// An error number.
@@ -9,7 +9,7 @@ pub struct Errno(pub i32);
 
 /// Makes a system call with all six arguments.
 pub fn call(number: i64, a: [usize; 6]) -> Answer {
-    // SAFETY: only this program's own memory is at stake; what the attempts hand over lives across the call.
+    // SAFETY: only this program's own memory is affected; the arguments of the attempts outlive the call.
     let result = unsafe { libc::syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]) };
     if result == -1 {
         let errno = std::io::Error::last_os_error().raw_os_error();
@@ -29,12 +29,12 @@ pub fn at_mut<T: ?Sized>(value: &mut T) -> usize {
     (&raw mut *value).cast::<u8>() as usize
 }
 
-/// A string with its NUL.
+/// Returns a string with a terminating NUL.
 pub fn path(text: &str) -> Vec<u8> {
     [text.as_bytes(), b"\0"].concat()
 }
 
-/// An argument as a number, decimal or with 0x.
+/// Parses an argument as a number, decimal or with 0x.
 pub fn number(arguments: &[&str], index: usize) -> usize {
     let text = arguments.get(index).copied().unwrap_or("0");
     let parsed = match text.strip_prefix("0x") {
@@ -44,7 +44,7 @@ pub fn number(arguments: &[&str], index: usize) -> usize {
     parsed.unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
-/// Makes a system call without arguments as a 32-bit program does.
+/// Makes a system call without arguments by the 32-bit entry.
 #[cfg(target_arch = "x86_64")]
 pub fn call_32_bit(number: u32) -> Result<i32, Errno> {
     let result: i32;

@@ -1,5 +1,5 @@
-//! Network functions that lie in their ring: about how far they have read, which is the one thing that the meter of costs
-//! and the controller of congestion take from them.
+//! Network functions that write a false read position into their ring. Cost metering and congestion control take
+//! nothing else from a network function.
 
 use crate::kernel::Answer;
 use nfluid_ring::attach::Attached;
@@ -12,16 +12,16 @@ type Attempt = fn(&[&str]) -> Answer;
 /// All attempts by name.
 pub const TABLE: &[(&str, Attempt)] = &[("lie", lie)];
 
-/// Frames between two lies.
+/// Frames between two false positions.
 const BATCH: usize = 16;
-/// Steps of work for each frame: some microseconds.
+/// Loop iterations per frame: some microseconds of work.
 const WORK: u64 = 3_000;
-/// Longest sleep while nothing comes.
+/// Longest sleep while no frame arrives.
 const SLEEP: Duration = Duration::from_millis(20);
 
-/// Receives frames on its first port, works for each, and forwards none, until it is killed. After each batch it says of
-/// the position up to which it has read what its argument asks for: `honest`, `ahead` (it has read what never came), `back`
-/// (it has not read what it has), `flipping` (by turns), or `random`.
+/// Receives frames on its first port, works for each, and forwards none, until it is killed. After each batch it
+/// publishes a read position according to its argument: `honest`, `ahead` (beyond the frames that arrived), `back`
+/// (before the frames that it has read), `flipping` (alternately), or `random`.
 fn lie(arguments: &[&str]) -> Answer {
     let claim: fn(u32) -> u32 = match arguments.first().copied().unwrap_or("honest") {
         "honest" => |_| 0,
@@ -49,11 +49,12 @@ fn lie(arguments: &[&str]) -> Answer {
             }
         });
         turn = turn.wrapping_add(1);
-        let truth = port.taken();
-        // With nothing but lies it would have no room for ever.
-        let told = if received == 0 { 0 } else { claim(turn) };
+        let actual = port.taken();
+        // After an empty batch the true position is published: with false positions alone the ring would stay full
+        // forever.
+        let claimed = if received == 0 { 0 } else { claim(turn) };
         let head = &port.raw_ring().receiver.rx_head;
-        head.store(truth.wrapping_add(told), Relaxed);
+        head.store(actual.wrapping_add(claimed), Relaxed);
         if received == 0 {
             let _woken = doorbell.wait(ports, None, SLEEP);
         }

@@ -1,12 +1,13 @@
-//! A program that tries to break out, and tells what the kernel said. Tests run it inside the sandbox, where each
-//! attempt must fail, and outside, where the same attempt must succeed: else the test would prove nothing.
+//! A program that tries to break out of the sandbox and reports the kernel's results. Tests run the program inside the
+//! sandbox, where each attempt must fail, and outside, where the same attempt must succeed: otherwise the test would
+//! prove nothing.
 //!
-//! Every argument is one attempt, `name:argument:argument`, made in this order. About each, lines go to descriptor 3, or to
-//! N after `report-to:N`: `begin name`, then `end name ok VALUE` or `end name errno NUMBER`. If the process is killed in the middle, the `begin`
-//! without `end` tells by what.
+//! Every argument is one attempt, `name:argument:argument`; attempts run in order. For each attempt, lines go to
+//! descriptor 3, or to N after `report-to:N`: `begin name`, then `end name ok VALUE` or `end name errno NUMBER`. If an
+//! attempt kills the process, its `begin` line has no `end` line.
 //!
-//! It makes bare system calls, so that the kernel is asked exactly this and no library is in between; hence the one
-//! unsafe function of the tests, in [`kernel`].
+//! The program makes bare system calls, so that the kernel gets exactly these arguments without a library in between;
+//! hence the one unsafe function of the tests, in [`kernel`].
 
 mod attempts;
 mod kernel;
@@ -16,7 +17,7 @@ mod resources;
 use kernel::{Answer, Errno};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where the answers go.
+/// The descriptor of the report.
 static REPORT_FD: AtomicUsize = AtomicUsize::new(3);
 
 fn main() {
@@ -29,18 +30,18 @@ fn main() {
         let mut parts = argument.split(':');
         let name = parts.next().unwrap_or_default();
         let arguments: Vec<&str> = parts.collect();
-        tell(&format!("begin {argument}\n"));
+        write_report(&format!("begin {argument}\n"));
         let answer = attempt(name, &arguments);
-        tell(&match answer {
+        write_report(&match answer {
             Ok(value) => format!("end {argument} ok {value}\n"),
             Err(Errno(errno)) => format!("end {argument} errno {errno}\n"),
         });
     }
 }
 
-fn tell(line: &str) {
+fn write_report(line: &str) {
     let report_fd = REPORT_FD.load(Ordering::Relaxed);
-    // Who does not listen shall not stop the attempts.
+    // The attempts continue if nobody reads the report.
     let _written = kernel::call(
         libc::SYS_write,
         [report_fd, line.as_ptr() as usize, line.len(), 0, 0, 0],

@@ -1,4 +1,4 @@
-//! Using more than one's share.
+//! Attempts to use more resources than the process's share.
 
 use crate::kernel::{Answer, Errno, call, number};
 use std::hint::black_box;
@@ -35,7 +35,7 @@ pub const TABLE: &[(&str, Attempt)] = &[
     }),
 ];
 
-/// Touches this many bytes and gives none back.
+/// Touches this many bytes and frees none.
 fn eat_memory(arguments: &[&str]) -> Answer {
     let bytes = number(arguments, 0);
     let mut eaten = Vec::new();
@@ -45,7 +45,7 @@ fn eat_memory(arguments: &[&str]) -> Answer {
     Ok(eaten.len() as i64)
 }
 
-/// Forks until it fails or there are this many children; tells how many there were. They end with their parent.
+/// Forks until fork fails or there are this many children; returns their number. The children end with their parent.
 fn fork_bomb(arguments: &[&str]) -> Answer {
     let wanted = number(arguments, 0);
     let mut children = Vec::new();
@@ -66,7 +66,7 @@ fn fork_bomb(arguments: &[&str]) -> Answer {
     Ok(children.len() as i64)
 }
 
-/// Starts threads until it fails or there are this many; tells how many there were.
+/// Starts threads until that fails or there are this many; returns their number.
 fn thread_bomb(arguments: &[&str]) -> Answer {
     let wanted = number(arguments, 0);
     let started = (0..wanted).map_while(|_| {
@@ -84,7 +84,7 @@ fn thread_bomb(arguments: &[&str]) -> Answer {
     Ok(count)
 }
 
-/// Computes for this many milliseconds of wall time; tells how many it took.
+/// Computes for this many milliseconds of wall time; returns the milliseconds that it took.
 fn burn(arguments: &[&str]) -> Answer {
     let wanted = Duration::from_millis(number(arguments, 0) as u64);
     let begin = Instant::now();
@@ -104,7 +104,7 @@ fn burn_until(_: &[&str]) -> Answer {
     }
 }
 
-/// Polls until it is killed, and gives its turn away after each look, as a polling network function does.
+/// Polls until it is killed, and yields the CPU after each poll, as a polling network function does.
 fn yield_until(_: &[&str]) -> Answer {
     let mut sum = 0u64;
     loop {
@@ -122,13 +122,13 @@ fn flood(arguments: &[&str]) -> Answer {
     let line = crate::kernel::at(&lines);
     loop {
         let fd = number(arguments, 0);
-        // Full: the reader takes its time.
+        // The pipe is full: the reader is slow.
         let _full = call(libc::SYS_write, [fd, line, lines.len(), 0, 0, 0]);
         call(libc::SYS_sched_yield, [0; 6])?;
     }
 }
 
-/// How many descriptors are open below 4096.
+/// Returns the number of open descriptors below 4096.
 fn list_descriptors(_: &[&str]) -> Answer {
     let open =
         |fd: &usize| call(libc::SYS_fcntl, [*fd, libc::F_GETFD as usize, 0, 0, 0, 0]).is_ok();

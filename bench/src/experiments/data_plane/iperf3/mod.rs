@@ -1,6 +1,6 @@
-//! TCP by iperf3 between two namespaces, through the chain of `make demo` (firewall of 10 rules, nat,
-//! router, with the daemon that users run), and through the kernel's routing, nftables with the same
-//! rules and masquerading. The same ends, the same two cores, in turn.
+//! TCP by iperf3 between two namespaces, through the chain of `make demo` (firewall of 10 rules, nat, router, with the
+//! daemon that users run), and through the kernel's routing, nftables with the same rules and masquerading. Both paths
+//! are measured alternately with the same ends on the same two cores.
 
 mod paths;
 
@@ -15,18 +15,18 @@ use nfluid_testbed::process::Background;
 use paths::{Ends, KernelPath, NfluidPath};
 use std::time::Duration;
 
-/// The server's addresses, by the way to it.
+/// The server's address on each path.
 const BY_NFLUID: &str = "198.51.100.2";
 const BY_KERNEL: &str = "198.51.101.2";
-/// How often the ends try to reach each other, and wait a second for it.
+/// Number of pings between the ends before giving up, one second each.
 const TRIES: u32 = 10;
 
-/// Segmentation and aggregation by the kernel's stack.
+/// Settings of segmentation and aggregation by the kernel's stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Offloads {
-    /// As the path has them when nobody changes anything.
+    /// The path's default settings.
     AsTheyCome,
-    /// `tso off gso off gro off` on every veth of the path: a packet is a packet.
+    /// `tso off gso off gro off` on every veth of the path: no aggregated packets.
     Off,
 }
 
@@ -112,7 +112,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the path is there.
+/// Waits until the path forwards.
 fn reach(client: &Namespace, address: &str) -> anyhow::Result<()> {
     let mut answer = Ok(String::new());
     for _ in 0..TRIES {
@@ -130,7 +130,7 @@ fn reach(client: &Namespace, address: &str) -> anyhow::Result<()> {
 fn serve(namespace: &Namespace) -> anyhow::Result<Background> {
     let mut command = namespace.command("iperf3");
     let server = Background::start(command.arg("-s"))?;
-    // The server prints nothing that could be waited for; the client fails when the server is not there yet.
+    // The server prints nothing when it is ready; a client that starts earlier fails.
     std::thread::sleep(Duration::from_millis(500));
     Ok(server)
 }
@@ -138,8 +138,8 @@ fn serve(namespace: &Namespace) -> anyhow::Result<Background> {
 fn measure(client: &Namespace, address: &str, seconds: u32) -> anyhow::Result<f64> {
     let mut command = client.command("iperf3");
     command.args(["-J", "-t", &seconds.to_string(), "-c", address]);
-    let said = output(&mut command)?;
-    let json: serde_json::Value = serde_json::from_str(&said).context("what iperf3 says")?;
+    let output = output(&mut command)?;
+    let json: serde_json::Value = serde_json::from_str(&output).context("what iperf3 says")?;
     let rate = json["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(rate.context("what iperf3 received")? / 1e9)
 }

@@ -35,7 +35,7 @@ oifname \"wan\" masquerade
 }
 ";
 
-/// Client and server.
+/// The namespaces of client and server.
 pub struct Ends {
     pub client: Namespace,
     pub server: Namespace,
@@ -54,7 +54,7 @@ impl Ends {
     }
 }
 
-/// Through nfluid; the daemon ends before its interfaces do.
+/// The path through nfluid; the daemon ends before its interfaces do.
 pub struct NfluidPath {
     _platform: Platform,
     _outside: Namespace,
@@ -77,7 +77,7 @@ impl NfluidPath {
         })
     }
 
-    /// Segmentation for a NIC stays off: the platform has switched it off.
+    /// Changes the offloads. Segmentation by the NIC stays off: the platform has disabled it.
     pub fn set(&self, ends: &Ends, offloads: Offloads) -> anyhow::Result<()> {
         let words = match offloads {
             Offloads::AsTheyCome => "gso on gro off",
@@ -90,7 +90,7 @@ impl NfluidPath {
     }
 }
 
-/// The demo's deployment with interfaces in a namespace instead of its own.
+/// Returns the demo's deployment with interfaces in another namespace.
 fn deployment(namespace: &str) -> String {
     ["lan", "wan"]
         .iter()
@@ -100,7 +100,7 @@ fn deployment(namespace: &str) -> String {
         })
 }
 
-/// Through the kernel.
+/// The path through the kernel.
 pub struct KernelPath {
     middle: Namespace,
 }

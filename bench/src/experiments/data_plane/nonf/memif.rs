@@ -1,4 +1,4 @@
-//! Between two processes on DPDK.
+//! Transfer between two DPDK processes.
 
 use super::{BATCH, TWO_CORES, Transfer, cores_in_words, idle_percent};
 use crate::dpdk::Dpdk;
@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::setups::pairs;
 use crate::sweep::Side;
 
-/// The set-ups that are measured. nfluid is compared with the fastest.
+/// The measured set-ups. nfluid is compared with the fastest.
 pub const SETUPS: [Setup; 6] = [
     setup(Mode::Copy, 10),
     setup(Mode::ReceiverZeroCopy, 10),
@@ -16,21 +16,22 @@ pub const SETUPS: [Setup; 6] = [
     setup(Mode::ReceiverZeroCopy, 8),
     setup(Mode::SenderZeroCopy, 8),
 ];
-/// The same where time is short.
+/// The set-ups of a quick run.
 pub const SETUPS_QUICK: [Setup; 2] = [
     setup(Mode::ReceiverZeroCopy, 10),
     setup(Mode::SenderZeroCopy, 10),
 ];
-/// The only one that works without huge pages.
+/// The only set-up that works without huge pages.
 pub const SETUPS_SMALL_PAGES: [Setup; 1] = [setup(Mode::Copy, 10)];
-/// Most pairs at a time.
+/// Largest number of pairs at a time.
 pub const SETUPS_MAX: usize = SETUPS.len();
 
 const fn setup(mode: Mode, ring_bits: u32) -> Setup {
     Setup { mode, ring_bits }
 }
 
-/// Not every set-up works with every memory: one that does not is left out by name.
+/// Returns a side, or `None` after a message with the set-up's name: some set-ups do not work with some kinds of
+/// memory.
 pub fn side_if_it_works(
     dpdk: &mut Dpdk,
     id: &str,
@@ -68,7 +69,7 @@ fn side(
     Ok(super::side(id, &conditions, transfer))
 }
 
-/// A receiver that polls.
+/// Measures a polling receiver without traffic.
 pub fn idle(report: &mut Report, dpdk: &mut Dpdk) -> anyhow::Result<()> {
     let mut peers = dpdk.memif_pair(SETUPS[0], BATCH, TWO_CORES, false)?;
     let percent = idle_percent(report, &mut peers[1..])?;

@@ -16,7 +16,7 @@ use nfluid_testbed::interrupt;
 use nfluid_testbed::scratch::Scratch;
 use std::ops::Range;
 
-/// The batch of the comparison: both sides have the same.
+/// The batch of the comparison, the same for both sides.
 const BATCH: usize = 32;
 /// The batch of the figures without a suffix.
 const BATCH_OWN: usize = 64;
@@ -33,10 +33,10 @@ const MPPS: [Quantity; 1] = [Quantity::new(
 struct Transfer {
     /// The sender and the receiver.
     pair: Pair,
-    /// The length of frames, where the peers have to be told.
+    /// The length of frames, if the processes must be told.
     len: Option<usize>,
-    /// Whether the sender's side moves the bytes; else the receiver's does, which finds frames that
-    /// are always the same in its own cache.
+    /// True if the sender's side copies the bytes. If the receiver's side copies, the frames, which are always the
+    /// same, are in its own cache.
     sender_copies: bool,
 }
 
@@ -77,7 +77,7 @@ fn side(id: String, conditions: &str, transfer: Transfer) -> Side<Transfer> {
     Side::new([id.clone()], id, transfer).under(conditions)
 }
 
-/// A core each.
+/// Measures with one core per side.
 fn on_two_cores(
     report: &mut Report,
     sweep: &mut Sweep<1>,
@@ -113,7 +113,7 @@ fn on_two_cores(
         best = fastest(sweep, rings..rings + own::RINGS.len()).unwrap_or(best);
         sweep.report(report, best..best + 1);
     }
-    // The last ones have the peers' batch.
+    // The last sides have the peers' batch.
     let peers = rows.start + own..rows.end;
     if let Some(peer) = fastest(sweep, peers.clone()) {
         sweep.report(report, peer..peer + 1);
@@ -127,7 +127,7 @@ fn on_two_cores(
     Ok(())
 }
 
-/// Both on one core.
+/// Measures with both sides on one core.
 fn same_core(
     report: &mut Report,
     sweep: &mut Sweep<1>,
@@ -140,7 +140,7 @@ fn same_core(
         sides.push(own::side(scratch, id, len, BATCH_OWN, own::RINGS[0], SAME)?);
     }
     if let Some(dpdk) = dpdk {
-        // As nfluid's, and as programs on DPDK are: they poll until their time slice is over.
+        // Yielding as nfluid does, and polling as DPDK programs do until their time slice is over.
         for (way, yields) in [("", true), ("poll.", false)] {
             let id = format!("nonf.samecore.memif.{way}64.mpps");
             let setup = memif::SETUPS[0];
@@ -164,13 +164,13 @@ fn measure(
     })
 }
 
-/// The fastest of these rows. A baseline that is slower than it has to be is none.
+/// Returns the fastest of these rows. A baseline that is not tuned is no baseline.
 fn fastest(sweep: &Sweep<1>, rows: impl Iterator<Item = usize>) -> Option<usize> {
     let mpps = |row: &usize| sweep.rows()[*row].samples[0].median();
     rows.max_by(|a, b| mpps(a).total_cmp(&mpps(b)))
 }
 
-/// The ratio of each round.
+/// Reports the ratio of each round.
 fn compare(report: &mut Report, id: String, sweep: &Sweep<1>, rows: [usize; 2]) {
     let [own, peer] = rows.map(|row| &sweep.rows()[row]);
     let ratio = own.samples[0].ratios(&peer.samples[0]);
@@ -181,7 +181,7 @@ fn compare(report: &mut Report, id: String, sweep: &Sweep<1>, rows: [usize; 2]) 
     report.figure(id, &ratio, "x", &conditions);
 }
 
-/// CPU time of two receivers that nobody sends to, as a part of a core.
+/// Returns the CPU time of two receivers without traffic, in percent of a core.
 fn idle_percent(report: &Report, receivers: &mut [Peer]) -> anyhow::Result<Samples> {
     let (rounds, seconds) = report.effort((5, 1.0), (1, 0.3));
     let mut percent = Samples::default();

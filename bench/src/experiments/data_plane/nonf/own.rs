@@ -1,4 +1,4 @@
-//! Through nfluid's switch.
+//! Transfer through nfluid's switch.
 
 use super::{TWO_CORES, Transfer, cores_in_words, idle_percent};
 use crate::peer::Peer;
@@ -8,9 +8,9 @@ use crate::setups::pairs;
 use crate::sweep::Side;
 use nfluid_testbed::scratch::Scratch;
 
-/// Slots of a ring: small ones stay in a core's own cache, which is what one core for both needs;
-/// large ones are no longer in the receiver's cache when the sender writes them again, which is
-/// what two cores need for long frames.
+/// Slots of a ring. A small ring stays in a core's own cache, which is best for both sides on one core. The slots of a
+/// large ring have left the receiver's cache when the sender writes them again, which is best for long frames on two
+/// cores.
 pub const RINGS: [u32; 2] = [256, 1024];
 
 pub fn side(
@@ -38,7 +38,7 @@ pub fn side(
     Ok(super::side(id, &conditions, transfer))
 }
 
-/// A receiver that sleeps.
+/// Measures a sleeping receiver without traffic.
 pub fn idle(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     let mut sender = scratch.instance(1, RINGS[0], 64)?;
     let mut receiver = scratch.instance(1, RINGS[0], 64)?;

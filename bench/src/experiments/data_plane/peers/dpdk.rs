@@ -1,5 +1,4 @@
-//! DPDK's forwarder, testpmd, between two ports; what sends and receives is our own program on DPDK,
-//! one process on the other core. All poll.
+//! DPDK's forwarder, testpmd, between two ports; our own DPDK program on the other core sends and receives. All poll.
 
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
 use super::resources::Resources;
@@ -9,13 +8,13 @@ use crate::dpdk::testpmd::{Mode, Testpmd};
 use crate::dpdk::{Dpdk, await_sockets};
 use std::path::{Path, PathBuf};
 
-/// How the ports are made.
+/// Types of the ports.
 #[derive(Clone, Copy)]
 enum Ports {
     Memif {
         zero_copy: bool,
     },
-    /// The forwarder has virtio's side, as in a container; the traffic does the copying.
+    /// The forwarder has virtio's side, as in a container; the traffic's process copies.
     VirtioUser,
     /// The forwarder has vhost's side, as a switch.
     Vhost,
@@ -53,7 +52,7 @@ fn connect(dpdk: &mut Dpdk, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
         let device = |(index, socket): (usize, &PathBuf)| ports.device(index, socket, serves);
         sockets.iter().enumerate().map(device).collect()
     };
-    // The side that makes the sockets comes first.
+    // The side that makes the sockets starts first.
     let serves = ports.forwarder_serves();
     let start = |dpdk: &Dpdk, serves| {
         Testpmd::start(dpdk, Mode::Macswap, FORWARDING_CORE, &devices(serves))
@@ -95,7 +94,7 @@ impl Ports {
         matches!(self, Ports::Vhost)
     }
 
-    /// The EAL argument of a port, for the side that makes the socket or the other one.
+    /// Returns the EAL argument of a port, for the side that makes the socket or for the other side.
     fn device(self, index: usize, socket: &Path, serves: bool) -> String {
         let path = socket.display();
         match self {
@@ -110,7 +109,7 @@ impl Ports {
     }
 }
 
-/// The EAL argument of a port of virtio-user, which makes its socket or not.
+/// Returns the EAL argument of a virtio-user port, which makes its socket if `serves`.
 pub fn virtio_user_device(index: usize, socket: &Path, serves: bool) -> String {
     let path = socket.display();
     let size = 1 << RING_BITS;

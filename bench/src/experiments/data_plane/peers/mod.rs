@@ -1,7 +1,7 @@
-//! What a user would otherwise take to bring frames from one end to another, beside nfluid: Linux's
-//! bridge, its routing with nftables, XDP, DPDK's forwarder and Open vSwitch, in turn on the same two cores.
+//! Alternatives to nfluid for carrying frames from one end to another: Linux's bridge, its routing with nftables, XDP,
+//! DPDK's forwarder and Open vSwitch, measured alternately on the same two cores.
 //!
-//! A peer may have several ways to be set up; all are measured, and the fastest is the figure.
+//! A peer may have several set-ups; all are measured, and the fastest is the figure.
 
 pub mod chains;
 mod dpdk;
@@ -25,10 +25,10 @@ use way::{Contender, Way};
 
 const SIZES: [usize; 2] = [64, 1514];
 
-/// Starts a way.
+/// Starts a set-up.
 type Start = fn(&mut Resources) -> anyhow::Result<Box<dyn Way>>;
 
-/// Name in figures, ways in a full run, and how many of them, the first ones, in a quick run.
+/// Name in figures, set-ups in a full run, and the number of set-ups (the first ones) in a quick run.
 const PEERS: &[(&str, &[Start], usize)] = &[
     ("nfluid_link", &[nfluid::link], 1),
     ("nfluid_bridge", &[nfluid::bridge], 1),
@@ -52,13 +52,13 @@ const PEERS: &[(&str, &[Start], usize)] = &[
         &[dpdk::memif_zero_copy, dpdk::memif_copy],
         1,
     ),
-    // To start them takes longer than a quick run may.
+    // Starting them takes longer than a quick run may.
     ("testpmd_vhost", &[dpdk::virtio_user, dpdk::vhost], 0),
     ("ovs_dpdk", &[ovs::vhost], 1),
     ("ovs_af_xdp", &[ovs::af_xdp], 0),
     ("ovs_af_packet", &[ovs::af_packet], 0),
 ];
-/// Huge pages are taken for so many processes.
+/// Number of processes for which huge pages are reserved.
 const DPDK_PROCESSES: usize = 8;
 
 /// The quantities of a way and a length: those of a round, and CPU time without traffic.
@@ -140,7 +140,7 @@ fn fastest<'a, const N: usize>(rows: &'a [Row<N>], id: &str) -> Option<&'a Row<N
 /// Starts the ways that this host has.
 ///
 /// # Errors
-/// [`CannotRun`] when none but nfluid's own can run.
+/// [`CannotRun`] when only nfluid's own set-ups can run.
 fn start_all(report: &Report, resources: &mut Resources) -> anyhow::Result<Vec<Contender>> {
     let mut contenders = Vec::new();
     let mut others = 0;

@@ -1,4 +1,4 @@
-//! nfluid itself: its switch alone, and a bridge NF in a process of its own.
+//! nfluid itself: its switch alone, and a bridge NF in its own process.
 
 use super::resources::Resources;
 use super::way::{Round, Way};
@@ -12,17 +12,17 @@ use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 const RING: u32 = 256;
 const BATCH: usize = 32;
 
-/// For frames of one length.
+/// The processes for frames of one length.
 struct Variant {
     len: usize,
     /// The forwarding and the receiving process.
     pair: Pair,
 }
 
-/// A variant for each length, and who does what in it.
+/// A variant for each length, and the kind of processes.
 struct Nfluid {
     variants: Vec<Variant>,
-    /// Waits for frames that do not come.
+    /// A process that waits for frames that never arrive.
     idle: Peer,
     conditions: String,
     _idle_instance: ScratchInstance,
@@ -70,7 +70,7 @@ fn role(core: usize, task: Task) -> Role {
     Role { core, task }
 }
 
-/// Sender -> switch -> receiver.
+/// Path: sender -> switch -> receiver.
 pub fn link(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     let variants = variants(resources, |scratch, len| {
         pairs::one_way(scratch, len, BATCH, RING, [0, 1])
@@ -88,7 +88,7 @@ pub fn link(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     }))
 }
 
-/// Traffic -> bridge NF -> traffic.
+/// Path: traffic -> bridge NF -> traffic.
 pub fn bridge(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     let workload = Workload::Bridge;
     let variants = variants(resources, |scratch, len| {

@@ -1,5 +1,5 @@
-//! Open vSwitch in user space: on DPDK, with the traffic of testpmd's ways; and between two veth
-//! pairs, with the kernel's ends, on AF_XDP and AF_PACKET sockets.
+//! Open vSwitch in user space: on DPDK, with the traffic of testpmd's set-ups; and between two veth pairs, with the
+//! ends of the kernel's set-ups, on AF_XDP and AF_PACKET sockets.
 
 use super::dpdk::virtio_user_device;
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
@@ -15,17 +15,17 @@ use std::path::PathBuf;
 use std::slice;
 use std::time::Instant;
 
-/// Between two veth pairs. What lives in a namespace comes before it: it ends first.
+/// A switch between two veth pairs. A process is declared before its namespace, so that it ends first.
 struct OnVeth {
     ports: Ports,
     _programs: Vec<Peer>,
     ends: Ends,
     ovs: Ovs,
-    /// CPU time when the idle time began.
+    /// CPU time at the beginning of the idle time.
     idle_since: f64,
 }
 
-/// vhost-user ports of the switch, virtio-user ports of the traffic, as a virtual machine's.
+/// The switch has vhost-user ports, the traffic virtio-user ports, as a virtual machine has.
 pub fn vhost(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     let ovs = Ovs::start(Ports::Vhost, FORWARDING_CORE)?;
     let dpdk = resources.dpdk()?;
@@ -53,15 +53,15 @@ fn connect(dpdk: &mut Dpdk, mut ovs: Ovs) -> anyhow::Result<Box<dyn Way>> {
     Ok(Box::new(Polling::new(forwarding, traffic, conditions)?))
 }
 
-/// The devices of a process, and their sockets.
+/// Returns the devices of a process, and their sockets.
 pub fn two_ports(dpdk: &mut Dpdk) -> ([String; 2], [PathBuf; 2]) {
     let sockets = [dpdk.socket(), dpdk.socket()];
     let devices = [0, 1].map(|index| virtio_user_device(index, &sockets[index], true));
     (devices, sockets)
 }
 
-/// Connects a process's ports to the switch; their names there. A server waits for its client before
-/// it makes the next port.
+/// Connects a process's ports to the switch; returns their names there. A server waits for its client before it makes
+/// the next port.
 pub fn plug(
     ovs: &mut Ovs,
     name: &str,
@@ -109,7 +109,7 @@ fn on_veth(resources: &mut Resources, ports: Ports) -> anyhow::Result<Box<dyn Wa
 }
 
 impl OnVeth {
-    /// CPU time of the switch, and of what brings frames to it: soft interrupts where they are sent.
+    /// Returns the CPU time of the switch, and of the soft interrupts that carry frames to it.
     fn cpu_seconds(&self) -> anyhow::Result<(f64, f64)> {
         let switch = self.ovs.cpu_seconds()?;
         Ok((switch, cpu::softirq_seconds_of(GENERATOR_CORE)?))
@@ -139,14 +139,14 @@ impl Way for OnVeth {
         self.ovs.runs(false)?;
         let (mut switch, softirq) = (after.0 - before.0, after.1 - before.1);
         if self.polls() {
-            // Not what it polls while the generator gets ready.
+            // Without the CPU time of polling while the generator starts.
             switch *= outcome.seconds / time.as_secs_f64();
         }
         Ok(Round {
             frames,
             seconds: outcome.seconds,
             forwarding_seconds: switch + softirq,
-            // Soft interrupts run on the generator's account.
+            // The CPU time of soft interrupts is charged to the generator.
             traffic_seconds: (outcome.cpu_seconds - softirq).max(0.0),
         })
     }

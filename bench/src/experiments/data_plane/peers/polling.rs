@@ -1,5 +1,5 @@
-//! Ways between two ports of one process on DPDK, our own program, which sends and receives. What
-//! forwards polls: it is stopped while nobody looks at it.
+//! Set-ups between two ports of one DPDK process, our own program, which sends and receives. The forwarders poll: they
+//! are stopped while they are not measured.
 
 use super::way::{Round, Way};
 use crate::dpdk::endpoint::{Endpoint, Work};
@@ -13,7 +13,7 @@ pub const BATCH: usize = 32;
 pub const RING_BITS: u32 = 10;
 const WINDOW: u32 = 512;
 
-/// The process that sends on its first port and receives on its last one.
+/// The process that sends on its first port and receives on its last port.
 pub const TRAFFIC: Endpoint = Endpoint {
     work: Work::Around,
     core: TRAFFIC_CORE,
@@ -22,7 +22,7 @@ pub const TRAFFIC: Endpoint = Endpoint {
     yields: false,
 };
 
-/// Forwarders and their traffic; they end first, because they poll what the traffic owns.
+/// Forwarders and their traffic. The forwarders end first, because they poll memory of the traffic's process.
 pub struct Polling {
     forwarding: Vec<Box<dyn Forwards>>,
     traffic: Peer,
@@ -31,10 +31,10 @@ pub struct Polling {
 }
 
 impl Polling {
-    /// All of it is connected; what forwards is stopped.
+    /// Makes a set-up of connected processes, and stops the forwarders.
     ///
     /// # Errors
-    /// When something has ended.
+    /// When a process has ended.
     pub fn new(
         forwarding: Vec<Box<dyn Forwards>>,
         traffic: Peer,

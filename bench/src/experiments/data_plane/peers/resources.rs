@@ -1,13 +1,13 @@
-//! Frame lengths, scratch files and DPDK, which the ways of an experiment share.
+//! Frame lengths, scratch files and DPDK, which the set-ups of an experiment share.
 
 use crate::dpdk::Dpdk;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::scratch::Scratch;
 
-/// Resources that the ways of an experiment share; they outlive the ways.
+/// Resources that the set-ups of an experiment share; they outlive the set-ups.
 pub struct Resources {
-    /// Lengths of frames that ways are prepared for.
+    /// Frame lengths for which set-ups are prepared.
     pub sizes: Vec<usize>,
     pub directory: ScratchDirectory,
     pub scratch: Scratch,
@@ -15,8 +15,8 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Prepares ways that take frames of these lengths, with so many processes on DPDK at a time. `label`
-    /// is unique among what this process has at a time.
+    /// Prepares set-ups for frames of these lengths, with `dpdk_processes` DPDK processes at a time. `label` is unique
+    /// among the live resources of this process.
     pub fn new(label: &str, sizes: &[usize], dpdk_processes: usize) -> anyhow::Result<Self> {
         Ok(Resources {
             sizes: sizes.to_vec(),
@@ -26,10 +26,10 @@ impl Resources {
         })
     }
 
-    /// DPDK.
+    /// Returns DPDK.
     ///
     /// # Errors
-    /// Why it is not there.
+    /// The reason why DPDK is not available.
     pub fn dpdk(&mut self) -> anyhow::Result<&mut Dpdk> {
         match &mut self.dpdk {
             Ok(dpdk) => Ok(dpdk),

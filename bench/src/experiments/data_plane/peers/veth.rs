@@ -1,6 +1,6 @@
-//! The ends of the kernel's ways, each in a namespace of its own and joined to what forwards by a
-//! veth pair. The source sends live frames by XDP, faster than a socket can; the sink counts what
-//! comes and the kernel throws it away, because nobody there wants it.
+//! The ends of the kernel's set-ups, each in its own namespace and joined to the forwarder by a veth pair. The source
+//! sends by XDP live frames, faster than a socket can; the sink counts the frames that arrive, and the kernel drops
+//! them, because no socket there receives them.
 
 use super::resources::Resources;
 use crate::host::compile;
@@ -12,26 +12,26 @@ use nfluid_testbed::program::need;
 use nfluid_testbed::{namespace::Namespace, unique_number};
 use std::path::{Path, PathBuf};
 
-/// The core of what sends.
+/// The core of the source.
 pub const GENERATOR_CORE: usize = 1;
 /// The sink's interface.
 pub const SINK: &str = "sink";
 const SOURCE: &str = "source";
 
-/// A source and a sink. What lives in a namespace comes before it: it ends first.
+/// A source and a sink. A process is declared before its namespace, so that it ends first.
 pub struct Ends {
     generators: Vec<(usize, Peer)>,
-    /// What sends one frame at a time, once that is asked for, and their length.
+    /// The process that sends single frames, started on demand, and their length.
     alone: Option<(usize, Peer)>,
     source: Namespace,
     sink: Namespace,
 }
 
 impl Ends {
-    /// Joins them to the interfaces that are named, which are made.
+    /// Joins the ends to the named interfaces, which are created.
     ///
     /// # Errors
-    /// `CannotRun` when a program is missing; else what `ip` or the kernel says.
+    /// `CannotRun` when a program is missing; otherwise the error of `ip` or the kernel.
     pub fn join(
         resources: &Resources,
         entry: (&Namespace, &str),
@@ -64,13 +64,13 @@ impl Ends {
         })
     }
 
-    /// Where frames end.
+    /// Returns the sink's namespace.
     pub fn sink(&self) -> &Namespace {
         &self.sink
     }
 
-    /// Mean time in microseconds that a frame of `len` bytes takes when it is alone, sent and received by packet sockets of
-    /// one process; `None`: none came.
+    /// Returns the mean time in microseconds of a single frame of `len` bytes, sent and received by packet sockets of
+    /// one process; `None` if no frame arrived.
     ///
     /// # Errors
     /// When the process cannot be started or has ended.
@@ -93,7 +93,7 @@ impl Ends {
         Ok(came.then(|| outcome.seconds / outcome.frames as f64 * 1e6))
     }
 
-    /// Sends frames of `len` bytes for so many seconds; how many arrived, and what the source says.
+    /// Sends frames of `len` bytes for `seconds`; returns the number of frames that arrived, and the source's outcome.
     ///
     /// # Errors
     /// When the source has ended, or was not prepared for the length.
@@ -107,7 +107,7 @@ impl Ends {
     }
 }
 
-/// The compiled XDP programs.
+/// Compiles the XDP programs; returns the object file.
 ///
 /// # Errors
 /// `CannotRun` without a compiler.
@@ -120,7 +120,7 @@ pub fn programs(resources: &Resources) -> anyhow::Result<PathBuf> {
     Ok(object)
 }
 
-/// Attaches one of them; `to` is where it redirects to.
+/// Attaches a program; `to` is the interface to which it redirects.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -141,8 +141,8 @@ pub fn attach(
     Peer::start_within(namespace, &Role { core, task })
 }
 
-/// Makes a veth take XDP frames for the kernel's own forwarding. It does when its end polls (NAPI); a
-/// program makes it do that, and switches GRO on, which has nothing to merge here and costs 5 %.
+/// Makes a veth accept XDP frames for the kernel's own forwarding. A veth does so when its end polls (NAPI); an
+/// attached program enables that, and also GRO, which has nothing to merge here and costs 5 %.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -156,7 +156,7 @@ pub fn take_xdp_frames(
     Ok(program)
 }
 
-/// An interface name that no other process of this kind has.
+/// Returns an interface name that is unique among processes of this program.
 pub fn name() -> String {
     let unique = std::process::id()
         .wrapping_mul(31)

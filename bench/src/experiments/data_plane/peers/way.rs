@@ -1,4 +1,4 @@
-//! A way from one end to the other, and what is known of it.
+//! A set-up that carries frames from one end to the other, and its results.
 
 use anyhow::Context;
 
@@ -9,22 +9,22 @@ pub struct Round {
     pub frames: u64,
     /// Wall time in seconds.
     pub seconds: f64,
-    /// CPU time of what forwards.
+    /// CPU time of the forwarders.
     pub forwarding_seconds: f64,
-    /// CPU time of what sends and receives.
+    /// CPU time of the sender and the receiver.
     pub traffic_seconds: f64,
 }
 
-/// A way, ready to be used; it costs nothing while it is not.
+/// A set-up that is ready for use; it uses no CPU time while it is not measured.
 pub trait Way {
     /// Returns the conditions: cores, batch, and how CPU time is measured.
     fn conditions(&self) -> String;
 
-    /// Sends frames of `len` bytes for so many seconds.
+    /// Sends frames of `len` bytes for `seconds`.
     fn round(&mut self, len: usize, seconds: f64) -> anyhow::Result<Round>;
 
-    /// Mean time in microseconds that a frame of `len` bytes takes when it is alone, if what sends can
-    /// wait for it; from runs of so many seconds.
+    /// Returns the mean time in microseconds of a single frame of `len` bytes, if the sender can wait for it; from runs
+    /// of `seconds`.
     fn alone_us(&mut self, _len: usize, _seconds: f64) -> anyhow::Result<Option<f64>> {
         Ok(None)
     }
@@ -34,10 +34,10 @@ pub trait Way {
         false
     }
 
-    /// Is ready for traffic from now on; none comes for so many seconds.
+    /// Prepares for traffic that does not come for `seconds`.
     fn idle_begin(&mut self, seconds: f64) -> anyhow::Result<()>;
 
-    /// CPU time in seconds of what forwards since then.
+    /// Returns the CPU time of the forwarders since `idle_begin`, in seconds.
     fn idle_end(&mut self) -> anyhow::Result<f64>;
 }
 

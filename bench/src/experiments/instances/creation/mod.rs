@@ -1,5 +1,5 @@
-//! How long it takes until a new instance forwards: from the request to the daemon's API until a frame that a probe sends
-//! again and again has come through the instance, beside so many idle ones. Beside it what else starts something isolated.
+//! Time until a new instance forwards: from the request to the daemon's API until a probe's frame has passed the
+//! instance, with a number of idle instances running. Compared with other ways of starting something isolated.
 
 pub mod peers;
 pub mod setup;
@@ -14,13 +14,13 @@ use nfluid_testbed::interrupt;
 use peers::Peers;
 use setup::{Created, Setup, Way};
 
-/// Shells of the pool that many are taken from at a time.
+/// Shells of the pool from which many instances are taken at a time.
 const SHELLS: usize = 32;
 const SHELLS_QUICK: usize = 16;
-/// Shells of another's: one is taken once it is full, and some daemons take long to fill it.
+/// Shells of the pools of other stages: one is taken once the pool is full, and some daemons take long to fill it.
 const SHELLS_FEW: usize = 4;
 
-/// The quantities of a way to make instances.
+/// The quantities of one way of creating instances.
 const QUANTITIES: [Quantity; 3] = [
     Quantity::new(
         ".median_ms",
@@ -40,7 +40,7 @@ const PEER: [Quantity; 1] = [Quantity::new(
     &[("median", Shown::Median), ("p99", Shown::P99)],
 )];
 
-/// A way to make an instance, beside a number of others.
+/// A way of creating an instance, with a number of idle instances.
 struct Variant {
     name: &'static str,
     idle: usize,
@@ -71,8 +71,8 @@ impl Variant {
     }
 }
 
-/// What a daemon does without, which instances are made on it, and beside how many others at most: without batches
-/// a thousand take a minute.
+/// A daemon without some mechanisms, the instances that are created on it, and the largest number of idle instances:
+/// without batches a thousand take a minute.
 struct Stage {
     name: &'static str,
     without: &'static str,
@@ -80,7 +80,7 @@ struct Stage {
     most: usize,
 }
 
-/// One mechanism after the other, as fig. 9 of LightVM has them. The last one has all.
+/// The stages, each with one mechanism more, as in fig. 9 of LightVM. The last stage has all.
 const STAGES: [Stage; 3] = [
     Stage {
         name: "-lean",
@@ -137,8 +137,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
         measured = number;
         variants.extend(in_turn(&mut setups, number, cycles)?);
-        // One after the other: a pool that is refilled, or taken down, would be in the way of another daemon. The one that
-        // takes its down map by map comes last.
+        // One stage at a time: a pool that is refilled or removed would disturb another daemon. The daemon that removes
+        // its maps one by one comes last.
         for (stage, setup) in setups.iter_mut().rev() {
             let pooled = stage.variants.iter().find(|(_, way)| *way == Way::Pool);
             let Some((name, way)) = pooled else { continue };
@@ -182,7 +182,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The platforms of all stages, started at the same time: most of a start is the kernel's, which looks through the switch.
+/// Starts the platforms of all stages in parallel: most of a start is the kernel's verification of the switch.
 fn start_all() -> anyhow::Result<Vec<(&'static Stage, Setup)>> {
     std::thread::scope(|scope| {
         let start = |stage: &'static Stage| {
@@ -200,7 +200,7 @@ fn start_all() -> anyhow::Result<Vec<(&'static Stage, Setup)>> {
     })
 }
 
-/// Makes instances in all ways that need no pool, one after the other, so many times.
+/// Creates instances in all ways without a pool alternately, in a number of rounds.
 fn in_turn(
     setups: &mut [(&Stage, Setup)],
     number: usize,
@@ -259,7 +259,7 @@ fn show(report: &mut Report, variants: &[Variant]) {
     });
 }
 
-/// Where the time went, of those who are made by themselves.
+/// Prints the phases of the creation of single instances.
 fn show_phases(report: &mut Report, variants: &[Variant]) {
     let mut parts = Sweep::plain(&["", "phase"], PARTS);
     let what = "a part of the time until the first frame; 'names' and 'connect' are beside 'start'";

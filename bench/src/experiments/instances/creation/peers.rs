@@ -1,4 +1,4 @@
-//! Other ways to start something isolated: a process, namespaces, containers; all with one program that does nothing.
+//! Other ways to start something isolated: a process, namespaces, containers; all with one program that exits at once.
 
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
@@ -13,31 +13,31 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Somebody who starts a program.
+/// A peer: a way to start the program.
 pub struct Peer {
-    /// As in the figures' names.
+    /// Name in figure ids.
     pub name: &'static str,
-    /// In words.
+    /// Description for readers.
     pub what: &'static str,
     command: Vec<String>,
     /// Start times, in milliseconds.
     pub ms: Samples,
 }
 
-/// The peers that this host has, and why others are left out.
+/// The peers that this host has, and the reasons why others are left out.
 pub struct Peers {
     /// The peers that this host has.
     pub found: Vec<Peer>,
-    /// The others: name and reason.
+    /// The missing peers: name and reason.
     pub left_out: Vec<(&'static str, String)>,
     _folder: ScratchDirectory,
 }
 
 impl Peers {
-    /// Looks who is here.
+    /// Finds the peers of this host.
     ///
     /// # Errors
-    /// When no folder can be made.
+    /// When no folder can be created.
     pub fn new() -> anyhow::Result<Self> {
         let folder = ScratchDirectory::in_memory()?;
         let program = nothing(&folder.path("rootfs"))?;
@@ -95,7 +95,7 @@ impl Peers {
 }
 
 impl Peer {
-    /// Starts the program once more, the `number`-th time, and waits for its end.
+    /// Starts the program for the `number`-th time, and waits for its end.
     ///
     /// # Errors
     /// The peer fails.
@@ -130,7 +130,7 @@ impl Peer {
     }
 }
 
-/// Stands for a name that no other container has.
+/// Placeholder for a unique container name.
 const CONTAINER: &str = "@container";
 
 /// Arguments of `unshare`: new namespaces, and a child that is the first process of its PID namespace.
@@ -143,10 +143,10 @@ pub const UNSHARE: [&str; 6] = [
     "--fork",
 ];
 
-/// A program of the host.
+/// Returns the path of a program of the host.
 ///
 /// # Errors
-/// [`CannotRun`] names the package that has it.
+/// [`CannotRun`] with the package of the program.
 pub fn tool(name: &str, package: &str) -> anyhow::Result<PathBuf> {
     find(name).ok_or_else(|| CannotRun(install(package)).into())
 }
@@ -159,7 +159,7 @@ fn command(tool: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// A folder for a container run-time, with the configuration that it writes itself.
+/// Makes a folder for a container run-time, with the configuration that the run-time writes.
 fn bundle(tool: &Path, folder: &Path, rootfs: &str) -> anyhow::Result<Vec<String>> {
     fs::create_dir(folder).context("a folder for a container")?;
     output(Command::new(tool).arg("spec").current_dir(folder))?;
@@ -173,7 +173,7 @@ fn bundle(tool: &Path, folder: &Path, rootfs: &str) -> anyhow::Result<Vec<String
     Ok(command(tool, &["run", "--bundle", &bundle], &[CONTAINER]))
 }
 
-/// A file system with one program, which does nothing but end; where it is.
+/// Makes a file system with one program, which exits at once; returns the program's path.
 fn nothing(rootfs: &Path) -> anyhow::Result<PathBuf> {
     for folder in ["", "proc", "dev", "sys"] {
         fs::create_dir_all(rootfs.join(folder)).context("a root file system")?;
@@ -196,7 +196,7 @@ const MACHINE: u8 = 183;
 #[cfg(target_arch = "aarch64")]
 const CODE: [u8; 12] = [0, 0, 0x80, 0xd2, 0xa8, 0x0b, 0x80, 0xd2, 1, 0, 0, 0xd4];
 
-/// ELF-64: the file is loaded as it is at 4 MiB, and begins behind the headers (System V ABI, chapters 4 and 5).
+/// ELF-64: the file is loaded at 4 MiB, and its code begins after the headers (System V ABI, chapters 4 and 5).
 const fn elf() -> [u8; 132] {
     let mut bytes = [0; 132];
     let start = [0x7f, b'E', b'L', b'F', 2, 1, 1];

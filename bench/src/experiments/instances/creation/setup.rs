@@ -1,4 +1,4 @@
-//! A platform with so many idle instances, and a probe beside them whose ports lead through whichever instance is made.
+//! A platform with idle instances, and a probe whose ports lead through the instance under test.
 
 use crate::host::idle::{Idle, bridge};
 use crate::host::platform;
@@ -14,52 +14,52 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The instance that is made and ended again and again.
+/// The instance that is created and ended repeatedly.
 const SUBJECT: &str = "x";
-/// Frames leave on the first and come back on the second. From the third nothing leads anywhere: a loop of instances
-/// without an end is refused.
+/// Frames leave on the first port and return on the second. The third port is not connected: a closed loop of instances
+/// is refused.
 const PROBE_PORTS: [&str; 3] = ["a", "b", "open"];
-/// Clients that make instances at the same time.
+/// Clients that create instances in parallel.
 const CONNECTIONS: usize = 8;
-/// How long a frame may take to come through a new instance.
+/// Longest time until a frame passes a new instance.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How an instance is asked for.
+/// The request that creates an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// With a change of the whole deployment.
+    /// A change of the whole deployment.
     Whole,
-    /// By itself.
+    /// A request for this instance.
     One,
-    /// By itself, while shells are ready.
+    /// A request for this instance, while shells are ready.
     Pool,
 }
 
 /// Times of a creation.
 #[derive(Clone, Debug)]
 pub struct Created {
-    /// Until the first frame had come through, in milliseconds.
+    /// Until the first frame has passed, in milliseconds.
     pub first_packet_ms: f64,
-    /// Until the daemon had answered.
+    /// Until the daemon's response, in milliseconds.
     pub answer_ms: f64,
-    /// Until the daemon had answered that it is gone.
+    /// Until the daemon's response to the removal, in milliseconds.
     pub end_ms: f64,
-    /// Where the time until the first frame went, in milliseconds, as far as the daemon says so.
+    /// Phases of the time until the first frame, in milliseconds, as far as the daemon reports them.
     pub phases: Vec<(String, f64)>,
 }
 
-/// The platform. Its probe rests but for the moments in which it is listened to: one that sends every 20 us takes a third of
-/// a core, and beside others' probes there would be none left for what is measured.
+/// The platform. Its probe sends only while a frame is awaited: sending every 20 us takes a third of a core, and the
+/// probes of several platforms would leave no core for the measurement.
 pub struct Setup {
     idle: Idle,
     log: LogReader,
     probe: Cgroup,
-    /// Shells of its pool.
+    /// Number of shells of its pool.
     shells: usize,
 }
 
 impl Setup {
-    /// Starts it, with no other instance than the probe.
+    /// Starts the platform with only the probe.
     ///
     /// # Errors
     /// As [`Idle::on`].
@@ -67,8 +67,8 @@ impl Setup {
         Self::lacking("", "")
     }
 
-    /// As [`Setup::new`]; the platform's name ends in `name`, and its daemon does `without` some mechanisms, as its option
-    /// says.
+    /// As [`Setup::new`]; the platform's name ends in `name`, and the daemon's option disables the mechanisms of
+    /// `without`.
     ///
     /// # Errors
     /// As [`Idle::on`].
@@ -96,12 +96,12 @@ impl Setup {
         })
     }
 
-    /// How many instances there are, the probe among them.
+    /// Returns the number of instances, including the probe.
     pub fn instances(&self) -> usize {
         self.idle.count() + 1
     }
 
-    /// Makes idle instances until there are so many with the probe.
+    /// Creates idle instances until there are `count` with the probe.
     ///
     /// # Errors
     /// As [`Idle::populate`].
@@ -109,7 +109,7 @@ impl Setup {
         self.idle.populate(count.saturating_sub(1))
     }
 
-    /// Lets the daemon keep so many shells, and waits until it has them; 0: none.
+    /// Sets the size of the daemon's pool of shells, and waits until it is full; 0: no pool.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -129,8 +129,8 @@ impl Setup {
         self.idle.requests().await_shells(size as u64)
     }
 
-    /// Makes `count` instances that lead nowhere over several connections at a time, and ends them; how many were made, and
-    /// ended, per second.
+    /// Creates `count` unconnected instances over several connections in parallel, and ends them; returns the numbers
+    /// created and ended per second.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -176,8 +176,8 @@ impl Setup {
         Ok(count as f64 / start.elapsed().as_secs_f64())
     }
 
-    /// Makes an instance, waits until it forwards, and ends it. From a pool: once that is full, as it is while nobody makes any.
-    /// [`Setup::storm`] measures the cost of refilling the pool.
+    /// Creates an instance, waits until it forwards, and ends it. With a pool, starts when the pool is full, as it is
+    /// without load. [`Setup::storm`] measures the cost of refilling the pool.
     ///
     /// # Errors
     /// The daemon refuses the request, or no frame comes through.
@@ -187,7 +187,7 @@ impl Setup {
             self.idle.requests().await_shells(self.shells as u64)?;
         }
         self.probe.thaw()?;
-        // Frames that came through the instance before do not count for this instance.
+        // Frames that passed the previous instance do not count for this instance.
         std::thread::sleep(2 * probe::SILENCE);
         let asked_ns = monotonic_ns();
         let answer = self.make(way)?;
@@ -212,7 +212,7 @@ impl Setup {
             let path = format!("/v1/instances/{SUBJECT}");
             return self.idle.requests().request("PUT", &path, &request);
         }
-        // A flavor beside the instance: that is for the check of everything.
+        // The flavor is added for the check of the whole deployment.
         self.idle.merge(&json!({
             "version": 1,
             "flavors": { "unused": { "ring": 64, "memory": "16MiB" } },
@@ -241,7 +241,7 @@ impl Setup {
             .map(drop)
     }
 
-    /// When the first frame came through, after `asked_ns`.
+    /// Returns the time at which the first frame after `asked_ns` passed.
     fn await_first(&mut self, asked_ns: u64) -> anyhow::Result<u64> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -264,8 +264,8 @@ fn ms(from_ns: u64, to_ns: u64) -> f64 {
     to_ns.saturating_sub(from_ns) as f64 / 1e6
 }
 
-/// Where the time between `asked_ns` and `first_ns` went: until the daemon began, what it did until the program was told
-/// what it is, and from there to the first frame. What the daemon does meanwhile, beside the start, comes last.
+/// Returns the phases between `asked_ns` and `first_ns`: until the daemon began, the daemon's work until the program
+/// got its role, and from there to the first frame. The daemon's work in parallel to the start comes last.
 fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(String, f64)>> {
     let Some(took) = answer.get("took") else {
         return Ok(Vec::new());
@@ -291,7 +291,7 @@ fn phases(answer: &Value, asked_ns: u64, first_ns: u64) -> anyhow::Result<Vec<(S
     Ok(phases)
 }
 
-/// The daemon's names for the phases at whose end a shell's program is told what it is, or one that is no shell's runs.
+/// The daemon's names of the last phase: a shell's program has its role, or another program runs.
 const TELL: &str = "tell";
 const LAUNCH: &str = "launch";
 

@@ -1,8 +1,8 @@
-//! How many instances can be alive and idle at once, what memory each costs, and what CPU time all of them use together
-//! with the daemon; and what those use that are idle and have states.
+//! Number of instances that can be idle at the same time, memory of each, and CPU time of all of them with the daemon;
+//! also for idle instances with states.
 //!
-//! Memory is what the host has less than before, divided by their number: everything counts, the kernel's too. Of some of
-//! them it is taken apart.
+//! Memory is the host's decrease of available memory divided by the number of instances: everything counts, including
+//! the kernel's. For some instances the memory is listed by kind.
 
 mod stateful;
 
@@ -16,18 +16,18 @@ use nfluid_ring::doorbell::AGEING_IDLE;
 use nfluid_testbed::interrupt;
 use std::time::{Duration, Instant};
 
-/// Instances whose memory is taken apart.
+/// Number of instances whose memory is listed by kind.
 const LOOKED_AT: usize = 50;
-/// Number of the instances that have states.
+/// Number of the instances with states.
 const CLONES: usize = 1000;
 const CLONES_QUICK: usize = 50;
-/// After they were made, the kernel frees for a while what it needed for that.
+/// After the creation the kernel frees temporary memory for this time.
 const SETTLES: Duration = Duration::from_secs(1);
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let wanted = report.choose(10_000, 100);
-    // Over as long as the longest sleep, after as long.
+    // Measured over the longest sleep, after waiting as long.
     let (rounds, length) = report.effort((2, AGEING_IDLE), (1, Duration::from_secs(1)));
     let mut idle = Idle::new()?;
     std::thread::sleep(SETTLES);
@@ -91,7 +91,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// CPU time of instances and the daemon in so many rounds of a length, percent of one core.
+/// Returns the CPU time of instances and the daemon in `rounds` rounds of this length, in percent of one core.
 fn busy_percent(
     pids: &[u32],
     daemon: u32,
@@ -108,7 +108,7 @@ fn busy_percent(
     Ok(percent)
 }
 
-/// CPU time of instances and the daemon so far, in seconds.
+/// Returns the CPU time of instances and the daemon so far, in seconds.
 fn used(pids: &[u32], daemon: u32) -> anyhow::Result<f64> {
     let all = pids.iter().chain([&daemon]);
     all.map(|pid| process_seconds(*pid)).sum()

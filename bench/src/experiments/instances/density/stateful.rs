@@ -1,5 +1,5 @@
-//! Firewalls that are idle and have states: each is a clone of one through which a pump has sent, and what a clone waits for
-//! is that its states end.
+//! Idle firewalls with states: each is a clone of a firewall through which a pump has sent. A clone only waits for the
+//! expiry of its states.
 
 use super::busy_percent;
 use crate::experiments::instances::life::number;
@@ -16,15 +16,15 @@ const SOURCE: &str = "source";
 const PUMP: &str = "pump";
 /// Frames a second that make the states.
 const RATE: u64 = 10_000;
-/// So many bytes of an image, at least, are a state.
+/// Least size of a state in an image, in bytes.
 const STATE_BYTES_MIN: f64 = 20.0;
-/// How long it may take until all flows have one.
+/// Longest time until all flows have a state.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(100);
-/// After the daemon has asked something of an instance, the thread that answered it ends.
+/// After a request of the daemon, the thread of the instance that answered it ends within this time.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// The source, as soon as it has a state for each flow.
+/// Returns the saved source, as soon as it has a state for each flow.
 fn saved(requests: &mut Api) -> anyhow::Result<Value> {
     let begun = Instant::now();
     loop {
@@ -39,11 +39,12 @@ fn saved(requests: &mut Api) -> anyhow::Result<Value> {
     }
 }
 
-/// Makes `count` of them beside the others, and says what percentage of a core they and the daemon use, over and over.
+/// Makes `count` clones in addition to the other instances; returns the CPU time of all and the daemon in percent of a
+/// core, once per round.
 pub fn percent(count: usize, rounds: usize, length: Duration) -> anyhow::Result<Samples> {
     let mut idle = Idle::new()?;
     let own = std::env::current_exe().context("finding this program")?;
-    // As long as a connection's, so that none ends while it is looked at.
+    // As long as a connection's timeout, so that no state expires during the measurement.
     let rules = "allow udp from any to any keep-state timeout 7440";
     idle.merge(&json!({
         "version": 1,

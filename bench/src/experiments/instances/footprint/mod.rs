@@ -1,5 +1,5 @@
-//! Memory and idle CPU of instances that do nothing: `nfluid-nf` with a bridge on rings of 64
-//! slots. The first part is without a sandbox: the daemon's namespaces and cgroups cost kernel memory that is not counted.
+//! Memory and idle CPU time of idle instances: `nfluid-nf` with a bridge on rings of 64 slots. The first part has no
+//! sandbox: the daemon's namespaces and cgroups cost kernel memory that is not counted.
 
 mod platform;
 

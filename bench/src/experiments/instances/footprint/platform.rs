@@ -1,4 +1,4 @@
-//! The same on a platform: instances as the daemon makes them, with their sandboxes, by their number.
+//! The same measurement on a platform: instances made by the daemon, with their sandboxes, for several numbers of them.
 
 use crate::host::idle::Idle;
 use crate::host::memory::{KERNEL_KINDS, available_bytes, kernel_bytes, map_bytes, own_bytes};
@@ -8,11 +8,11 @@ use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
 use std::time::Duration;
 
-/// Instances whose memory is taken apart.
+/// Number of instances whose memory is listed by kind.
 const LOOKED_AT: usize = 50;
-/// After they were made, the kernel frees for a while what it needed for that.
+/// After the creation the kernel frees temporary memory for this time.
 const SETTLES: Duration = Duration::from_secs(1);
-/// Of fewer the kernel's part is less than what the rest of the host changes meanwhile.
+/// With fewer instances, the kernel's part is smaller than the changes by the rest of the host.
 const TELLING: usize = 50;
 
 /// Memory of each instance; the last quantity is the daemon.

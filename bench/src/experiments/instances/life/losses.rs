@@ -1,4 +1,5 @@
-//! Lost frames of a move: by the counters of the platforms and the kernel, and by the phase in which the frames were sent.
+//! Lost frames of a move: by the counters of the platforms and the kernel, and by the phase in which the frames were
+//! sent.
 
 use nfluid_api::types::Timeline;
 use nfluid_testbed::api::Api;
@@ -44,7 +45,8 @@ impl DropCounters {
         Ok(())
     }
 
-    /// Adds the frames that found no room in the kernel's queues between interfaces, of all CPUs (proc(5), `softnet_stat`).
+    /// Adds the frames that were dropped because the kernel's queues between interfaces were full, of all CPUs
+    /// (proc(5), `softnet_stat`).
     ///
     /// # Errors
     /// The file cannot be read.
@@ -68,7 +70,7 @@ impl DropCounters {
         *self.0.entry(what).or_default() += count.unwrap_or(0);
     }
 
-    /// Returns the increase of each counter since `before`. A counter that is new, or that was made again, counts from 0.
+    /// Returns the increase of each counter since `before`. A new or recreated counter counts from 0.
     pub fn since(&self, before: &DropCounters) -> DropCounters {
         let grown = self.0.iter().map(|(what, count)| {
             let known = before.0.get(what).copied().unwrap_or(0);
@@ -94,7 +96,7 @@ impl DropCounters {
     }
 }
 
-/// Lost frames by the phase of a move in which they were to be sent, in the order of the phases.
+/// Lost frames by the phase of a move in which they were due, in the order of the phases.
 #[derive(Debug, Default)]
 pub struct LossesByPhase(Vec<(String, u64)>);
 

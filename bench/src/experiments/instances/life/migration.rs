@@ -1,6 +1,6 @@
-//! What a move to another host costs those whose frames cross the instance: datagrams at a fixed rate from one namespace
-//! to another, through a firewall with a state for each of 1000 flows that moves between two daemons. Both have uplinks on
-//! the same two segments, whose bridges learn where addresses are. Beside it the same without a move.
+//! Effect of a move to another host on the traffic of the instance: datagrams at a fixed rate from one namespace to
+//! another, through a firewall with a state for each of 1000 flows that moves between two daemons. Both have uplinks on
+//! the same two segments, whose bridges learn where addresses are. Compared with the same traffic without a move.
 
 use super::losses::{DropCounters, LossesByPhase};
 use super::setup::number;
@@ -25,13 +25,13 @@ use std::time::{Duration, Instant};
 
 const PPS: u32 = 100_000;
 const FLOWS: u16 = 1000;
-/// Ports that the flows come from: below those that the kernel chooses.
+/// First source port of the flows: below the ports that the kernel chooses.
 const FIRST_PORT: u16 = 20_000;
 const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "10.0.0.2";
 const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 53);
 const SUBJECT: &str = "fw";
-/// Instances of its kind that each daemon has prepared.
+/// Shells of the firewall's kind that each daemon has prepared.
 const SHELLS: u64 = 2;
 
 /// Runs the experiment.
@@ -52,16 +52,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         stream.answer()?;
         push(&mut none, &stream.run(PPS, time, || Ok(()))?);
         let before = road.counters()?;
-        let mut said = Value::Null;
+        let mut answer = Value::Null;
         let mut asked = Instant::now();
         let passage = stream.run(PPS, time, || {
             asked = Instant::now();
-            said = road.migrate()?;
+            answer = road.migrate()?;
             Ok(())
         })?;
         push(&mut moved, &passage);
         let parts: Timeline =
-            serde_json::from_value(said["took"].clone()).context("where the time went")?;
+            serde_json::from_value(answer["took"].clone()).context("where the time went")?;
         by_phase.note(asked, &parts, &passage.lost_at);
         let ms = |ns: u64| ns as f64 / 1e6;
         phases.push(parts.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
@@ -70,19 +70,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             ("the rings of the one that left", "frames_dropped"),
             ("handed on, and no room", "frames_left_out"),
         ] {
-            lost.add(what.to_owned(), Some(number(&said, key)? as u64));
+            lost.add(what.to_owned(), Some(number(&answer, key)? as u64));
         }
         uncounted.push(passage.lost as f64 - lost.sum() as f64);
         all_lost.merge(&lost);
-        let taken = number(&said, "state_taken")?;
+        let taken = number(&answer, "state_taken")?;
         anyhow::ensure!(
             taken >= f64::from(FLOWS),
             "{taken} states of {FLOWS} were taken over"
         );
-        blocked.push(number(&said, "blocked_us")? / 1e3);
-        ready.push(number(&said, "ready_us")? / 1e3);
-        took.push(number(&said, "took_us")? / 1e3);
-        frames.push(number(&said, "frames")?);
+        blocked.push(number(&answer, "blocked_us")? / 1e3);
+        ready.push(number(&answer, "ready_us")? / 1e3);
+        took.push(number(&answer, "took_us")? / 1e3);
+        frames.push(number(&answer, "frames")?);
         road.refill()?;
     }
     let conditions =
@@ -159,7 +159,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The quantities of runs of a kind.
+/// The quantities of runs of one kind.
 const PASSAGE: [Quantity; 3] = [
     Quantity::new("_gap_ms", "ms", &[("longest gap ms", Shown::Median)]),
     Quantity::new("_lost", "packets", &[("lost", Shown::Median)]),
@@ -179,14 +179,14 @@ fn push(samples: &mut [Samples; 3], passage: &Passage) {
 struct Host {
     _platform: Platform,
     requests: Api,
-    /// Where its daemon listens for others.
+    /// The address of its daemon for other daemons.
     address: String,
 }
 
-/// Two ends on two segments, and two hosts between them, which end before their interfaces do.
+/// Two ends on two segments, and two hosts between them. The hosts end before their interfaces do.
 struct Road {
     hosts: [Host; 2],
-    /// Which host has the instance.
+    /// Index of the host that has the instance.
     at: usize,
     client: Namespace,
     server: Namespace,
@@ -230,7 +230,7 @@ impl Road {
         })
     }
 
-    /// Waits until datagrams cross, in both directions, and enters a state for each flow.
+    /// Waits until datagrams pass in both directions, and enters a state for each flow.
     fn make_ready(&self, stream: &mut Stream) -> anyhow::Result<()> {
         stream.until_it_crosses()?;
         self.client.within(|| {
@@ -312,7 +312,7 @@ fn start_host(
     folder: &ScratchDirectory,
     (name, edge): (&str, &Namespace),
 ) -> anyhow::Result<Host> {
-    // Free a moment ago, and nobody else is about to listen here.
+    // The port was free a moment ago, and no other process is about to listen on it.
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     let host = address.ip().to_string();
     let files = authority.write(authority, folder.as_ref(), (name, &host));

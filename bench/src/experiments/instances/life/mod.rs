@@ -1,4 +1,4 @@
-//! The life of an instance while frames pass: paused, saved, restored, moved to another host, upgraded; and of one that becomes several.
+//! An instance's life while frames pass: pause, save, restore, move to another host, upgrade, and scale-out.
 
 mod losses;
 mod setup;

@@ -1,4 +1,4 @@
-//! How long it takes to pause an instance through which frames pass, and to let it go on.
+//! Time to pause and to resume an instance through which frames pass.
 
 use super::setup::{SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// Frames a second that pass.
 const RATE: u64 = 100_000;
-/// How long it stands still each time, and runs in between.
+/// Duration of each pause, and of the time between two pauses.
 const STEP: Duration = Duration::from_millis(20);
 const POLICIES: [&str; 3] = ["hold", "drop", "bypass"];
 
@@ -49,7 +49,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Milliseconds of a request to the instance: in the daemon, and until the answer.
+/// Returns the milliseconds of a request to the instance: in the daemon, and until the response.
 fn timed(setup: &mut Setup, what: &str, body: &Value) -> anyhow::Result<[f64; 2]> {
     std::thread::sleep(STEP);
     let begun = Instant::now();

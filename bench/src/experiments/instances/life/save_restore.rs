@@ -1,4 +1,4 @@
-//! How long it takes to save a firewall with 1000 states, and to restore it as a clone.
+//! Time to save a firewall with 1000 states, and to restore it as a clone.
 
 use super::setup::{SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
@@ -16,7 +16,7 @@ use std::time::Instant;
 /// Frames a second that pass.
 const RATE: u64 = 10_000;
 const CLONE: &str = "clone";
-/// Instances that are prepared: a clone is made from one of them.
+/// Number of prepared shells: a clone is made from a shell.
 const SHELLS: u64 = 4;
 
 const QUANTITIES: [Quantity; 2] = [

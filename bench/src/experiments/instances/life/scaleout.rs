@@ -1,5 +1,5 @@
-//! A firewall that becomes 2, 4 and again 1 while frames pass: what is lost or overtaken, for how long frames wait, and what so
-//! many members let through.
+//! A firewall that is scaled to 2, 4 and again 1 members while frames pass: lost and reordered frames, delay of frames,
+//! and the throughput of that many members.
 
 use super::setup::{Round, SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
@@ -8,11 +8,11 @@ use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::statistics::Samples;
 use serde_json::{Value, json};
 
-/// Frames a second while it is scaled.
+/// Frames a second during scaling.
 const RATE: u64 = 100_000;
-/// More than the cores of a small machine let through.
+/// Frames a second that exceed the throughput of a small machine's cores.
 const FLOOD: u64 = 4_000_000;
-/// How many members there are, one after the other.
+/// Numbers of members before and after each step.
 const STEPS: [(u64, u64); 3] = [(1, 2), (2, 4), (4, 1)];
 
 const MOVES: [Quantity; 2] = [
@@ -38,7 +38,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     for _ in 0..cycles {
         without.add(setup.round()?);
         for (at, (_, members)) in STEPS.into_iter().enumerate() {
-            // In the middle of the round that runs.
+            // In the middle of the running round.
             let mut is_done = false;
             let (before, round) = setup.round_with(|requests| {
                 if is_done {
@@ -54,11 +54,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             })?;
             before.into_iter().for_each(|round| without.add(round));
             with.add(round);
-            // Into this one it may have reached.
+            // The effect may extend into this round.
             with.add(setup.round()?);
         }
     }
-    tell_moves(report, &with, &without);
+    report_moves(report, &with, &without);
     let mut sweep = Sweep::plain(&["members"], MOVES);
     sweep.notes = &["states that move"];
     for ((at, (from, to)), samples) in STEPS
@@ -83,7 +83,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     throughput(report, &mut setup)
 }
 
-/// Sums of the rounds of a kind.
+/// Sums of the rounds of one kind.
 #[derive(Default)]
 struct Sums {
     sent: u64,
@@ -99,7 +99,7 @@ impl Sums {
     }
 }
 
-fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
+fn report_moves(report: &mut Report, with: &Sums, without: &Sums) {
     let conditions = format!(
         "of {} frames in rounds with changes and those after them; without changes {} lost of {}",
         with.sent, without.lost, without.sent
@@ -118,14 +118,14 @@ fn tell_moves(report: &mut Report, with: &Sums, without: &Sums) {
     );
 }
 
-/// Measures the throughput when more is offered than the members can forward.
+/// Measures the throughput when the offered rate exceeds what the members can forward.
 fn throughput(report: &mut Report, setup: &mut Setup) -> anyhow::Result<()> {
     let rounds = report.effort(10, 2);
     setup.pump_numbered(FLOOD)?;
     let mut sweep = Sweep::plain(&["members"], THROUGHPUT);
     for members in [1, 2, 4] {
         scale(setup, members)?;
-        // The round that ran meanwhile.
+        // Skips the round during which the change happened.
         setup.round()?;
         let conditions = format!(
             "firewall of {members}, {FLOOD} frames/s offered; pump on one core, all members on another: what more members cost there, not what more cores give"

@@ -13,31 +13,31 @@ use std::time::{Duration, Instant};
 
 /// The firewall.
 pub const SUBJECT: &str = "fw";
-/// How long a round may take.
+/// Longest time for a round.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The pump's counters of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// Frames that it sent.
+    /// Frames that the pump sent.
     pub sent: u64,
-    /// Frames that came through.
+    /// Frames that returned.
     pub received: u64,
-    /// The longest time without one, in milliseconds.
+    /// The longest time without a frame, in milliseconds.
     pub silence_ms: f64,
     /// The longest time in which the pump had no core, in milliseconds.
     pub absence_ms: f64,
-    /// Frames that came after a later one of their flow, if they are numbered.
+    /// Frames that arrived after a later frame of their flow, if frames are numbered.
     pub overtaken: u64,
 }
 
 impl Round {
-    /// Frames that did not come through.
+    /// Returns the number of lost frames.
     pub fn lost(&self) -> u64 {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Frames that came through, by the time in which the pump sends.
+    /// Returns the frames that returned, per second of the pump's sending time.
     pub fn received_per_s(&self) -> f64 {
         self.received as f64 * 1e9 / pump::SENDING_NS as f64
     }
@@ -51,7 +51,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Starts it.
+    /// Starts the platform.
     ///
     /// # Errors
     /// As [`platform::start`].
@@ -64,8 +64,8 @@ impl Setup {
         })
     }
 
-    /// Has the pump send so many frames a second, on the first core, through the firewall on the second one, and waits for its
-    /// first whole round.
+    /// Makes the pump send `rate` frames a second, on the first core, through the firewall on the second core, and
+    /// waits for its first complete round.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -73,7 +73,7 @@ impl Setup {
         self.pump_with(&[rate.to_string()])
     }
 
-    /// As [`Setup::pump`], and has it look at each frame whether it came in its turn.
+    /// As [`Setup::pump`], and the pump checks the order of frames by their numbers.
     ///
     /// # Errors
     /// As for [`Setup::pump`].
@@ -82,17 +82,17 @@ impl Setup {
     }
 
     fn pump_with(&mut self, arguments: &[String]) -> anyhow::Result<()> {
-        let told = [&[pump::ARGUMENT.to_owned()], arguments].concat();
+        let program_arguments = [&[pump::ARGUMENT.to_owned()], arguments].concat();
         let own = std::env::current_exe().context("finding this program")?;
         let rules = "allow udp from any to any keep-state";
-        // From its third port nothing leads anywhere: a loop of instances without an end is refused.
+        // The third port is not connected: a closed loop of instances is refused.
         let document = json!({
             "version": 1,
             "overcommit": true,
             "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
             "instances": {
                 "pump": {
-                    "program": own, "args": told, "ports": ["a", "b", "open"],
+                    "program": own, "args": program_arguments, "ports": ["a", "b", "open"],
                     "flavor": "wide", "cpus": [0]
                 },
                 SUBJECT: { "nf": "firewall", "flavor": "wide", "cpus": [1], "config": { "rules": rules } },
@@ -100,14 +100,14 @@ impl Setup {
             "links": [["pump.a", "fw.in"], ["pump.b", "fw.out"]],
         });
         self.platform.apply(&document.to_string())?;
-        // The one that ran while it was changed, and the first of the new rate.
+        // Skips the round during the change, and the first round of the new rate.
         for _ in 0..2 {
             self.round()?;
         }
         Ok(())
     }
 
-    /// Has the daemon keep so many shells like the firewall, and waits until it has them.
+    /// Sets the size of the daemon's pool of shells for the firewall, and waits until it is full.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -119,16 +119,16 @@ impl Setup {
         self.requests.await_shells(size)
     }
 
-    /// Waits for the end of the round that runs.
+    /// Waits for the end of the running round.
     ///
     /// # Errors
-    /// The pump says nothing any more.
+    /// The pump no longer reports.
     pub fn round(&mut self) -> anyhow::Result<Round> {
         Ok(self.end_of_round(|_| Ok(()))?.0)
     }
 
-    /// Calls `act` again and again while a round runs, at least once, and returns that round. The rounds that ended before
-    /// this process got a core to call `act` come first.
+    /// Calls `act` repeatedly while a round runs, at least once, and returns that round. Also returns the rounds that
+    /// ended earlier, before this process got a core to call `act`.
     ///
     /// # Errors
     /// `act` fails, or the pump has ended.
@@ -179,7 +179,7 @@ impl Setup {
         anyhow::bail!("the pump says nothing any more")
     }
 
-    /// Frames that were dropped so far at any port, by reason.
+    /// Returns the frames dropped so far at any port, by reason.
     ///
     /// # Errors
     /// The daemon refuses the request, or does not answer.
@@ -197,16 +197,16 @@ impl Setup {
         Ok(all)
     }
 
-    /// Api to the daemon.
+    /// Returns the client of the daemon's API.
     pub fn requests(&mut self) -> &mut Api {
         &mut self.requests
     }
 }
 
-/// A number of an answer.
+/// Returns a number of an answer.
 ///
 /// # Errors
-/// The answer has none of this name.
+/// The answer has no such number.
 pub fn number(answer: &Value, name: &str) -> anyhow::Result<f64> {
     let value = answer.get(name).and_then(Value::as_f64);
     value.with_context(|| format!("no {name} in {answer}"))

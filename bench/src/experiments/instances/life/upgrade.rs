@@ -1,4 +1,4 @@
-//! Frames that are lost while a firewall is upgraded in place again and again, at the highest rate of a few at which none is
+//! Frames lost while a firewall is upgraded in place repeatedly, at the highest of a few rates at which no frame is
 //! lost without upgrades.
 
 use super::setup::{Round, SUBJECT, Setup, number};
@@ -43,7 +43,7 @@ const QUANTITIES: [Quantity; 1] = [Quantity::new(
     &[("median", Shown::Median), ("p99", Shown::P99)],
 )];
 
-/// Times of an upgrade in the daemon's answer: in all, the time without a process on the ports, and the parts of that time.
+/// Returns the times of an upgrade from the daemon's answer: total, time without a process on the ports, and its parts.
 fn parts_ms(answer: &Value) -> anyhow::Result<[f64; 6]> {
     let ms = |name: &str| number(answer, name).map(|us| us / 1000.0);
     let silent = ms("silent_us")?;
@@ -52,12 +52,12 @@ fn parts_ms(answer: &Value) -> anyhow::Result<[f64; 6]> {
     Ok([ms("took_us")?, silent, settle, export, import, way])
 }
 
-/// Sums of the rounds of a kind.
+/// Sums of the rounds of one kind.
 #[derive(Default)]
 struct Sums {
     sent: u64,
     lost: u64,
-    /// Frames that were dropped, by reason.
+    /// Dropped frames by reason.
     drops: BTreeMap<String, u64>,
 }
 
@@ -111,7 +111,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         samples[0].push(round.silence_ms);
         samples[2].push(round.absence_ms);
         with.add(round, &mut drops, setup.drops()?);
-        // Into this one the last upgrade reaches.
+        // The last upgrade extends into this round.
         let round = setup.round()?;
         with.add(round, &mut drops, setup.drops()?);
     }
@@ -163,7 +163,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The highest of `rates` at which so many rounds without upgrades lose nothing; the lowest if there is none.
+/// Returns the highest of `rates` at which `rounds` rounds without upgrades lose no frame; the lowest rate if there is
+/// none.
 fn highest_borne(setup: &mut Setup, rates: &[u64], rounds: usize) -> anyhow::Result<u64> {
     let mut lowest = 0;
     for rate in rates {

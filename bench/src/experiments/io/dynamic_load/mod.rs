@@ -1,8 +1,8 @@
-//! H10: dynamic traffic through 30 unpinned firewalls, 256 B, in every I/O model (HyperNF, SoCC '17,
-//! figs. 10 to 12): what is forwarded of what is offered, over time.
+//! H10: dynamic traffic through 30 unpinned firewalls, 256 B, in every I/O model (HyperNF, SoCC '17, figs. 10 to 12):
+//! the forwarded part of the offered traffic, over time.
 //!
-//! Three scenarios, each below what the inline model can do and above it: its PDR is searched first, with
-//! the same traffic. The generator, the same for all models, has a core before everybody else.
+//! Three scenarios, each below and above the inline model's capacity: its PDR is searched first, with the same traffic.
+//! The generator, the same for all models, has priority on a core over all other processes.
 
 mod scenario;
 
@@ -36,21 +36,22 @@ const MODELS: [Model; 4] = [
     Model::Merge,
     Model::Mix,
 ];
-/// The highest total as a part of the capacity: of the inline model's PDR.
+/// The highest total rate as a fraction of the inline model's PDR.
 const LEVELS: [(&str, f64); 2] = [("below", 0.55), ("above", 2.0)];
-/// Rates searched for a capacity, in frames per second; a limit is known to one part in so many.
+/// Range of rates searched for a capacity, in frames per second, and the search's relative precision (one part in so
+/// many).
 const RATES: (f64, f64) = (0.2e6, 50e6);
 const PRECISION: f64 = 0.05;
-/// A disturbance of the machine is outvoted.
+/// Number of trials per rate, so that a single disturbance of the machine is outvoted.
 const TRIALS: u32 = 3;
 
-/// A run through a scenario.
+/// Results of a run through a scenario.
 struct Played {
     scenario: Scenario,
     level: &'static str,
     model: Model,
     seconds: f64,
-    /// Per stretch.
+    /// Outcomes per stretch.
     outcomes: Vec<Outcome>,
     /// Frames per second of CPU time of NFs and I/O threads, in millions.
     per_cpu: f64,
@@ -69,7 +70,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         fleets.push((model, fleet(&mut scratch, model)?));
     }
     let trial = report.effort(1.0, 0.1);
-    // The levels need the inline model's; the others' take time.
+    // The levels need only the inline model's capacity; the others take time.
     let searched = report.choose(MODELS.len(), 1);
     let mut capacity = 0.0;
     for (model, fleet) in fleets.iter_mut().take(searched) {
@@ -162,7 +163,7 @@ fn fleet(scratch: &mut Scratch, model: Model) -> anyhow::Result<Fleet> {
     Ok(fleet)
 }
 
-/// Rates with all NFs at one rate, in frames per second: NDR, and PDR (RFC 2544).
+/// Returns the NDR and PDR (RFC 2544) with all NFs at one rate, in frames per second.
 fn limits(fleet: &mut Fleet, seconds: f64) -> anyhow::Result<[f64; 2]> {
     let goal = |goal: Goal| Goal {
         precision: PRECISION,
@@ -173,7 +174,7 @@ fn limits(fleet: &mut Fleet, seconds: f64) -> anyhow::Result<[f64; 2]> {
         goals: vec![goal(Goal::ndr()), goal(Goal::pdr())],
         ..SearchSpec::ndr_pdr(RATES.1, Duration::from_secs_f64(seconds))
     };
-    // The search takes errors of the standard library's kind.
+    // The search needs errors of `std::io::Error`'s kind.
     let measure =
         |rate, duration| trial(fleet, rate, duration).map_err(anyhow::Error::into_boxed_dyn_error);
     let found = search(&spec, measure).map_err(|error| anyhow::anyhow!("{error}"))?;
@@ -198,7 +199,7 @@ fn trial(fleet: &mut Fleet, rate: f64, duration: Duration) -> anyhow::Result<Cou
     })
 }
 
-/// Offers what the scenario says, and starts and ends NFs as it says.
+/// Offers the rates of a scenario, and starts and ends NFs accordingly.
 fn play(
     fleet: &mut Fleet,
     scenario: Scenario,
@@ -215,7 +216,7 @@ fn play(
     outcomes
 }
 
-/// Plays a script; calls `then` when a stretch is over.
+/// Plays a script; calls `then` at the end of each stretch.
 fn offer(
     fleet: &mut Fleet,
     script: &Script,
@@ -302,7 +303,7 @@ impl Played {
         series
     }
 
-    /// In millions per second.
+    /// Returns a rate in millions per second.
     fn rate(&self, what: impl Fn(&Outcome) -> u64) -> f64 {
         let seconds = self.seconds * self.outcomes.len() as f64;
         sum(&self.outcomes, what) as f64 / seconds / 1e6
@@ -312,7 +313,7 @@ impl Played {
         self.rate(|outcome| outcome.frames)
     }
 
-    /// Forwarded of offered, in percent.
+    /// Returns the forwarded part of the offered frames, in percent.
     fn followed(&self) -> f64 {
         self.forwarded() / self.rate(|outcome| outcome.offered) * 100.0
     }

@@ -1,43 +1,43 @@
-//! The rates that are offered to the NFs, and the number of NFs, at each time of a scenario.
+//! The rates offered to the NFs, and the number of NFs, at each time of a scenario.
 
 use crate::roles::paced::Script;
 
-/// NFs at most.
+/// Largest number of NFs.
 pub const NFS: usize = 30;
 /// A scenario's steps of five seconds each.
 const STEPS: usize = 12;
-/// NFs when it begins, and how many come or go with each step.
+/// Number of NFs at the beginning, and the change at each step.
 const NFS_FIRST: usize = 15;
 const NFS_STEP: usize = 3;
 
-/// Steps by which a process is started before frames are offered to it.
+/// Number of steps by which a process starts before frames are offered to it.
 const AHEAD: usize = 2;
 
-/// The literature's three.
+/// The three scenarios of the literature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scenario {
-    /// Each NF's rate changes with every step, their total does not.
+    /// Each NF's rate changes at every step; the total rate is constant.
     Rates,
-    /// The total changes too: up from a quarter, and down again.
+    /// The total rate changes as well: up from a quarter, and down again.
     Total,
-    /// NFs come, then go; each has the same rate.
+    /// The number of NFs grows, then shrinks; each has the same rate.
     Population,
 }
 
-/// All of them.
+/// All scenarios.
 pub const ALL: [Scenario; 3] = [Scenario::Rates, Scenario::Total, Scenario::Population];
 
-/// How a scenario is cut into stretches of time.
+/// Division of a scenario into stretches of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
-    /// A multiple of the steps.
+    /// Number of stretches, a multiple of the steps.
     pub stretches: usize,
-    /// Seconds of each.
+    /// Seconds of each stretch.
     pub seconds: f64,
 }
 
 impl Scenario {
-    /// As in figures: the literature's letters.
+    /// Returns the name in figure ids: the literature's letters.
     pub fn name(self) -> &'static str {
         match self {
             Scenario::Rates => "a",
@@ -46,7 +46,7 @@ impl Scenario {
         }
     }
 
-    /// For people.
+    /// Returns the title for readers.
     pub fn title(self) -> &'static str {
         match self {
             Scenario::Rates => "rates change, their total does not",
@@ -82,7 +82,7 @@ impl Scenario {
         weights.iter().map(|weight| weight / sum * total).collect()
     }
 
-    /// NFs that are offered frames.
+    /// Returns the number of NFs to which frames are offered.
     fn active(self, step: usize) -> usize {
         let most = (NFS - NFS_FIRST) / NFS_STEP;
         match self {
@@ -92,8 +92,8 @@ impl Scenario {
         }
     }
 
-    /// NFs whose processes run while this stretch is over and the next one begins. A process is started
-    /// before frames are offered to it, and ends when those of its last stretch have gone.
+    /// Returns the number of NFs whose processes run at the end of this stretch and the beginning of the next. A
+    /// process starts before frames are offered to it, and ends after the frames of its last stretch have left.
     pub fn running(self, timeline: &Timeline, over: Option<usize>) -> usize {
         let next = timeline.step(over.map_or(0, |stretch| stretch + 1));
         let last = over.map(|stretch| timeline.step(stretch));
@@ -109,7 +109,7 @@ impl Timeline {
     }
 }
 
-/// From 0.2 to 1.8, spread evenly over the NFs, other ones with each step.
+/// Returns weights from 0.2 to 1.8, evenly spread over the NFs, and different at each step.
 fn weight(nf: usize, step: usize) -> f64 {
     let golden = 0.618_033_988_749_895 * (nf + 17 * step) as f64;
     0.2 + 1.6 * golden.fract()

@@ -1,16 +1,18 @@
-//! D4: classification before the switch, straight into the ring of the first NF, against the same uplink on a switch
-//! that looks the hardware address up. And the hybrid, for when the queues run out: some NFs are reached directly, the
-//! others by a bridge on a switch, as where every frame goes through a switch in software.
+//! D4: classification before the switch, directly into the ring of the first NF, against the same uplink on a switch
+//! that looks up the hardware address. And the hybrid for a lack of queues: some NFs are reached directly, the others
+//! by a bridge on a switch, as with software switching of all frames.
 //!
-//! The literature's classifier is a NIC's, with a queue for each NF. An uplink has a NIC do that by `steering: nic`; here it
-//! is the uplink's XDP program, whose table takes 16,384 rules. Whether a NIC could do it is asked by `--nic`.
+//! The literature's classifier is a NIC's, with a queue for each NF. An uplink has a NIC classify by `steering: nic`;
+//! here the uplink's XDP program classifies, whose table takes 16,384 rules. The option `--nic` tests whether a NIC can
+//! classify.
 //!
-//! First what all architectures are measured with: very many NFs, two per frame, latency. The frames of each core come
-//! from a veth whose near end its generator sends out of; the second NF of a pair is reached by its switch.
+//! First the measurements of all architectures: very many NFs, two per frame, latency. The frames of each core come
+//! from a veth; its generator sends out of the near end; the switch forwards to the second NF of a pair.
 //!
-//! Then the first hop alone, one NF per frame, so that its cost is not lost in that of the processes: the wire (a generator
-//! in the kernel) and the thread in which the kernel receives and runs the uplink's program have one core, the NFs the
-//! other. What the wire offers beyond what is received is lost before the uplink; the generator's CPU time is not counted.
+//! Then the first hop alone, one NF per frame, so that its cost is not hidden by that of the processes: the wire (a
+//! generator in the kernel) and the thread in which the kernel receives and runs the uplink's program have one core,
+//! the NFs the other. Frames beyond the receive rate are lost before the uplink; the generator's CPU time is not
+//! counted.
 
 mod variant;
 
@@ -28,7 +30,7 @@ use nfluid_testbed::scratch::Scratch;
 use std::ops::Range;
 use variant::{Shape, Variant, Way};
 
-/// Of the hybrid, and of the tables of many rules.
+/// Number of NFs of the hybrid, and of the tables of many rules.
 const HYBRID_NFS: u32 = 30;
 const CONDITIONS: &str = "frames made in the kernel, veth, native XDP; generator and receive side (threaded NAPI) \
                           on core 0, NFs that count and sleep, and bridge on core 1; CPU time of receive side, \
@@ -70,7 +72,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     many_rules(report, &mut bench)
 }
 
-/// Two NFs per frame: the first by the uplink's classifier, or by the table of its switch.
+/// Measures two NFs per frame: the first is found by the uplink's classifier, or by the table of its switch.
 fn massive(report: &mut Report) -> anyhow::Result<()> {
     let classified = Architecture {
         id: "d4",
@@ -88,7 +90,8 @@ fn massive(report: &mut Report) -> anyhow::Result<()> {
     measure(report, &[classified, switched], &Sizes::common(report))
 }
 
-/// The driver's part of steering is the driver's; what is missing is said, and what does in its place.
+/// Refuses steering by a NIC whose driver does not support it; the message names the missing feature and the
+/// alternative.
 fn refuse_nic(nic: Option<&str>) -> anyhow::Result<()> {
     let Some(nic) = nic else { return Ok(()) };
     let why = match Steering::of(nic) {
@@ -132,7 +135,7 @@ impl Bench {
     }
 }
 
-/// 1 NF and more, the uplink's classifier against a switch; and a hybrid where there are more NFs than queues.
+/// Measures 1 NF and more, the uplink's classifier against a switch; with more NFs than queues, also a hybrid.
 fn by_number(
     report: &mut Report,
     bench: &mut Bench,
@@ -211,7 +214,7 @@ fn hybrid(report: &mut Report, bench: &mut Bench, len: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// A table up to its limit, whose last rules are those that match.
+/// Measures a table up to its limit, of which only the last rules match.
 fn many_rules(report: &mut Report, bench: &mut Bench) -> anyhow::Result<()> {
     let most = RULES_MAX as u32;
     let mut sides = Vec::new();

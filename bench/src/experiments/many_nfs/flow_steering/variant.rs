@@ -1,4 +1,4 @@
-//! A way of frames from a wire to NFs, side by side with other ways.
+//! One way of steering frames from a wire to NFs.
 
 use crate::host::cpu;
 use crate::peer::{Peer, run_together};
@@ -23,32 +23,32 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Of the wire, whose CPU time is nobody's cost, and of the uplink's receive side: on a core with the NFs it would
-/// keep them from running, and most frames would be lost in their rings.
+/// Core of the wire, whose CPU time is not counted, and of the uplink's receive side: on a core with the NFs the
+/// receive side would keep them from running, and most frames would be lost in their rings.
 const RECEIVE_CORE: usize = 0;
-/// Of the NFs and the bridge.
+/// Core of the NFs and the bridge.
 const NFS_CORE: usize = 1;
 const BATCH: usize = 32;
 const NF_RING: u32 = 256;
-/// The most that a ring has.
+/// Slots of the bridge's ring: the largest ring.
 const HOP_RING: u32 = 1024;
-/// Longer than any run, in seconds.
+/// A time longer than any run, in seconds.
 const FOR_EVER: f64 = 1e6;
 const DRAIN: Duration = Duration::from_millis(5);
 /// The other end of the wire.
 const SOURCE: &str = "source";
 
-/// How frames get from the uplink to their NFs.
+/// How the uplink steers frames to their NFs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The uplink is a member of a switch, which looks the hardware address up.
+    /// The uplink is a member of a switch, which looks up the hardware address.
     Switch,
-    /// The first so many NFs by rules of the uplink's classifier; what is for others takes another hop: a
-    /// bridge that sends it on a switch.
+    /// Rules of the uplink's classifier steer to this many NFs; frames for the others take another hop: a bridge that
+    /// sends them on a switch.
     Classified(u32),
 }
 
-/// The resources of a variant for its NFs.
+/// Parameters of a variant.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub way: Way,
@@ -78,7 +78,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Starts it; `switch` is a number that no other variant has.
+    /// Starts a variant; `switch` is a number that no other variant has.
     pub fn new(
         scratch: &mut Scratch,
         object: &Path,
@@ -86,7 +86,7 @@ impl Variant {
         switch: u32,
     ) -> anyhow::Result<Self> {
         let wire = [Namespace::new()?, Namespace::new()?];
-        // The thread of an uplink carries its name.
+        // The name of the uplink's thread contains the interface's name.
         let interface = format!("up{}", unique_number());
         Namespace::join((&wire[0], SOURCE), (&wire[1], &interface))?;
         let mut instances = nfs(scratch, shape.nfs)?;
@@ -95,7 +95,7 @@ impl Variant {
         let thread = cpu::own_thread(&format!("uplink-{interface}"))?;
         let receiver = receiver(&wire[1], &interface)?;
         let port = uplink.spec().port;
-        // Of nobody, where nobody sends on the switch but the uplink.
+        // An address without an owner: only the uplink sends on the switch.
         let mut from = [2, 0, 0, 0, 0xff, 0xff];
         let mut hop = None;
         if shape.joins_switch() {
@@ -156,7 +156,7 @@ impl Variant {
         run_together(&mut self.generator, seconds)?;
         // The generator's own clock stands still while the receive side has the core.
         let elapsed = start.elapsed().as_secs_f64();
-        // Frames that wait in the rings are taken.
+        // Waits until the NFs have taken the frames in the rings.
         std::thread::sleep(DRAIN);
         let after = (self.frames(switch), self.cpu_seconds()?);
         let entered = (after.0.entered - before.0.entered) as f64;
@@ -178,7 +178,7 @@ impl Variant {
         }
     }
 
-    /// CPU time of the receive side, the NFs, the bridge, the uplink's thread.
+    /// Returns the CPU time of the receive side, the NFs, the bridge, and the uplink's thread.
     fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let peers = self.nfs.iter().chain(&self.hop).map(Peer::pid);
         let processes = peers.chain([self.receiver]).map(cpu::process_seconds);
@@ -193,16 +193,16 @@ impl Drop for Variant {
     }
 }
 
-/// Since it was made.
+/// Frame counts since the start of the variant.
 struct Frames {
-    /// At the uplink.
+    /// Frames at the uplink.
     entered: u64,
-    /// By the NFs.
+    /// Frames at the NFs.
     got: u64,
 }
 
 impl Shape {
-    /// NFs that are reached without another hop.
+    /// Returns the number of NFs that are reached without another hop.
     pub fn direct(&self) -> u32 {
         match self.way {
             Way::Switch => 0,
@@ -214,7 +214,7 @@ impl Shape {
         self.direct() < self.nfs
     }
 
-    /// By the IPv4 destination, one for each NF from port `first` on.
+    /// Returns rules on the IPv4 destination, one for each NF from port `first` on.
     fn rules(&self, first: u32, direct: u32) -> Vec<Rule> {
         let rule = |address: Ipv4Addr, to: u32| Rule {
             dst: Some(Prefix {
@@ -234,7 +234,7 @@ impl Shape {
     }
 }
 
-/// NFs of one port, rung by the switch alone, in the order of their numbers.
+/// Makes NFs of one port, rung by the switch alone, in the order of their numbers.
 fn nfs(scratch: &mut Scratch, count: u32) -> anyhow::Result<Vec<ScratchInstance>> {
     let kind = Forwarder {
         ring: NF_RING,
@@ -263,7 +263,7 @@ fn uplink(scratch: &mut Scratch, netns: &Namespace, interface: &str) -> anyhow::
     Ok(Uplink::open(&scratch.switch, spec)?)
 }
 
-/// Has a thread of its own receive from the interface, whose CPU time can be told from the generator's
+/// Makes a kernel thread receive from the interface, so that its CPU time is separate from the generator's
 /// (Documentation/networking/napi.rst, "Threaded NAPI").
 fn receiver(netns: &Namespace, interface: &str) -> anyhow::Result<u32> {
     let threaded = format!("echo 1 > /sys/class/net/{interface}/threaded");
@@ -290,7 +290,7 @@ fn generator(object: &Path, netns: &Namespace, len: usize, to: Addressees) -> an
     Peer::start_within(netns, &Role { core, task })
 }
 
-/// An NF that takes what comes until it is killed.
+/// Starts an NF that receives until it is killed.
 fn start_nf(nf: &ScratchInstance) -> anyhow::Result<Peer> {
     interrupt::check()?;
     let task = Task::Receive {

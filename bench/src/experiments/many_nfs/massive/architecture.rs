@@ -1,4 +1,4 @@
-//! The architectures that are compared, and the numbers and lengths that they are measured with.
+//! The compared architectures, and the numbers of NFs and frame lengths.
 
 use super::population::{Buffers, Plan, Waiting};
 use super::wired_entry::Entry;
@@ -6,14 +6,14 @@ use crate::report::Report;
 use crate::roles::work::Waits;
 use nfluid_switch::Wake;
 
-/// As many NFs cost something while they are idle, and take longer to be measured.
+/// A number of NFs that costs CPU time while idle, and takes longer to measure.
 pub const MANY: u32 = 1000;
-/// Latency is measured at this part of the rate that was reached.
+/// Latency is measured at this fraction of the achieved rate.
 pub const MODERATE: f64 = 0.5;
 
 /// An architecture.
 pub struct Architecture {
-    /// The beginning of the figures' ids: the experiment's id, or the id and a name of the architecture behind a dot.
+    /// Prefix of the figure ids: the experiment's id, or the id, a dot and a name of the architecture.
     pub id: &'static str,
     pub title: &'static str,
     pub waiting: Waiting,
@@ -24,12 +24,12 @@ pub struct Architecture {
 /// Numbers of NFs and frame lengths to measure.
 pub struct Sizes {
     pub nfs: Vec<u32>,
-    /// The first one's figures carry no length in their ids.
+    /// Frame lengths; figure ids omit the first length.
     pub lens: Vec<usize>,
     pub rounds: usize,
-    /// Of [`MANY`] NFs; fewer take half the time.
+    /// Seconds with [`MANY`] NFs; fewer NFs take half the time.
     pub seconds: f64,
-    /// NFs that sleep are watched without traffic, too.
+    /// Measures sleeping NFs also without traffic.
     pub idle: bool,
 }
 
@@ -43,7 +43,7 @@ impl Waiting {
 }
 
 impl Sizes {
-    /// The numbers and lengths that all architectures are measured with.
+    /// Returns the numbers and lengths of all architectures.
     pub fn common(report: &Report) -> Self {
         Sizes {
             nfs: report.choose(vec![2, 4, 10, 40, 100, 400, 1000, 2000, 8000], vec![2, 100]),
@@ -64,7 +64,7 @@ impl Sizes {
 }
 
 impl Architecture {
-    /// The population that it needs.
+    /// Returns the plan of the architecture's population.
     pub fn plan(&self, nfs: u32) -> Plan {
         Plan {
             nfs,

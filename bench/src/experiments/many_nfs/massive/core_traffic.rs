@@ -9,18 +9,18 @@ use crate::roles::{Role, Task};
 use nfluid_switch::Switch;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 
-/// Frames under way for each pair of NFs when as many are sent as go: no ring is ever full.
+/// Frames in flight per pair of NFs at full rate: no ring is ever full.
 pub const WINDOW: u32 = 32;
 const TRAFFIC_TX: u32 = 256;
-/// Microseconds between two looks of the process, and per pair of NFs on its core.
+/// Longest pause between two polls of the process, in microseconds, and the pause per pair of NFs on its core.
 const PAUSE_US_MAX: u64 = 200;
 const PAUSE_US_PAIR: u64 = 20;
 
 /// The instance of a core's traffic, and the NFs that the traffic is for.
 pub struct CoreTraffic {
     core: usize,
-    /// A port for each switch, which receives, and sends unless there is a wired entry; then another port sends, whose
-    /// slots the wire takes.
+    /// A port per switch, which receives; it also sends, unless there is a wired entry: then a further port sends,
+    /// whose slots the wire takes.
     traffic: ScratchInstance,
     /// The NFs of each switch.
     pub targets: Vec<Targets>,
@@ -39,12 +39,12 @@ pub struct Measured {
     pub lost: u64,
     /// CPU time of all NFs, percent of one core.
     pub nf_percent: f64,
-    /// Of generator and sink.
+    /// CPU time of generator and sink, percent of one core.
     pub traffic_percent: f64,
 }
 
 impl CoreTraffic {
-    /// Makes the instance, with a port on each of so many switches.
+    /// Makes the instance, with a port on each of `switches` switches.
     pub fn new(
         scratch: &mut Scratch,
         core: usize,
@@ -70,7 +70,7 @@ impl CoreTraffic {
         (0..self.targets.len()).map(|index| self.port(index))
     }
 
-    /// Lets the frames arrive by a wire. `switch`: the switch of all NFs, if one switch has all of them.
+    /// Makes the frames arrive by a wire. `switch`: the switch of all NFs, if one switch has all of them.
     pub fn attach_wire(
         &mut self,
         scratch: &mut Scratch,
@@ -87,7 +87,7 @@ impl CoreTraffic {
             .map_or(Ok(()), |wired_entry| wired_entry.set_entry(switch, entry))
     }
 
-    /// Starts the process, which sends its part of what is offered to `all` pairs.
+    /// Starts the process, which sends its part of the offered traffic to `all` pairs.
     pub fn start(&self, offer: &Offer, all: u32) -> anyhow::Result<Peer> {
         let pairs: u32 = self.targets.iter().map(|targets| targets.pairs).sum();
         let load = Load {

@@ -5,23 +5,22 @@ use nfluid_testbed::CannotRun;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 
-/// Descriptors that this process may need: those of a group of NFs, what an I/O thread
-/// has of all of them, and its own.
+/// Descriptors that this process may need: those of a group of NFs, those of all NFs in an I/O thread, and its own.
 const DESCRIPTORS: u64 = 18_432;
-/// Processes that others on the host may have.
+/// Processes that other programs of the host may have.
 const OTHERS: u64 = 2000;
-/// Memory of an NF with all that belongs to it, at most: 8000 took 650 each.
+/// Upper bound of the memory of an NF with all its objects: 8000 NFs took 650 KiB each.
 const NF_KIB: u64 = 800;
 
-/// Cores to use.
+/// Returns the number of cores to use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Raises this process's limits, and looks whether the host has room for so many NFs.
+/// Raises this process's limits, and checks that the host has room for this many NFs.
 ///
 /// # Errors
-/// [`CannotRun`] says what to raise.
+/// [`CannotRun`] with the limit to raise.
 pub fn prepare(nfs: u32) -> anyhow::Result<()> {
     raise_descriptors()?;
     for limit in ["kernel/pid_max", "kernel/threads-max"] {

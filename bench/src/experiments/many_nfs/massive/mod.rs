@@ -1,8 +1,8 @@
-//! Very many tiny NFs: what the experiments of rows D1 to D5 share.
+//! Very many tiny NFs: shared code of the experiments of rows D1 to D5.
 //!
-//! As in the literature: the switch forwards by hardware address, NFs are processes, consecutive
-//! frames go to different NFs, every frame crosses two, and an NF signs the first 64 bytes. The
-//! generator's and sink's process of each core shares it with its NFs.
+//! As in the literature: the switch forwards by hardware address, NFs are processes, consecutive frames go to different
+//! NFs, every frame passes two NFs, and an NF signs the first 64 bytes. On each core, one process is the generator and
+//! sink, and shares the core with its NFs.
 
 mod architecture;
 mod core_traffic;
@@ -26,13 +26,13 @@ use repetitions::Row;
 use std::time::{Duration, Instant};
 pub use wired_entry::Entry;
 
-/// Sleeps of those of whom there are fewer.
+/// Longest sleep of populations with fewer NFs than [`MANY`].
 const FEW_SLEEP: Duration = Duration::from_secs(8);
-/// Measures architectures side by side with each number of NFs and each length. A number that they, or the host, have
-/// no room for is left out by name, with the reason.
+/// Measures architectures alternately with each number of NFs and each length. A number for which an architecture or
+/// the host has no room is left out with a message.
 ///
 /// # Errors
-/// When something fails, or there is room for none of the numbers.
+/// When a measurement fails, or there is room for none of the numbers.
 pub fn measure(
     report: &mut Report,
     architectures: &[Architecture],
@@ -66,13 +66,13 @@ pub fn measure(
     Ok(())
 }
 
-/// Returns true if the host or the platform has no room for so many NFs.
+/// Returns true if the host or the platform has no room for this many NFs.
 fn is_limit(error: &anyhow::Error) -> bool {
     let limit = error.downcast_ref::<SwitchError>();
     error.is::<CannotRun>() || matches!(limit, Some(SwitchError::Limit(_)))
 }
 
-/// Of each architecture, a row for each length.
+/// Measures one number of NFs: returns a row per length for each architecture.
 fn of_number(
     report: &mut Report,
     architectures: &[Architecture],
@@ -104,7 +104,7 @@ fn of_number(
     Ok(rows)
 }
 
-/// Architectures that are measured in turn.
+/// Architectures that are measured alternately.
 struct Stage {
     /// Architectures that differ only in how frames find their NFs share a population.
     populations: Vec<Population>,
@@ -157,10 +157,10 @@ impl Stage {
         })
     }
 
-    /// Ways on which frames cannot find so many NFs are no variants.
+    /// Removes the variants whose entry does not support this many NFs.
     ///
     /// # Errors
-    /// When there is no other.
+    /// When no variant remains.
     fn leave_out(&mut self, scratch: &Scratch, nfs: u32) -> anyhow::Result<()> {
         let mut possible = Vec::new();
         let mut no_room = None;
@@ -181,7 +181,7 @@ impl Stage {
         }
     }
 
-    /// As much as goes, then, all of them, [`MODERATE`] of what the slowest has reached.
+    /// Measures at full rate, then all variants at [`MODERATE`] of the slowest variant's rate.
     fn both_loads(
         &self,
         scratch: &Scratch,
@@ -230,7 +230,7 @@ impl Stage {
     }
 }
 
-/// CPU time of NFs that have nothing to do, over the longest sleep.
+/// Measures the CPU time of idle NFs over the longest sleep.
 fn idle(
     report: &mut Report,
     architecture: &Architecture,
@@ -238,7 +238,7 @@ fn idle(
     nfs: u32,
 ) -> anyhow::Result<()> {
     let longest = if nfs >= MANY {
-        // Their sleeps have the length that they keep by then.
+        // By then the NFs' sleeps have reached their final length.
         std::thread::sleep(report.choose(AGEING_IDLE, Duration::ZERO));
         AGEING_IDLE
     } else {

@@ -1,4 +1,4 @@
-//! The processes: pairs of NFs on switches that forward by hardware address.
+//! The NF processes: pairs of NFs on switches that forward by hardware address.
 
 use super::core_traffic::{CoreTraffic, Measured, Traffic, WINDOW};
 use super::wired_entry::{self, Entry};
@@ -23,23 +23,23 @@ use std::time::{Duration, Instant};
 /// Slots of an NF's ring.
 pub const RING: u32 = 64;
 const _: () = assert!(WINDOW <= RING);
-/// The most that a ring has.
+/// Slots of the traffic's ring: the largest ring.
 pub const TRAFFIC_RING: u32 = 1024;
-/// NFs on one switch, and behind one port of the traffic: its ring takes what is under way to all of them.
+/// NFs on one switch and behind one port of the traffic, whose ring holds all frames in flight to them.
 const SWITCH_NFS: u32 = 2 * TRAFFIC_RING / WINDOW;
-/// NFs that one process's traffic reaches: a port for each switch, and one for a wire.
+/// NFs that one traffic process reaches: a port for each switch, and one for a wire.
 const NFS_PER_PROCESS: u32 = SWITCH_NFS * (PORTS_MAX as u32 - 1);
-/// NFs that are made at once: bounds the descriptors of this process, which each new one copies.
+/// NFs that are made at once: bounds the descriptors of this process, which each new NF process copies.
 const GROUP: u32 = 250;
-/// NFs whose memory is read: each takes a millisecond.
+/// NFs whose memory is read: reading one takes a millisecond.
 const SAMPLED_NFS: usize = 50;
-/// Let the NFs start.
+/// Time for the NFs to start.
 const START: Duration = Duration::from_millis(500);
 
 /// Very many NFs. All of them end when the population is dropped.
 pub struct Population {
     nfs: Vec<Child>,
-    /// The processes of traffic: one or several for each core.
+    /// The traffic processes: one or several for each core.
     core_traffic: Vec<CoreTraffic>,
     /// Bytes of one NF's maps.
     map_bytes: usize,
@@ -63,24 +63,24 @@ pub enum Buffers {
 /// The description of a population.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// An even number.
+    /// Number of NFs, even.
     pub nfs: u32,
     pub waiting: Waiting,
     pub buffers: Buffers,
-    /// Frames come from a wire, by an uplink, as [`Population::set_entry`] says.
+    /// Frames come from a wire, by an uplink, see [`Population::set_entry`].
     pub is_wired: bool,
     /// Number of its first switch.
     pub first_switch: u32,
 }
 
-/// Behaviour of NFs while nothing is in their rings.
+/// Behaviour of NFs while their rings are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub waits: Waits,
-    /// When those that sleep are woken.
+    /// When sleeping NFs are woken.
     pub wake: Wake,
-    /// Descriptor of the ring in which they say that they have handed frames to an I/O thread; they make
-    /// the call themselves without one.
+    /// Descriptor of the ring in which the NFs note that they have handed frames to an I/O thread; without one, NFs
+    /// make the call themselves.
     pub list: Option<RawFd>,
 }
 
@@ -98,7 +98,7 @@ pub struct Offer {
     pub len: usize,
     /// Most frames under way per pair.
     pub window: u32,
-    /// Millions of frames per second in all; 0: as many as the window lets.
+    /// Millions of frames per second in total; 0: as many as the window permits.
     pub mpps: f64,
 }
 
@@ -112,7 +112,7 @@ struct Attachment {
 }
 
 impl Population {
-    /// Starts NFs, as many at each of `cores`.
+    /// Starts NFs, the same number at each of `cores`.
     pub fn start(scratch: &mut Scratch, plan: &Plan, cores: &[Cores]) -> anyhow::Result<Self> {
         let mut population = Population {
             nfs: Vec::with_capacity(plan.nfs as usize),
@@ -129,7 +129,7 @@ impl Population {
             let mut traffic =
                 CoreTraffic::new(scratch, cores.traffic, switches.len(), plan.is_wired)?;
             let ports = 2 * share + switches.len() as u32;
-            // An uplink finds in a table only the NFs of its own switch.
+            // An uplink finds by its table only the NFs of its own switch.
             let one =
                 (plan.is_wired && wired_entry::fit_on_a_switch(ports)).then(|| population.number());
             for (index, pairs) in switches.into_iter().enumerate() {
@@ -150,7 +150,7 @@ impl Population {
         Ok(population)
     }
 
-    /// The number of a new switch.
+    /// Returns the number of a new switch.
     fn number(&mut self) -> u32 {
         self.next_switch += 1;
         self.next_switch - 1
@@ -191,7 +191,7 @@ impl Population {
                 let id = nf.id(0);
                 first.get_or_insert(id);
                 attachment.join(scratch, id)?;
-                // Groups are of even size: a pair lies in one.
+                // Groups have an even size: a pair is in one group.
                 let next = if index % 2 == 0 {
                     id + 1
                 } else {
@@ -226,16 +226,17 @@ impl Population {
         Ok(Traffic(peers.collect::<anyhow::Result<_>>()?))
     }
 
-    /// Sends for so many seconds.
+    /// Sends for `seconds`.
     pub fn round(&self, traffic: &mut Traffic, seconds: f64) -> anyhow::Result<Measured> {
         let (start, before) = (Instant::now(), self.cpu_seconds()?);
         let outcomes = run_together(&mut traffic.0, seconds)?;
-        // The time until here counts: reading the CPU time of thousands of processes takes a while, in which they go on.
+        // Measured until here: reading the CPU time of thousands of processes takes a while, in which they keep
+        // running.
         let used = (self.cpu_seconds()? - before) / start.elapsed().as_secs_f64();
         Ok(Measured::of(&outcomes, used))
     }
 
-    /// Sends for so many seconds, once to warm up, then `rounds` times.
+    /// Sends for `seconds`, once to warm up, then `rounds` times.
     pub fn run(&self, offer: &Offer, rounds: usize, seconds: f64) -> anyhow::Result<Vec<Measured>> {
         let mut traffic = self.traffic(offer)?;
         self.round(&mut traffic, seconds)?;
@@ -244,7 +245,7 @@ impl Population {
             .collect()
     }
 
-    /// Ends the NFs and takes them out of the switch, whose numbers of switches may be used again.
+    /// Ends the NFs and removes them from the switch, whose switch numbers can then be reused.
     pub fn end(self, scratch: &Scratch) -> anyhow::Result<()> {
         let (pools, mut ports) = self.ids.clone();
         ports.extend(self.core_traffic.iter().flat_map(CoreTraffic::ports));
@@ -252,7 +253,7 @@ impl Population {
         Ok(scratch.switch.remove_ids(&pools, &ports)?)
     }
 
-    /// Takes out the duties of the I/O thread.
+    /// Takes the duties of the I/O thread out of the population.
     pub fn take_duties(&mut self) -> Vec<Duty> {
         std::mem::take(&mut self.duties)
     }
@@ -261,13 +262,13 @@ impl Population {
         self.nfs.len() as u32 / 2
     }
 
-    /// CPU time that the NFs have used.
+    /// Returns the CPU time that the NFs have used.
     pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let of = |nf: &Child| cpu::process_seconds(nf.id()).context("an NF has ended");
         self.nfs.iter().map(of).sum()
     }
 
-    /// Memory of an NF in bytes: its process's own share, page tables, kernel stack and maps.
+    /// Returns the memory of an NF in bytes: its process's private part, page tables, kernel stack and maps.
     pub fn bytes_each(&self) -> anyhow::Result<f64> {
         let looked_at = self
             .nfs
@@ -289,19 +290,19 @@ impl Attachment {
     }
 }
 
-/// Processes of traffic for so many NFs: as many at each of `cores`.
+/// Returns the number of traffic processes for `nfs` NFs: the same number at each of `cores`.
 fn traffic_processes(nfs: u32, cores: u32) -> u32 {
     cores * nfs.div_ceil(NFS_PER_PROCESS * cores).max(1)
 }
 
-/// `count` in so many parts that are as equal as possible, none of them 0.
+/// Splits `count` into `parts` parts that are as equal as possible, none of them 0.
 fn shares(count: u32, parts: u32) -> Vec<u32> {
     let parts = parts.min(count).max(1);
     let share = |index| count / parts + u32::from(index < count % parts);
     (0..parts).map(share).collect()
 }
 
-/// `count` in as few parts of at most `most` as possible.
+/// Splits `count` into as few parts of at most `most` as possible.
 fn shares_of(count: u32, most: u32) -> Vec<u32> {
     shares(count, count.div_ceil(most))
 }

@@ -16,11 +16,11 @@ pub struct Repetitions {
     pub lost: u64,
 }
 
-/// A number of NFs and a length.
+/// Results for a number of NFs and a length.
 pub struct Row {
     pub nfs: u32,
     pub len: usize,
-    /// As much as goes.
+    /// At full rate.
     pub full: Repetitions,
     /// At [`super::MODERATE`] load.
     pub half: Repetitions,

@@ -11,7 +11,7 @@ use crate::sweep::{Quantity, Shown, Side, Sweep};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 
-/// The samples of a row that a figure or a line shows.
+/// Selects the samples of a row that a figure or a line shows.
 type Of = fn(&Row) -> &Samples;
 
 /// The quantities of a row: of as much as goes, then at half load.
@@ -53,7 +53,7 @@ fn id(architecture: &Architecture, row: &Row, is_short: bool) -> String {
     }
 }
 
-/// The first architecture over each other one, which is named by what its id has behind the last dot.
+/// Compares the first architecture with each other one, which is named by the part of its id after the last dot.
 pub fn compare(
     report: &mut Report,
     architectures: &[Architecture],
@@ -131,8 +131,8 @@ pub fn show(report: &mut Report, architecture: &Architecture, rows: &[Row], shor
     sweep.report_all(report);
 }
 
-/// Over the number of NFs, as in the literature: throughput with each length; of the first length latency, CPU
-/// time of the NFs, memory.
+/// Plots over the number of NFs, as in the literature: throughput with each length; for the first length latency, CPU
+/// time of the NFs, and memory.
 pub fn plots(
     report: &mut Report,
     architectures: &[Architecture],

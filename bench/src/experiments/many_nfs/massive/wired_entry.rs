@@ -16,27 +16,27 @@ use std::net::IpAddr;
 pub enum Entry {
     /// The generator's port is on the pair's switch.
     Port,
-    /// Frames come from a wire, and the uplink finds the NF in the table of the switch that it is on.
+    /// Frames come from a wire, and the uplink finds the NF in the table of its switch.
     Table,
     /// Frames come from a wire, and the uplink's rules name the NF.
     Classifier,
 }
 
-/// The wire, and the uplink at its far end, which ends before the wire does.
+/// The wire, and the uplink at its far end. The uplink ends before the wire does.
 pub struct WiredEntry {
     uplink: Uplink,
     wire: Wire,
-    /// The switch of all NFs of the core, if a switch has room for them and the uplink.
+    /// The switch of all NFs of the core, if one switch has room for them and the uplink.
     switch: Option<u32>,
 }
 
-/// Returns true if a switch has room for so many ports and an uplink.
+/// Returns true if a switch has room for `ports` ports and an uplink.
 pub fn fit_on_a_switch(ports: u32) -> bool {
     (ports as usize) < MEMBERS_MAX
 }
 
 impl WiredEntry {
-    /// Makes the wire, and rules by which NF n of all `targets` gets the frames to the destination of flow n.
+    /// Makes the wire, and rules that steer the frames to the destination of flow n to NF n of all `targets`.
     pub fn open(
         scratch: &mut Scratch,
         targets: &[Targets],
@@ -58,7 +58,7 @@ impl WiredEntry {
     /// Chooses how the uplink finds the NFs.
     ///
     /// # Errors
-    /// [`SwitchError::Limit`] when they do not fit on one switch with it.
+    /// [`SwitchError::Limit`] when the NFs and the uplink do not fit on one switch.
     pub fn set_entry(&self, switch: &Switch, entry: Entry) -> anyhow::Result<()> {
         let to = match (entry, self.switch) {
             (Entry::Classifier, _) => Destination::Classifier,

@@ -1,30 +1,30 @@
-//! Throughput of NFs that share a core by weight, against the throughput of each NF alone and its promised share.
+//! Throughput of NFs that share a core by weight, relative to the throughput of each NF alone and its promised share.
 
 use nfluid_figures::statistics::Samples;
 
 /// Frames per second of each NF of a set-up, and their CPU time, in one repetition.
 #[derive(Clone, Debug)]
 pub struct Repetition {
-    /// Alone, measured closely before and after, in millions per second.
+    /// Throughput alone, measured directly before and after, in millions per second.
     pub alone: Vec<f64>,
-    /// Beside the others.
+    /// Throughput together with the others.
     pub together: Vec<f64>,
-    /// Seconds of CPU time beside the others.
+    /// CPU time together with the others, in seconds.
     pub cpu: Vec<f64>,
-    /// Frames per second of CPU time beside the others, as a part of those alone.
+    /// Frames per second of CPU time together with the others, relative to those alone.
     pub pace: Vec<f64>,
-    /// Seconds that the kernel spent on receiving for it meanwhile, and charged to somebody else.
+    /// Seconds of the kernel's reception for this NF that were charged to another process.
     pub charged: Vec<f64>,
 }
 
 /// Results of all repetitions with one division of the core.
 #[derive(Clone, Debug)]
 pub struct Fairness {
-    /// Percent of the core, per NF.
+    /// Share of each NF, in percent of the core.
     pub shares: Vec<u32>,
-    /// Per NF.
+    /// Results of each NF.
     pub nfs: Vec<Got>,
-    /// Sum of the NFs' throughputs, each as a part of what it has alone, in percent.
+    /// Sum of the NFs' throughputs, each relative to its throughput alone, in percent.
     pub efficiency: Samples,
 }
 
@@ -33,21 +33,21 @@ pub struct Fairness {
 pub struct Got {
     pub alone: Samples,
     pub mpps: Samples,
-    /// The literature's: (goodput - baseline x share) / (baseline x share), in percent.
+    /// The literature's error: (goodput - baseline x share) / (baseline x share), in percent.
     pub raw: Samples,
-    /// Its part of what all got, each as a part of what it has alone, against its share, in percent of
-    /// the share. What the machine takes from all of them, or gives, is in none of it.
+    /// The NF's part of the sum of all throughputs, each relative to its throughput alone, compared with its share, in
+    /// percent of the share. Changes of the machine that affect all NFs alike cancel out.
     pub corrected: Samples,
-    /// Of the CPU time of all, in percent.
+    /// The NF's part of the CPU time of all NFs, in percent.
     pub cpu: Samples,
-    /// Frames per second of CPU time, in percent of those alone: what cold caches, switches and turns leave.
+    /// Frames per second of CPU time, in percent of those alone: the rest after cold caches and context switches.
     pub pace: Samples,
     /// CPU time that is charged back to the NF, in percent of its own CPU time.
     pub charged: Samples,
 }
 
 impl Fairness {
-    /// Of NFs with `shares`, in percent of the core.
+    /// Makes empty results of NFs with `shares`, in percent of the core.
     pub fn new(shares: Vec<u32>) -> Self {
         Fairness {
             nfs: vec![Got::default(); shares.len()],
@@ -80,13 +80,13 @@ impl Fairness {
         }
     }
 
-    /// The largest of the NFs' corrected errors, medians by their amount.
+    /// Returns the largest of the NFs' corrected errors, by the absolute values of the medians.
     pub fn error_max(&self) -> f64 {
         let errors = self.nfs.iter().map(|got| got.corrected.median().abs());
         errors.fold(0.0, f64::max)
     }
 
-    /// As in figures and tables.
+    /// Returns the name in figures and tables.
     pub fn name(&self) -> String {
         let shares: Vec<_> = self.shares.iter().map(u32::to_string).collect();
         shares.join("-")

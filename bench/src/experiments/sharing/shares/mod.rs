@@ -1,17 +1,15 @@
-//! H8: NFs that share a core by weight: does each get the throughput that its share promises, in each
-//! I/O model? (HyperNF, SoCC '17, figs. 4 and 8.) Two NFs as in the literature, and ten of random shares
-//! and kinds.
+//! H8: NFs that share a core by weight: compares the throughput of each NF with its promised share, in each I/O model
+//! (HyperNF, SoCC '17, figs. 4 and 8). Two NFs as in the literature, and ten of random shares and kinds.
 //!
-//! The literature's error is (goodput - baseline x share) / (baseline x share), where the baseline is the
-//! NF alone on the core. What a machine gives drifts by more than the errors that are looked for, so the
-//! baseline is measured in slices right before and after each run, and a second error leaves out what
-//! all NFs lost or gained: each one's throughput as a part of its baseline, as a part of the sum of those,
-//! against its share. That sum is the efficiency. Shares are weights of cgroups; the process of the I/O
-//! threads has a cgroup of its own, with the weight of a whole core.
+//! The literature's error is (goodput - baseline x share) / (baseline x share), where the baseline is the NF alone on
+//! the core. A machine's speed drifts by more than these errors. So the baseline is measured in slices directly before
+//! and after each run, and a second error excludes what all NFs lost or gained: each NF's throughput as a part of its
+//! baseline, as a part of the sum of those, against its share. That sum is the efficiency. Shares are weights of
+//! cgroups; the process of the I/O threads has its own cgroup, with the weight of a whole core.
 //!
-//! All NFs of a run count the same time, in which all of them run: who is told first, or ends last, has the core
-//! alone meanwhile. What an NF loses by cold caches and by switches is its pace: frames per second of its own CPU
-//! time, over those alone.
+//! All NFs of a run are measured over the same time, in which all of them run: the first to start, or the last to end,
+//! has the core alone outside of that time. The pace shows what an NF loses by cold caches and context switches: frames
+//! per second of its own CPU time, relative to those alone.
 
 mod fairness;
 mod ten;
@@ -31,7 +29,7 @@ use variant::{Nf, Times, Variant};
 const SHARES: [[u32; 2]; 5] = [[50, 50], [30, 70], [70, 30], [20, 80], [80, 20]];
 const SHARES_QUICK: [[u32; 2]; 2] = [[50, 50], [20, 80]];
 
-/// Seconds in which the kernel measures what receiving at uplinks costs.
+/// Seconds in which the kernel measures the cost of receiving at uplinks.
 const METERED: f64 = 0.1;
 
 /// Flows of a firewall's traffic.
@@ -95,7 +93,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Both set-ups in some models, whose NFs have virtual ports.
+/// Measures both set-ups in several models; the NFs have virtual ports.
 fn virtual_ports(
     report: &mut Report,
     scratch: &mut Scratch,
@@ -123,7 +121,7 @@ fn virtual_ports(
     Ok(variants)
 }
 
-/// Both set-ups; each NF sends out of an uplink of its own, and gets what it has sent back by another one.
+/// Measures both set-ups; each NF sends out of its own uplink, and receives its frames by another uplink.
 fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     let full = (&SHARES[..], 20, 0.05, 0.6);
     let (divisions, rounds, alone, together) =
@@ -154,7 +152,7 @@ fn uplinks(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// CPU time that the kernel spent on receiving for each NF, and charged to another process.
+/// Reports the CPU time of the kernel's reception for each NF that was charged to another process.
 fn charged(report: &mut Report, variant: &Variant) {
     for (result, nf, got) in each(variant) {
         let id = format!(
@@ -169,7 +167,7 @@ fn charged(report: &mut Report, variant: &Variant) {
     }
 }
 
-/// All variants in turn; the first round warms up.
+/// Measures all variants alternately; the first round warms up.
 fn measure(
     report: &mut Report,
     variants: &mut [Variant],
@@ -213,7 +211,7 @@ const GOT: [Quantity; 7] = [
     Quantity::shown(&[("efficiency %", Shown::Tenths)]),
 ];
 
-/// Each NF with each division.
+/// Returns each NF with each division.
 fn each(variant: &Variant) -> impl Iterator<Item = (&Fairness, &Nf, &Got)> {
     variant.results.iter().flat_map(|result| {
         let nfs = variant.nfs.iter().zip(&result.nfs);

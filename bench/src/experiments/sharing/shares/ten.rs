@@ -1,4 +1,4 @@
-//! Ten NFs of random shares and kinds on one core; random, but the same in each run.
+//! Ten NFs of random shares and kinds on one core; the random numbers are the same in each run.
 
 use super::variant::{Nf, Times, Variant};
 use super::{FLOWS, measure, show};
@@ -8,15 +8,15 @@ use crate::workload::{Workload, Xorshift};
 use nfluid_testbed::scratch::Scratch;
 
 const NFS: usize = 10;
-/// Percent of the core that each has at least.
+/// Smallest share of an NF, in percent of the core.
 const SHARE_MIN: u32 = 4;
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Rules of a firewall; none is a bridge.
+/// Numbers of firewall rules; 0 means a bridge.
 const RULES: [u32; 5] = [0, 10, 50, 200, 1000];
 /// Lengths of frames.
 const LENS: [usize; 5] = [64, 128, 512, 1024, 1472];
 
-/// Runs that part of the experiment.
+/// Runs this part of the experiment.
 pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     let (rounds, alone, together) = report.effort((20, 0.04, 1.2), (2, 0.01, 0.8));
     let mut random = Xorshift::new(SEED);
@@ -46,7 +46,7 @@ pub fn run(report: &mut Report, scratch: &mut Scratch) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of kinds that hand a frame on as it is, so that it can go round for ever.
+/// Returns an NF of a kind that forwards frames unchanged, so that they can circulate forever.
 fn random_nf(number: usize, random: &mut Xorshift) -> Nf {
     let rules = RULES[random.next() as usize % RULES.len()];
     let flows = FLOWS;
@@ -64,7 +64,8 @@ fn random_nf(number: usize, random: &mut Xorshift) -> Nf {
     }
 }
 
-/// Shares of all NFs, which make up the core: the rest beyond what each has is dealt out by the percent.
+/// Returns the shares of all NFs, whose sum is the core: the rest beyond the smallest share is distributed by the
+/// percent.
 fn random_shares(random: &mut Xorshift) -> Vec<u32> {
     let mut shares = vec![SHARE_MIN; NFS];
     for _ in SHARE_MIN * NFS as u32..100 {

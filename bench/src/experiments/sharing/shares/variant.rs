@@ -1,5 +1,5 @@
-//! NFs that share a core by weight, through each of which frames go round: all of them always have
-//! work, and no generator decides who runs.
+//! NFs that share a core by weight, with frames circulating through each: every NF always has work, and no generator
+//! affects the scheduling.
 
 use super::fairness::{Fairness, Repetition};
 use crate::io_model::Model;
@@ -28,41 +28,42 @@ pub struct Nf {
     pub len: usize,
 }
 
-/// How long the parts of a repetition take, in seconds.
+/// Durations of the parts of a repetition, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Each NF alone, before the others run together and again after.
+    /// Time of each NF alone, before and after the common run.
     pub alone: f64,
     pub together: f64,
 }
 
-/// An uplink of each NF by which frames leave, and at the other end of its wire one by which they come back. What lives
-/// in something else comes before it: it ends first.
+/// Two uplinks per NF: frames leave by one, and return by the other at the far end of the wire. An uplink is declared
+/// before its wire, so that it ends first.
 struct Uplinks {
     _leaving: Vec<Uplink>,
     coming: Vec<Uplink>,
     _wires: Vec<Wire>,
-    /// Their records.
+    /// The directory of the uplinks' records.
     records: ScratchDirectory,
-    /// Per NF: nanoseconds of the kernel's receive side per frame, which are charged to whoever has that core.
+    /// Per NF: nanoseconds per frame of the kernel's receive side, which are charged to the process running on that
+    /// core.
     frame_ns: Vec<f64>,
 }
 
-/// NFs on one core, in one model. What lives in something else comes before it: it ends first.
+/// NFs on one core, in one model. A process is declared before the resources that it uses, so that it ends first.
 pub struct Variant {
     pub name: &'static str,
     pub model: Model,
     pub nfs: Vec<Nf>,
     processes: Loopback,
-    /// Cgroups of the NFs in their order, then that of the I/O threads.
+    /// Cgroups of the NFs in order, then that of the I/O threads.
     groups: Cgroups,
     uplinks: Option<Uplinks>,
-    /// By the divisions of the core.
+    /// Results by division of the core.
     pub results: Vec<Fairness>,
 }
 
 impl Variant {
-    /// Starts them; they are measured with each of the `divisions` of the core.
+    /// Starts the NFs; they are measured with each of the `divisions` of the core.
     pub fn new(
         scratch: &mut Scratch,
         name: &'static str,
@@ -83,7 +84,7 @@ impl Variant {
         Variant::of(name, model, nfs, processes, divisions)
     }
 
-    /// The same in the inline model; one of many frames leaves by an uplink of each NF, and comes back by another one,
+    /// As `new`, in the inline model; one of many frames leaves by an uplink of each NF, and returns by another uplink
     /// through the kernel's receive side. The uplinks' threads have the other core.
     pub fn with_uplinks(
         scratch: &mut Scratch,
@@ -130,7 +131,7 @@ impl Variant {
         })
     }
 
-    /// A repetition with each division; one that does not count warms up.
+    /// Measures one repetition with each division; a repetition that does not count warms up.
     pub fn measure(&mut self, times: Times, counts: bool) -> anyhow::Result<()> {
         for at in 0..self.results.len() {
             for (group, percent) in self.results[at].shares.iter().enumerate() {
@@ -155,8 +156,8 @@ impl Variant {
         Ok(())
     }
 
-    /// Measures what a frame costs the kernel at each uplink: not while anything else is measured, as each run of any
-    /// eBPF program costs more meanwhile.
+    /// Measures the kernel's cost per frame at each uplink. Must not run during other measurements, because each run of
+    /// any eBPF program costs more meanwhile.
     ///
     /// # Errors
     /// When the kernel does not measure, or no frame came in.
@@ -176,19 +177,19 @@ impl Variant {
         Ok(())
     }
 
-    /// Seconds that the kernel spent on receiving for each NF, of a run of so many seconds.
+    /// Returns the seconds of the kernel's reception for each NF, in a run of `seconds`.
     fn charged(&self, outcomes: &[Outcome], seconds: f64) -> Vec<f64> {
         let Some(uplinks) = &self.uplinks else {
             return vec![0.0; outcomes.len()];
         };
         let costs = outcomes.iter().zip(&uplinks.frame_ns);
-        // Frames before and after the time that counts came in at the same rate.
+        // Frames arrived at the same rate before and after the measured time.
         let part =
             |nf: &Outcome| seconds / (seconds + loopback::AROUND.as_secs_f64()) * nf.came_in as f64;
         costs.map(|(nf, ns)| part(nf) * ns / 1e9).collect()
     }
 
-    /// Each NF while the others stand still.
+    /// Measures each NF while the others are stopped.
     fn alone(&mut self, seconds: f64) -> anyhow::Result<Vec<Outcome>> {
         let run = |nf| Ok(self.processes.run_alone(seconds, nf)?.processes[0]);
         (0..self.nfs.len()).map(run).collect()
@@ -230,7 +231,7 @@ impl Uplinks {
     }
 }
 
-/// Frames per second of CPU time, as a part of those before and after.
+/// Returns the frames per second of CPU time, relative to the runs before and after.
 fn paces(together: &[Outcome], before: &[Outcome], after: &[Outcome]) -> Vec<f64> {
     let pace = |nf: &Outcome| nf.frames as f64 / nf.cpu_seconds;
     let alone = before.iter().zip(after);

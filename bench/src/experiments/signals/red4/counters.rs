@@ -1,18 +1,19 @@
-//! The daemon's counters of NFs, at one moment and between two.
+//! The daemon's counters of NFs, at one moment and as differences.
 
 use anyhow::Context;
 use nfluid_testbed::platform::Platform;
 use serde_json::Value;
 
-/// An NF's counters, and those of the port by which frames enter it.
+/// An NF's counters, and those of its entry port.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
     pub cpu_ns: u64,
     pub frames: u64,
     pub bytes: u64,
-    /// Frames that got an ECN mark on their way into it.
+    /// Frames that got an ECN mark at the NF's ring.
     pub marked: u64,
-    /// Frames for it that were dropped because its ring was full, for a signal, or refused for a later ring's sake.
+    /// Frames for the NF that were dropped because its ring was full or by a signal, or refused because of a later
+    /// ring.
     pub ring_full: u64,
     pub signalled: u64,
     pub refused: u64,
@@ -22,15 +23,15 @@ pub struct Counters {
 #[derive(Clone, Debug)]
 pub struct Moment {
     pub time_ns: u64,
-    /// In the order in which they were asked for.
+    /// The counters in the order of the requested names.
     pub of: Vec<Counters>,
 }
 
 impl Moment {
-    /// Asks the daemon; `names` are instances whose port of entry is called `in`.
+    /// Reads the daemon's counters; `names` are instances whose entry port is called `in`.
     ///
     /// # Errors
-    /// `nfluid` fails, or an instance is not there.
+    /// `nfluid` fails, or an instance does not exist.
     pub fn now(platform: &Platform, names: &[&str]) -> anyhow::Result<Self> {
         let stats = platform.api()?.get("/v1/stats")?;
         let of = names.iter().map(|name| Counters::of(&stats, name));
@@ -49,7 +50,7 @@ impl Moment {
         }
     }
 
-    /// CPU time of one of them, in percent of a core; of a difference of two moments.
+    /// Returns the CPU time of an NF in percent of a core; `self` is a difference of two moments.
     pub fn cpu_percent(&self, at: usize) -> f64 {
         self.per_ns(self.of[at].cpu_ns) * 100.0
     }
@@ -98,12 +99,12 @@ impl Counters {
         }
     }
 
-    /// Frames that were for the NF.
+    /// Returns the number of frames sent to the NF.
     pub fn offered(&self) -> u64 {
         self.frames + self.lost()
     }
 
-    /// Frames for the NF that it never saw.
+    /// Returns the number of frames to the NF that it did not receive.
     pub fn lost(&self) -> u64 {
         self.ring_full + self.signalled + self.refused
     }
@@ -112,7 +113,7 @@ impl Counters {
 /// Returns an object of a kind by its name.
 ///
 /// # Errors
-/// When there is none of that name.
+/// When no object has the name.
 pub fn named<'a>(stats: &'a Value, kind: &str, name: &str) -> anyhow::Result<&'a Value> {
     let all = stats[kind].as_array().into_iter().flatten();
     let mut found = all.filter(|one| one["name"] == name);

@@ -1,4 +1,4 @@
-//! The hosts between which TCP flows go, each through an NF of its own.
+//! The hosts of the TCP flows; each flow passes its own NF.
 
 use super::flow::Client;
 use anyhow::Context;
@@ -9,10 +9,10 @@ use nfluid_testbed::process::Background;
 use std::process::Command;
 use std::time::Duration;
 
-/// Cores.
+/// The NFs' core.
 pub const OF_NFS: u32 = 0;
 pub const OF_ENDS: u32 = 1;
-/// How often the ends try to reach each other.
+/// Number of pings between the ends before giving up.
 const TRIES: u32 = 20;
 
 /// A flow's two hosts.
@@ -23,7 +23,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Two hosts whose interfaces end in `outside` as `leftN` and `rightN`.
+    /// Makes two hosts whose interfaces end in `outside` as `leftN` and `rightN`.
     ///
     /// # Errors
     /// A command that makes the ends fails.
@@ -76,7 +76,7 @@ impl Ends {
         Flood::start(&self.client.path(), &to, sending)
     }
 
-    /// Waits until the way is there, and what an earlier variant has left in the rings is gone.
+    /// Waits until the path forwards, and the rings have no frames of an earlier variant.
     ///
     /// # Errors
     /// `ping` fails.
@@ -84,7 +84,7 @@ impl Ends {
         reach(&self.client, &format!("10.0.{}.2", self.flow))
     }
 
-    /// Sets whether the ends' TCP negotiates ECN.
+    /// Enables or disables ECN negotiation by the ends' TCP.
     ///
     /// # Errors
     /// `sysctl` fails.
@@ -95,7 +95,7 @@ impl Ends {
     }
 }
 
-/// Joins a host's interface, which has `address`, to the namespace of the platform's interfaces; a packet is a packet.
+/// Joins a host's interface with `address` to the namespace of the platform's interfaces; offloads are off.
 ///
 /// # Errors
 /// A command fails.
@@ -126,7 +126,7 @@ pub fn reach(host: &Namespace, address: &str) -> anyhow::Result<()> {
     answer.map(drop).context("no way between the ends")
 }
 
-/// Sets whether a host's TCP negotiates ECN.
+/// Enables or disables ECN negotiation by a host's TCP.
 ///
 /// # Errors
 /// `sysctl` fails.
@@ -136,7 +136,7 @@ pub fn set_ecn(host: &Namespace, on: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A program on a host, on the ends' core.
+/// Returns the command of a program on a host, on the ends' core.
 fn pinned(host: &Namespace, program: &str) -> Command {
     let mut command = host.command("taskset");
     command.args(["-c", &OF_ENDS.to_string(), program]);

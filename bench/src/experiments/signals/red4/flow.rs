@@ -1,4 +1,4 @@
-//! A TCP flow of iperf3's, and what its sender's kernel says of it.
+//! A TCP flow of iperf3, and its sender's statistics from the kernel.
 
 use anyhow::Context;
 use nfluid_testbed::interrupt;
@@ -7,9 +7,9 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Between two reports of the kernel's figures, in seconds.
+/// Interval of the kernel's statistics, in seconds.
 const INTERVAL: &str = "0.25";
-/// A flow has not ended so long after its time: the way back is gone.
+/// A flow that has not ended this long after its time has lost its return path.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// A flow; ended when dropped.
@@ -21,17 +21,17 @@ pub struct Client {
 /// Result of the flow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flow {
-    /// Mean of the round trip times that the sender's kernel has found, in microseconds.
+    /// Mean of the sender kernel's round trip times, in microseconds.
     pub rtt_us: f64,
-    /// Segments sent again, per second.
+    /// Retransmitted segments per second.
     pub retransmits: f64,
 }
 
 impl Client {
-    /// Starts iperf3 by a command that may have words before it.
+    /// Starts iperf3 by a command, which may have preceding arguments.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When iperf3 cannot be started.
     pub fn start(
         mut command: Command,
         server: &str,
@@ -49,16 +49,16 @@ impl Client {
         Ok(Client { child, time })
     }
 
-    /// Waits for its end; what became of it from `since` on, counted from its start.
+    /// Waits for the end of the flow; returns its results from `since` on, counted from its start.
     ///
     /// # Errors
     /// iperf3 does not end, or its output cannot be read; the error has the output.
     pub fn finish(mut self, since: Duration) -> anyhow::Result<Flow> {
-        let mut said = String::new();
+        let mut report = String::new();
         let output = self.child.stdout.take().context("iperf3's output")?;
         let reader = std::thread::spawn(move || {
             let mut output = output;
-            output.read_to_string(&mut said).map(|_| said)
+            output.read_to_string(&mut report).map(|_| report)
         });
         let start = Instant::now();
         while self.child.try_wait()?.is_none() {
@@ -66,9 +66,9 @@ impl Client {
             anyhow::ensure!(start.elapsed() < self.time + GRACE, "iperf3 does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
-        let said = reader.join().ok().context("reading what iperf3 says")??;
-        let said: Value = serde_json::from_str(&said).context("what iperf3 says")?;
-        read(&said, since.as_secs_f64())
+        let report = reader.join().ok().context("reading what iperf3 says")??;
+        let report: Value = serde_json::from_str(&report).context("what iperf3 says")?;
+        read(&report, since.as_secs_f64())
     }
 }
 
@@ -79,12 +79,12 @@ impl Drop for Client {
     }
 }
 
-/// Of iperf3's report, the intervals that begin after so many seconds.
-fn read(said: &Value, since: f64) -> anyhow::Result<Flow> {
-    if let Some(error) = said["error"].as_str() {
+/// Reads the intervals of iperf3's report that begin after `since` seconds.
+fn read(report: &Value, since: f64) -> anyhow::Result<Flow> {
+    if let Some(error) = report["error"].as_str() {
         anyhow::bail!("iperf3: {error}");
     }
-    let all = said["intervals"].as_array();
+    let all = report["intervals"].as_array();
     let streams = all
         .context("iperf3 tells no intervals")?
         .iter()
@@ -116,16 +116,16 @@ mod tests {
     #[test]
     fn slow_start_is_left_out_and_errors_are_told() {
         let interval = |start: f64, rtt: u32, retransmits: u32| json!({ "streams": [{ "start": start, "seconds": 0.5, "rtt": rtt, "retransmits": retransmits }] });
-        let said = json!({ "intervals": [
+        let report = json!({ "intervals": [
             interval(0.0, 9000, 70), interval(1.0, 200, 1), interval(1.5, 400, 3),
         ] });
-        let found = read(&said, 1.0).expect("two intervals");
+        let found = read(&report, 1.0).expect("two intervals");
         let wanted = Flow {
             rtt_us: 300.0,
             retransmits: 4.0,
         };
         assert_eq!(found, wanted);
-        assert!(read(&said, 2.0).is_err(), "nothing was measured");
+        assert!(read(&report, 2.0).is_err(), "nothing was measured");
         let error = read(&json!({ "error": "no route" }), 0.0).expect_err("an error");
         assert!(error.to_string().contains("no route"));
     }

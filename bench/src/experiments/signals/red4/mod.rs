@@ -1,14 +1,13 @@
-//! RED_4: two TCP flows through two NFs on one core, whose packets cost 1:1, 1:4 and 1:16 (Sharing CPUs by
-//! congestion control, KBNets '17, simulated there). Side by side: no signals, RED_4 MQ by thresholds, and the law that
-//! tunes itself; reno and cubic, with ECN and with drops.
+//! RED_4: two TCP flows through two NFs on one core, whose packets cost 1:1, 1:4 and 1:16 (Sharing CPUs by congestion
+//! control, KBNets '17, simulated there). Compared: no signals, RED_4 MQ by thresholds, and the self-tuning law; reno
+//! and cubic, with ECN and with drops.
 //!
-//! Every instance is a cgroup of its own, and cgroups of equal weight give each flow its half of the core by
-//! themselves: there is no way to put two instances into one, so the paper's unfairness cannot come about. What signals
-//! gain here is therefore not the halves but what waits in the rings (round trip times) and what is lost: both are
-//! told beside the shares.
+//! Every instance has its own cgroup, and cgroups of equal weight alone give each flow its half of the core: two
+//! instances cannot share a cgroup, so the paper's unfairness cannot occur. The benefit of signals here is therefore
+//! not the halves but the queues in the rings (round trip times) and the losses: both are reported beside the shares.
 //!
-//! The daemon that users run, its meter, controller and switch; iperf3 in network namespaces. The NFs have one core to
-//! themselves, the TCP ends the other.
+//! Uses the daemon that users run, its meter, controller and switch; iperf3 in network namespaces. The NFs have one
+//! core to themselves, the TCP ends the other.
 
 mod counters;
 mod ends;
@@ -30,18 +29,18 @@ use std::time::Duration;
 /// Signatures per frame of the cheap NF: about 10 us, so that the NFs' core is full long before that of the TCP ends.
 const ROUNDS: u32 = 900;
 const RATIOS: [u32; 3] = [1, 4, 16];
-/// The two flows: their NFs, and what stands for them in addresses.
+/// The two flows: their NFs, and their number in addresses.
 const FLOWS: [(&str, u8); 2] = [("cheap", 1), ("dear", 2)];
 const NFS: [&str; 2] = [FLOWS[0].0, FLOWS[1].0];
 
 /// The signals that senders get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signals {
-    /// A full ring alone.
+    /// No signals: only full rings drop.
     Off,
     /// RED_4 MQ by the thresholds of the guide's example.
     Thresholds,
-    /// The law of `congestion: on`.
+    /// The self-tuning law of `congestion: on`.
     SelfTuning,
 }
 
@@ -65,7 +64,7 @@ impl Signals {
     }
 }
 
-/// A setting that is compared with others.
+/// A compared setting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Setting {
     ratio: u32,
@@ -109,7 +108,7 @@ const RTT: [usize; 2] = [6, 7];
 const LOST: usize = 10;
 const OF_SENDER: &str = "as the sender's kernel sees it";
 
-/// How long a variant is measured, and when that begins: flows start slowly.
+/// Measuring time of a variant, and the time before it, because flows start slowly.
 #[derive(Clone, Copy)]
 struct Times {
     settle: Duration,
@@ -256,7 +255,7 @@ impl Setting {
         format!("{}{ecn}, signals: {how}", self.control)
     }
 
-    /// The deployment. Rings are long: TCP fills what there is.
+    /// Returns the deployment. Rings are long: TCP fills any ring.
     fn deployment(self, namespace: &str) -> String {
         let (mut uplinks, mut instances, mut chains) =
             (String::new(), String::new(), String::new());

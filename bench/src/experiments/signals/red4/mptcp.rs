@@ -1,10 +1,10 @@
-//! A TCP connection of two subflows (MPTCP, the kernel's) beside two plain ones: the line of "Sharing CPUs by congestion
-//! control" (KBNets '17, figs. 8 and 10) as far as it can be had. Each subflow crosses an NF of its own, each NF carries a
-//! plain flow too, and both NFs share a core. Who gets what, with congestion signals and without?
+//! A TCP connection of two subflows (the kernel's MPTCP) beside two plain flows: the topology of "Sharing CPUs by
+//! congestion control" (KBNets '17, figs. 8 and 10) as far as possible. Each subflow passes its own NF, each NF carries
+//! a plain flow too, and both NFs share a core. Measures the shares with and without congestion signals.
 //!
-//! The paper's multipath sender couples its subflows (RFC 6356). Linux couples none: each runs the congestion control
-//! that the connection was given, as if it were alone, and the default scheduler fills whichever has room. So what is
-//! to be expected is the part that two flows of four get, not one of three.
+//! The paper's multipath sender couples its subflows (RFC 6356). Linux does not: each subflow runs the connection's
+//! congestion control as if it were alone, and the default scheduler fills any subflow with room. So the expected share
+//! is that of two flows of four, not that of one of three.
 
 use super::counters::Moment;
 use super::ends::{OF_ENDS, OF_NFS, join, reach, set_ecn};
@@ -27,11 +27,11 @@ use std::time::Duration;
 
 const PORT: u16 = 5301;
 const CONTROL: &str = "cubic";
-/// How often it is looked whether the second subflow is there, and the time in between.
+/// Number of checks for the second subflow, and the time in between.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Two hosts with two ways between them.
+/// Two hosts with two paths between them.
 struct Hosts {
     outside: Namespace,
     client: Namespace,
@@ -141,7 +141,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// The server tells of its second address, to which the client then opens a subflow.
+    /// Makes the server announce its second address, to which the client then opens a subflow.
     fn allow_subflows(&self) -> anyhow::Result<()> {
         let cannot = |why: String| CannotRun(format!("this kernel has no MPTCP: {why}"));
         multipath_socket().map_err(|error| cannot(error.to_string()))?;
@@ -159,7 +159,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Sends to the server by one of its addresses.
+    /// Starts a sender to one of the server's addresses.
     fn source(&self, flow: u8, multipath: bool) -> anyhow::Result<Peer> {
         let task = Task::TcpSource {
             to: SocketAddrV4::new(Ipv4Addr::new(10, 0, flow, 2), PORT),
@@ -184,7 +184,7 @@ impl Hosts {
     }
 }
 
-/// The connection that is, or is not, a subflow, and leads to the server by one of its addresses.
+/// Returns the connection, plain or a subflow, that leads to the server by the address of `flow`.
 fn find(all: &[Connection], flow: u8, is_subflow: bool) -> anyhow::Result<&Connection> {
     let to = format!("10.0.{flow}.2");
     let mut found = all

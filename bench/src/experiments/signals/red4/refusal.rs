@@ -1,9 +1,10 @@
-//! Refusal at a chain's entry: a cheap NF hands on to a dear one, both flooded, beside an innocent neighbour on the same
-//! core. Without refusal the cheap one spends its share on frames that die at the next ring; with it, they are refused
-//! before any work is done.
+//! Refusal at a chain's entry: a cheap NF forwards to a dear NF, both flooded, beside an uninvolved neighbour on the
+//! same core. Without refusal the cheap NF spends its share on frames that the next ring drops; with refusal, they are
+//! refused before any work is done.
 //!
-//! The daemon's own counters, checked against each other once all is quiet: what the first NF received is what the second
-//! received or lost; what the chain says it refused is what its entry dropped for that.
+//! The daemon's counters are checked against each other when no frame moves: the frames that the first NF forwarded are
+//! those that the second received or lost; the frames that the chain refused are those that its entry dropped for that
+//! reason.
 
 use super::counters::{Moment, named};
 use super::ends::{Ends, OF_ENDS, OF_NFS};
@@ -23,9 +24,9 @@ const NAMES: [&str; 3] = [NFS[0].0, NFS[1].0, NFS[2].0];
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 const NEIGHBOUR: usize = 2;
-/// Before it is measured: the thread that refuses learns what packets cost.
+/// Time before a measurement in which the refusing thread learns the cost of packets.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How often it is looked whether all is quiet, and the time in between.
+/// Number of checks that no frame moves, and the time in between.
 const QUIET_TRIES: u32 = 100;
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -148,7 +149,7 @@ fn measure(
     ])
 }
 
-/// The counters when no frame moves any more, and what the chain says that it has refused.
+/// Returns the counters when no frame moves any more, and the number of frames that the chain has refused.
 fn at_rest(platform: &Platform) -> anyhow::Result<(Moment, u64)> {
     let mut before = Moment::now(platform, &NAMES)?;
     for _ in 0..QUIET_TRIES {

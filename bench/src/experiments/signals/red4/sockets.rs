@@ -3,31 +3,31 @@
 use anyhow::Context;
 use nfluid_testbed::namespace::Namespace;
 
-/// A connection, or a subflow of one.
+/// A connection or a subflow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Connection {
     /// Address of the other end.
     pub to: String,
     /// True for a subflow of a connection that may have several.
     pub is_subflow: bool,
-    /// Bytes that the other end has got.
+    /// Bytes that the other end has acknowledged.
     pub acked: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// Smoothed round trip time.
     pub rtt_us: f64,
 }
 
-/// The established connections to a port.
+/// Returns the established connections to a port.
 ///
 /// # Errors
 /// `ss` fails, or its output cannot be read.
 pub fn connections(host: &Namespace, port: u16) -> anyhow::Result<Vec<Connection>> {
-    let said = host.run(&format!("ss -tinHO state established dport = :{port}"))?;
-    said.lines().map(read).collect()
+    let output = host.run(&format!("ss -tinHO state established dport = :{port}"))?;
+    output.lines().map(read).collect()
 }
 
-/// A line: queues, own address, the other's, and `key:value` words.
+/// Parses a line: queues, local address, remote address, and `key:value` words.
 fn read(line: &str) -> anyhow::Result<Connection> {
     let mut words = line.split_whitespace();
     let to = words

@@ -1,6 +1,6 @@
-//! A compute service: programs arrive in an open loop, each is run once in something isolated, and its result is awaited.
-//! As in LightVM's use case the program approximates e, and the machine gets at first half of what it can do, and then
-//! slightly more than that (there: 0.8 s of work every 250 ms for three cores, 107 %).
+//! A compute service: programs arrive in an open loop, each runs once in isolation, and its result is awaited. As in
+//! LightVM's use case the program approximates e; the load is first half of the machine's capacity, and then slightly
+//! more than the capacity (there: 0.8 s of work every 250 ms for three cores, 107 %).
 
 mod work;
 
@@ -92,7 +92,7 @@ fn alone(ways: &Ways, expected: &str, rounds: usize) -> anyhow::Result<Samples> 
     Ok(ms)
 }
 
-/// When programs arrive.
+/// Arrival times of programs.
 #[derive(Clone, Copy)]
 struct Arrivals {
     count: usize,

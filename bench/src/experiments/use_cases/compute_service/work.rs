@@ -1,4 +1,4 @@
-//! The program, and who runs it: the daemon, a process, namespaces, containers. All give it the host's libraries.
+//! The program, and the ways to run it: the daemon, a process, namespaces, containers. All use the host's libraries.
 
 use crate::experiments::instances::creation::peers::{UNSHARE, tool};
 use crate::host::platform;
@@ -17,19 +17,19 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program, which the example has as well.
+/// The program, the same as in the example.
 const PROGRAM: &str = include_str!("../../../../../examples/functions/e.py");
 const PYTHON: &str = "/usr/bin/python3";
-/// Where the program is in containers.
+/// Path of the program in containers.
 const INSIDE: &str = "/function/e.py";
-/// Stands for a name that no other container has.
+/// Placeholder for a unique container name.
 const CONTAINER: &str = "@container";
-/// The folders of a host's programs and libraries that are in `/usr` on most hosts.
+/// Folders of a host's programs and libraries that are in `/usr` on most hosts.
 const MERGED: [&str; 3] = ["bin", "lib", "lib64"];
 
-/// Somebody who runs the program.
+/// A way to run the program.
 pub struct Way {
-    /// As in the figures' names.
+    /// Name in figure ids.
     pub name: &'static str,
     how: How,
 }
@@ -43,21 +43,21 @@ enum How {
     },
 }
 
-/// The ways that this host has, and why others are left out.
+/// The ways that this host has, and the reasons why others are left out.
 pub struct Ways {
     /// The ways that this host has.
     pub found: Vec<Way>,
-    /// The others: name and reason.
+    /// The missing ways: name and reason.
     pub left_out: Vec<(&'static str, String)>,
     _platform: Platform,
     _folder: ScratchDirectory,
 }
 
 impl Ways {
-    /// Looks who is here, and starts a daemon.
+    /// Finds the ways of this host, and starts a daemon.
     ///
     /// # Errors
-    /// [`CannotRun`] without Python; the daemon does not start.
+    /// [`CannotRun`] without Python; also when the daemon does not start.
     pub fn new(decimals: usize) -> anyhow::Result<Self> {
         if !Path::new(PYTHON).is_file() {
             return Err(CannotRun(install("python3")).into());
@@ -118,11 +118,11 @@ impl Ways {
 }
 
 impl Way {
-    /// Runs the program and waits for its result, which begins as `expected`; milliseconds until it was executed, as far as
-    /// that is told.
+    /// Runs the program and waits for its result, which must begin with `expected`; returns the milliseconds until it
+    /// was executed, if known.
     ///
     /// # Errors
-    /// The program was not run, or came to another result.
+    /// The program was not run, or had another result.
     pub fn run(&self, number: usize, expected: &str) -> anyhow::Result<Option<f64>> {
         let (result, created) = match &self.how {
             How::Command(words) => (execute(words, number)?, None),
@@ -154,10 +154,10 @@ fn execute(words: &[String], number: usize) -> anyhow::Result<String> {
     output(command.args(arguments))
 }
 
-/// Returns the expected output of the program: e to so many decimals, by the same series.
+/// Returns the expected output of the program: e to this many decimals, by the same series.
 ///
 /// # Errors
-/// Python does not run it.
+/// When Python does not run the program.
 pub fn e(decimals: usize) -> anyhow::Result<String> {
     let mut command = Command::new(PYTHON);
     output(command.args(["-c", PROGRAM, &decimals.to_string()]))
@@ -189,7 +189,7 @@ fn bubblewrap_flags(script: &str) -> Vec<&str> {
     flags
 }
 
-/// A folder for a container run-time, with the configuration that it writes itself, and the host's `/usr`.
+/// Makes a folder for a container run-time, with the configuration that the run-time writes, and the host's `/usr`.
 fn bundle(tool: &Path, folder: &Path, script: &str, program: &[String]) -> anyhow::Result<How> {
     let rootfs = folder.join("rootfs");
     for name in ["usr", "function", "proc", "dev", "sys"] {

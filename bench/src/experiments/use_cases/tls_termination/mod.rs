@@ -1,8 +1,10 @@
-//! TLS termination: n end points, each with its own key, in an instance of its own and as a bare process, in turn. As in LightVM's
-//! use case, clients ask for an empty file over HTTPS, with a connection and a full handshake for each request.
+//! TLS termination: n end points, each with its own key, in an instance of its own and as a bare process, alternately.
+//! As in LightVM's use case, clients request an empty file over HTTPS, with a connection and a full handshake for each
+//! request.
 //!
-//! All terminators share one core and wrk has the other, so that what is compared is what a handshake costs the server. Terminators of
-//! both sides are in cgroups of the same weight and memory limit ([`setup`]): no side has more of the core, or less accounting.
+//! All terminators share one core and wrk has the other: the comparison is the server's cost of a handshake.
+//! Terminators of both sides are in cgroups of the same weight and memory limit ([`setup`]): the sides have equal
+//! shares and accounting.
 
 mod setup;
 
@@ -22,7 +24,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In figures.
+    /// Returns the name in figure ids.
     pub fn id(self) -> &'static str {
         match self {
             Kind::Rsa2048 => "rsa2048",
@@ -60,7 +62,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let id = format!("l12.{}", kind.id());
         for count in counts {
             let setup = Setup::new(kind, *count)?;
-            // With many, each has few requests: they take longer to count.
+            // With many end points, each gets few requests: counting takes longer.
             let ms = report.effort(if *count < 1000 { 3000 } else { 6000 }, 700);
             let time = Duration::from_millis(ms);
             let conditions = format!(

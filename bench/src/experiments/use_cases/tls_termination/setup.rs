@@ -1,7 +1,8 @@
 //! The terminators of both sides, and wrk, in one network namespace.
 //!
-//! Both sides are in cgroups: each terminator in one of its own, with the same weight, the same memory limit and the same time slice, in
-//! one for its side with the same weight. What is left as a difference is what instances are for: namespaces, filters, the daemon.
+//! Both sides are in cgroups: each terminator in its own cgroup, with the same weight, memory limit and time slice, in
+//! one cgroup per side with the same weight. The remaining difference is that of instances: namespaces, filters, the
+//! daemon.
 
 use super::Kind;
 use crate::host::platform;
@@ -22,58 +23,58 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Where the first end point of each side is; the others follow.
+/// Port of the first end point of each side; the others follow.
 const FIRST_PORTS: [u16; 2] = [10_000, 20_000];
-/// The terminators' core, and wrk's.
+/// The cores of the terminators and of wrk.
 const CORES: [u32; 2] = [0, 1];
-/// What each terminator has: percent of a core as a weight, MiB of memory, connections at once. All connections of a thread
-/// of wrk begin at its first end point, 125 of a thousand.
+/// Limits of each terminator: percent of a core as a weight, MiB of memory, connections at once. All connections of a
+/// thread of wrk begin at its first end point, 125 of a thousand.
 const SHARE_PERCENT: u32 = 100;
 const MEMORY_MIB: u64 = 16;
 const CONNECTIONS_MAX: u32 = 256;
-/// Connections that wrk keeps under way at least.
+/// Smallest number of connections that wrk keeps open.
 const CONNECTIONS_MIN: usize = 32;
-/// Keys that are made at most: an RSA key takes a tenth of a second and more. Beyond, end points have the same in turn.
+/// Largest number of keys: an RSA key takes a tenth of a second and more. Further end points reuse the keys.
 const PAIRS_MAX: usize = 16;
-/// Threads of wrk at most. It counts what is answered while it starts further ones, in a time that it does not count: with a thread
-/// for each of a thousand end points that would be most of it.
+/// Largest number of wrk's threads. wrk counts requests while it starts further threads, in a time that it does not
+/// count: with a thread for each of a thousand end points that would be most of the run.
 const THREADS_MAX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How wrk's report begins (`SCRIPT`).
+/// Prefix of wrk's report (`SCRIPT`).
 const REPORT: &str = "measured ";
 
-/// Connections under way for so many end points.
+/// Returns the number of open connections for `count` end points.
 pub fn connections(count: usize) -> usize {
     count.max(CONNECTIONS_MIN)
 }
 
-/// Different keys of so many end points.
+/// Returns the number of different keys of `count` end points.
 pub fn pairs(count: usize) -> usize {
     count.min(PAIRS_MAX)
 }
 
-/// Which terminators.
+/// A side of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Instances of nfluid.
     Instances,
-    /// The same program without it.
+    /// The same program without nfluid.
     Bare,
 }
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Api that were answered, per second.
+    /// Requests answered per second.
     pub rate: f64,
     /// The 99th percentile of the time until an answer, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// Both sides. What lives in the namespace comes before it: it ends first.
+/// Both sides. A process is declared before its namespace, so that it ends first.
 pub struct Setup {
     bare: Vec<Service>,
-    /// After those who are in them.
+    /// Declared after the processes in these cgroups.
     _shares: Cgroups,
     _platform: Platform,
     directory: ScratchDirectory,
@@ -107,7 +108,7 @@ impl Setup {
             let log = directory.path("bare.log");
             bare.push(Service::start("nfluid-tls", &mut command, log)?);
             if let Some(started) = bare.last() {
-                // At once: what it uses from its beginning on is accounted for there.
+                // At once, so that the cgroup accounts for all that the process uses.
                 let weight = Share::from_percent(SHARE_PERCENT)?;
                 shares.add(&[started.pid()], None, Some(weight))?;
                 shares.limit_memory(MEMORY_MIB << 20)?;
@@ -143,15 +144,15 @@ impl Setup {
         Ok(())
     }
 
-    /// Lets wrk ask all end points of a side.
+    /// Lets wrk send requests to all end points of a side.
     ///
     /// # Errors
-    /// wrk fails, or a request does.
+    /// When wrk or a request fails.
     pub fn run(&self, side: Side, time: Duration) -> anyhow::Result<Run> {
         interrupt::check()?;
         let file = self.directory.path("wrk.lua");
         std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
-        // Whole seconds are all that it takes for a time.
+        // wrk accepts only whole seconds.
         let (threads, seconds) = (self.count.min(THREADS_MAX), time.as_secs().max(1));
         let mut command = self.namespace.command("taskset");
         command.args(["-c", &CORES[1].to_string(), "wrk", "--timeout", "30s"]);
@@ -171,19 +172,19 @@ impl Setup {
 
 impl Drop for Setup {
     fn drop(&mut self) {
-        // The terminators end side by side; each is waited for when it is dropped.
+        // The terminators end in parallel; dropping one waits for its end.
         self.bare.iter_mut().for_each(Service::terminate);
     }
 }
 
-/// Where an end point is.
+/// Returns the address of an end point.
 fn address(side: Side, at: usize) -> SocketAddr {
     let first = FIRST_PORTS[usize::from(side == Side::Bare)];
     let port = first + u16::try_from(at).unwrap_or(u16::MAX);
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// A key and its certificate.
+/// Makes a key and its certificate.
 fn make_pair(
     directory: &ScratchDirectory,
     kind: Kind,
@@ -246,8 +247,8 @@ fn deployment<'a>(
     Ok(text)
 }
 
-/// Gives each thread its part of the end points, which it asks in turn: a connection is made to the next one. Answers that took longer
-/// than wrk waits are no errors: the machine may be busy.
+/// Gives each thread its part of the end points, which the thread requests in turn: each connection goes to the next
+/// end point. Answers later than wrk's timeout are no errors: the machine may be busy.
 const SCRIPT: &str = "\
 local first = tonumber(os.getenv(\"NFLUID_FIRST_PORT\"))
 local ports = tonumber(os.getenv(\"NFLUID_PORTS\"))
@@ -280,17 +281,17 @@ latency:percentile(99), e.connect + e.read + e.write + e.status))
 end
 ";
 
-fn read(said: &str) -> anyhow::Result<Run> {
-    let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
+fn read(output: &str) -> anyhow::Result<Run> {
+    let line = output.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);
     let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
     let [requests, duration_us, p99_us, errors] = numbers?[..] else {
-        bail!("wrk said: {}", said.trim());
+        bail!("wrk said: {}", output.trim());
     };
     anyhow::ensure!(
         errors == 0.0 && requests > 0.0,
         "of {requests} requests {errors} have failed: {}",
-        said.trim()
+        output.trim()
     );
     Ok(Run {
         rate: requests / duration_us * 1e6,

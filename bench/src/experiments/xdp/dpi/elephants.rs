@@ -1,6 +1,6 @@
-//! E6: four flows of iperf3 through a host that inspects them. Alone, `ndpiReader` looks at every packet; with eDPI, none to all
-//! four of the flows are elephants, which go straight out by XDP once nDPI has decided about them; of the others every packet is
-//! handed to the classifier, beside its way through the kernel.
+//! E6: four flows of iperf3 through a host that inspects them. Alone, `ndpiReader` inspects every packet; with eDPI,
+//! none to all four of the flows are elephants, which XDP forwards directly once nDPI has decided about them; of the
+//! other flows every packet is copied to the classifier, beside its path through the kernel.
 
 use super::inspected::{Rules, during};
 use super::topology::{FRONT, PORTS, Topology};
@@ -27,9 +27,9 @@ const QUANTITIES: [Quantity; 4] = [
         "Gbit/s",
         &[("Gbit/s", Shown::Median), ("spread", Shown::Spread)],
     ),
-    // Of the program that inspects, in percent of a core.
+    // CPU time of the inspecting program, in percent of a core.
     Quantity::new(".cpu_percent", "%", &[("CPU", Shown::Median)]),
-    // Of all packets, in percent: straight out, looked at by nobody.
+    // Packets forwarded by XDP without inspection, in percent of all.
     Quantity::new(
         ".forwarded_percent",
         "%",
@@ -110,7 +110,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All of the flows elephants, against none of them, and against nDPI alone.
+/// Compares all flows as elephants with no elephants, and with nDPI alone.
 fn compare(report: &mut Report, rows: &[Row<4>], how: &str) {
     let of = |by: By| rows.iter().find(|row| row.key == [by.name()]);
     let (all, none) = (By::Edpi { elephants: 4 }, By::Edpi { elephants: 0 });

@@ -1,5 +1,5 @@
-//! E5: four flows of iperf3 through a firewall of 50 rules, of which none matches, and DPI: iptables and `ndpiReader`, against eFW
-//! and eDPI in one chain, with the same rules.
+//! E5: four flows of iperf3 through a firewall of 50 rules, of which none matches, and DPI: iptables and `ndpiReader`,
+//! against eFW and eDPI in one chain, with the same rules.
 
 use super::inspected::{Rules, during};
 use super::topology::{FRONT, PORTS, Topology};
@@ -23,9 +23,9 @@ const QUANTITIES: [Quantity; 1] = [Quantity::new(
 /// The programs on the host: a firewall and DPI.
 #[derive(Clone, Copy)]
 enum Programs {
-    /// iptables, ndpiReader.
+    /// iptables and ndpiReader.
     Kernel,
-    /// eFW, eDPI.
+    /// eFW and eDPI.
     Evnf,
 }
 
@@ -112,7 +112,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Network and port of a rule; no packet is for them.
+/// Returns network and port of a rule that matches no packet.
 fn rule(number: u32) -> (String, u32) {
     (format!("10.99.{number}.0/24"), 1000 + number)
 }
@@ -128,7 +128,7 @@ fn nftables() -> String {
     text + "}\n}\n"
 }
 
-/// The same for iptables.
+/// Returns the same rules for iptables.
 fn iptables() -> String {
     let mut text = String::from("*filter\n");
     for number in 0..RULES {

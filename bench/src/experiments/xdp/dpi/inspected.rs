@@ -1,4 +1,4 @@
-//! An eDPI on a host's interfaces, in a thread of its own, perhaps with an eFW before it.
+//! An eDPI on a host's interfaces, in its own thread, optionally behind an eFW.
 
 use super::topology::{BACK, FRONT, PORTS, Topology};
 use crate::host::cpu;
@@ -17,17 +17,17 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Room for copies, in bytes: the classifier shares its core with the ends.
+/// Bytes for copies of packets: the classifier shares its core with the ends.
 const COPIES: u32 = 1 << 26;
-/// How often accounts are looked at: copies may wait still, and a packet may come at any time.
+/// Number of checks of the counters: copies may still wait, and a packet may arrive at any time.
 const TRIES: u32 = 2000;
 
-/// Of the firewall before it.
+/// The rules of the firewall before the eDPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
-    /// There is none.
+    /// No firewall.
     None,
-    /// The rules that the host has in force.
+    /// The host's rules in force.
     InForce,
 }
 
@@ -39,7 +39,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Packets that left by an exit, in percent.
+    /// Returns the packets that left by an exit, in percent.
     pub fn percent(&self, exit: Exit) -> f64 {
         let packets = |of: &dyn Fn(Exit) -> bool| -> u64 {
             let exits = self.exits.iter().filter(|(one, _)| of(*one));
@@ -49,7 +49,7 @@ impl Inspection {
     }
 }
 
-/// Does `work` while an eDPI has the topology's host, of which the flows to the first `elephants` ports go to its fast path.
+/// Does `work` while an eDPI is on the topology's host. The flows to the first `elephants` ports go to its fast path.
 pub fn during<T>(
     topology: &Topology,
     elephants: usize,
@@ -88,13 +88,13 @@ pub fn during<T>(
         ends.store(true, Ordering::Relaxed);
         let inspection = inspects.join();
         let inspection = inspection.map_err(|_| anyhow!("eDPI has failed"))?;
-        // Why it did not begin says more than that it did not.
+        // The reason of a failed start is more useful than its timeout.
         let inspection = inspection?;
         Ok((done?, inspection))
     })
 }
 
-/// The members on an interface.
+/// Returns the chain on an interface.
 fn attach(inspector: &Inspector, rules: Rules, interface: &str) -> anyhow::Result<Chain> {
     let mut members = Vec::new();
     if rules == Rules::InForce {
@@ -107,7 +107,7 @@ fn attach(inspector: &Inspector, rules: Rules, interface: &str) -> anyhow::Resul
     Ok(chain)
 }
 
-/// How packets have left, when each of them has been counted under an application, or as what else it was.
+/// Returns the packets per exit, when each has been counted under an application or another reason.
 fn all_counted(inspector: &mut Inspector) -> anyhow::Result<Vec<(Exit, Counts)>> {
     let mut last = String::new();
     for _ in 0..TRIES {

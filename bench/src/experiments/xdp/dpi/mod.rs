@@ -9,7 +9,7 @@ mod topology;
 use nfluid_dpi::library::Library;
 use nfluid_testbed::CannotRun;
 
-/// Refuses to run without nDPI in the version that this program was built for.
+/// Refuses to run without nDPI of the version for which this program was built.
 fn library() -> Result<(), CannotRun> {
     let opened = Library::open();
     opened

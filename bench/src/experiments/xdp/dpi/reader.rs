@@ -1,17 +1,17 @@
-//! nDPI's own program on an interface: it looks at every packet.
+//! nDPI's own program on an interface, which inspects every packet.
 
 use anyhow::Context;
 use nfluid_testbed::namespace::Namespace;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-/// Time in which ndpiReader sets itself up.
+/// Start time of ndpiReader.
 const BEGINNING: Duration = Duration::from_millis(700);
 
 /// A reader; killed when dropped.
 pub struct Reader(Child);
 
-/// Starts one that reads longer than `time`.
+/// Starts a reader that runs longer than `time`.
 pub fn start(host: &Namespace, interface: &str, time: Duration) -> anyhow::Result<Reader> {
     let seconds = (time.as_secs() + 60).to_string();
     let mut command = host.command("ndpiReader");
@@ -26,7 +26,7 @@ pub fn start(host: &Namespace, interface: &str, time: Duration) -> anyhow::Resul
 }
 
 impl Reader {
-    /// Its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

@@ -1,4 +1,4 @@
-//! Where it is measured: a client, a host that forwards, a server, each in a namespace of its own; four pairs of iperf3.
+//! Topology of the measurement: a client, a forwarding host, a server, each in its own namespace; four pairs of iperf3.
 
 use anyhow::{Context, bail};
 use nfluid_testbed::namespace::Namespace;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// The host's interface to the client.
 pub const FRONT: &str = "front";
-/// The one to the server.
+/// The host's interface to the server.
 pub const BACK: &str = "back";
 const END: &str = "eth0";
 const SERVER: &str = "10.80.1.2";
 /// A server of iperf3 takes one flow at a time.
 pub const PORTS: [u16; 4] = [5201, 5202, 5203, 5204];
-/// How often the server is asked whether it is there.
+/// Number of checks for the server.
 const TRIES: u32 = 10;
 
 /// The processes in a namespace are fields before the namespace, so that they end first.
@@ -26,8 +26,8 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Makes it. A packet is a packet on all of the way: no end cuts or joins segments but the receiving stack, which polls (GRO), as
-    /// veth needs it to take what XDP sends.
+    /// Makes the topology. Packets are not aggregated on the path: only the receiving stack merges segments; it polls
+    /// (GRO), as veth needs it to accept frames that XDP sends.
     pub fn new() -> anyhow::Result<Self> {
         let (client, host, server) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         host.run("sysctl -qw net.ipv4.ip_forward=1")?;
@@ -52,7 +52,7 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The host's interfaces, as they have to be after a program was attached to or taken from them.
+    /// Resets the host's interfaces, as needed after a program was attached or detached.
     pub fn plain(&self) -> anyhow::Result<()> {
         for interface in [FRONT, BACK] {
             let line = format!("ethtool -K {interface} tx off tso off gso off gro off");
@@ -72,7 +72,7 @@ impl Topology {
         answer.map(drop).context("there is no way to the server")
     }
 
-    /// Sends as much as goes, a flow to each port; Gbit/s that arrive.
+    /// Sends at full rate, a flow to each port; returns the received Gbit/s.
     pub fn transfer(&self, time: Duration) -> anyhow::Result<f64> {
         let seconds = time.as_secs_f64().ceil().max(1.0).to_string();
         let clients: Vec<Child> = PORTS
@@ -97,7 +97,7 @@ fn serve(server: &Namespace) -> anyhow::Result<Vec<Background>> {
         Background::start(command.args(["-s", "-p", &port.to_string()]))
     });
     let servers = servers.collect();
-    // The servers print nothing that could be waited for; a client fails when its server is not there yet.
+    // The servers print nothing when they are ready; a client that starts earlier fails.
     std::thread::sleep(Duration::from_millis(500));
     servers
 }
@@ -109,11 +109,11 @@ fn start(command: &mut Command) -> anyhow::Result<Child> {
 
 fn received(client: Child) -> anyhow::Result<f64> {
     let output = client.wait_with_output().context("iperf3")?;
-    let said: serde_json::Value =
+    let report: serde_json::Value =
         serde_json::from_slice(&output.stdout).context("what iperf3 says")?;
-    if let Some(error) = said["error"].as_str() {
+    if let Some(error) = report["error"].as_str() {
         bail!("iperf3: {error}");
     }
-    let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
     Ok(rate.context("what iperf3 received")? / 1e9)
 }

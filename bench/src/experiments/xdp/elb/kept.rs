@@ -1,4 +1,5 @@
-//! Connections that stay with their servers while those change, and while the balancer's process ends and another begins.
+//! Connections that stay with their servers during changes of the servers, and across a restart of the balancer's
+//! process.
 
 use super::{CONNECTIONS, KNOWN, client, packet};
 use anyhow::Context;
@@ -9,13 +10,13 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Most servers, the first at 203.0.113.1.
+/// Largest number of servers, the first at 203.0.113.1.
 pub const SERVERS: u32 = 4;
-/// The service is none of them.
+/// The address of the service, which no server has.
 const SERVICE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(203, 0, 113, 100)), 80);
 
-/// Of all connections after each change, how many have the server that they had.
+/// Returns the percentage of connections that keep their server after each change.
 pub fn percent() -> anyhow::Result<f64> {
     let tables = Tables::new()?;
     let mut balancer = Balancer::load_kept(CONNECTIONS, &tables.folder)?;
@@ -27,20 +28,20 @@ pub fn percent() -> anyhow::Result<f64> {
     let (mut kept, mut all) = (0, 0);
     for change in 0..6 {
         match change {
-            // A server more.
+            // Adds a server.
             0 => {
                 set(&mut balancer, SERVERS - 1, State::Up)?;
                 share(&mut balancer, [1, 1, 1, 1])?;
             }
             1 => share(&mut balancer, [9, 1, 5, 2])?,
-            // A server takes no new connections, ...
+            // Drains a server, ...
             2 => {
                 set(&mut balancer, 0, State::Draining)?;
                 share(&mut balancer, [1, 1, 1, 1])?;
             }
-            // ... is none of the service's any more, ...
+            // ... removes it from the service, ...
             3 => share(&mut balancer, [0, 1, 1, 1])?,
-            // ... and comes back.
+            // ... and adds it again.
             4 => {
                 set(&mut balancer, 0, State::Up)?;
                 share(&mut balancer, [1, 1, 1, 1])?;
@@ -62,7 +63,7 @@ fn set(balancer: &mut Balancer, number: u32, state: State) -> anyhow::Result<()>
     Ok(balancer.set_server(number, Server { at, state })?)
 }
 
-/// Gives the servers these weights. A server of weight 0 is left out of the service.
+/// Sets the servers' weights. A server of weight 0 is left out of the service.
 fn share(balancer: &mut Balancer, weights: [u32; SERVERS as usize]) -> anyhow::Result<()> {
     let servers = (0..).zip(weights).filter(|(_, weight)| *weight > 0);
     let service = Service {
@@ -74,7 +75,7 @@ fn share(balancer: &mut Balancer, weights: [u32; SERVERS as usize]) -> anyhow::R
     Ok(balancer.set_service(0, &service)?)
 }
 
-/// The last octet of the server that each connection has.
+/// Returns the last octet of each connection's server.
 fn servers(balancer: &mut Balancer) -> anyhow::Result<Vec<u8>> {
     let server = |port| {
         let run = balancer
@@ -89,7 +90,7 @@ fn servers(balancer: &mut Balancer) -> anyhow::Result<Vec<u8>> {
     (0..KNOWN).map(server).collect()
 }
 
-/// A BPF file system of its own; gone when dropped, before the folder that it is in.
+/// A private BPF file system; unmounted when dropped, before its folder is removed.
 struct Tables {
     folder: PathBuf,
     _directory: ScratchDirectory,
@@ -111,7 +112,7 @@ impl Tables {
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        // A mount that stays disturbs nothing.
+        // A mount that remains does no harm.
         let _ = unmount(&self.folder, UnmountFlags::DETACH);
     }
 }

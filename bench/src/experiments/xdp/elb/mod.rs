@@ -1,10 +1,10 @@
-//! eLB's fast path by `BPF_PROG_TEST_RUN`: a packet of a connection that it knows, the answer to it, and the first packet of one,
-//! each with its checksums and the look-up of its way.
+//! eLB's fast path by `BPF_PROG_TEST_RUN`: a packet of a known connection, its reply, and the first packet of a
+//! connection, each with its checksums and the route look-up.
 //!
-//! A run changes the packet, and the next one gets what it has made of it. So the only server has the service's own address: all is
-//! done that has to be done, and the packet stays as it is, but for its hops, of which it has enough.
+//! A run changes the packet, and the next run gets the changed packet. So the only server has the service's own
+//! address: all work is done, and the packet stays the same except for its hop count, which is large enough.
 //!
-//! Then whether connections stay where they are while servers come and go, and over a restart.
+//! Then the connections that keep their servers while servers come and go, and over a restart.
 
 mod kept;
 
@@ -18,10 +18,10 @@ use nfluid_wire::build::Frame;
 use std::net::{Ipv4Addr, SocketAddr};
 
 const CONNECTIONS: u32 = 1 << 20;
-/// Connections that are there when it is measured, at most.
+/// Largest number of existing connections during the measurement.
 const KNOWN: u16 = 10_000;
-/// Runs on one packet, few and many, fewer than it has hops. The second run of each takes microseconds, whatever it does: the
-/// difference of the two leaves that out.
+/// Numbers of runs on one packet, fewer than its hops. The second run of each takes microseconds, whatever it does: the
+/// difference of the two numbers excludes that.
 const RUNS: [u32; 2] = [50, 250];
 
 const MODES: [(&str, Mode); 2] = [("translate", Mode::Translate), ("direct", Mode::Direct)];
@@ -45,7 +45,7 @@ fn client(port: u16) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 2), port).into()
 }
 
-/// A balancer, and the number of rounds in which it was measured.
+/// A balancer, and the number of its measured rounds.
 struct UnderTest {
     balancer: Balancer,
     rounds: u16,
@@ -95,7 +95,7 @@ impl UnderTest {
         let new = timed(balancer, &to, 1)?;
         let established = steady(balancer, &to)?;
         let back = packet(service(), client(port));
-        // With direct servers, answers do not come by.
+        // With direct servers, replies do not pass the balancer.
         let answer = match balancer.fast().test_run(&back, 1)?.action {
             Action::Send => steady(balancer, &back)?,
             _ => f64::NAN,
@@ -104,7 +104,7 @@ impl UnderTest {
     }
 }
 
-/// Nanoseconds of a run among many.
+/// Returns the nanoseconds of one run among many.
 fn steady(balancer: &mut Balancer, packet: &[u8]) -> anyhow::Result<f64> {
     let [few, many] = RUNS;
     let of = |runs: u32, ns: f64| f64::from(runs) * ns;
@@ -147,7 +147,7 @@ fn balancer(mode: Mode) -> anyhow::Result<Balancer> {
     Ok(balancer)
 }
 
-/// A namespace with ways to the client and to the server.
+/// Makes a namespace with routes to the client and to the server.
 fn topology() -> anyhow::Result<Namespace> {
     let topology = Namespace::new()?;
     Namespace::join((&topology, "clients"), (&topology, "client"))?;

@@ -1,6 +1,7 @@
-//! Connections to a listening socket that is flooded with SYNs from invented addresses: behind the guard, with the kernel's own
-//! cookies, and without any. The same namespaces and the same flood, one after the other. The flood comes by an interface of its own:
-//! a veth's ring has room for 256 frames, and who shares one with a flood, or with the answers to it, loses frames there.
+//! Connections to a listening socket under a flood of SYNs with spoofed source addresses: behind the guard, with the
+//! kernel's own cookies, and without cookies. The same namespaces and the same flood, one after the other. The flood
+//! has its own interface: a veth's ring has room for 256 frames, and connections that share it with a flood or its
+//! replies lose frames.
 
 use crate::report::Report;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
@@ -25,7 +26,7 @@ const BATCH: usize = 64;
 /// The protection between the flood and the socket.
 #[derive(Clone, Copy)]
 struct Variant {
-    /// The beginning of the figures' ids.
+    /// Prefix of the figure ids.
     id: &'static str,
     behind: &'static str,
     /// The setting of `net.ipv4.tcp_syncookies`.
@@ -92,7 +93,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Clients and a server, and who floods it.
+/// Clients, a server, and the sender of the flood.
 struct Topology {
     clients: Namespace,
     attackers: Namespace,
@@ -116,14 +117,14 @@ impl Topology {
             server.ip(&format!("addr add 10.0.{net}.1/24 dev {own}"))?;
             namespace.run(&format!("ethtool -K {theirs} tx off gro on"))?;
         }
-        // Where the answers to invented addresses go.
+        // Route of the replies to spoofed addresses.
         server.ip("route add default via 10.0.1.2 dev near")?;
         Ok(topology)
     }
 }
 
 impl Variant {
-    /// Percent of connections that come about, and the flood's SYNs in thousands a second.
+    /// Returns the percentage of connections that succeed, and the flood's SYNs in thousands per second.
     fn measure(
         self,
         topology: &Topology,
@@ -165,7 +166,7 @@ fn guard(end: SocketAddr) -> anyhow::Result<Guard> {
     Ok(Guard::load(&settings)?)
 }
 
-/// Percent of connections that come about in a flood, and the flood's SYNs in thousands a second.
+/// Returns the percentage of connections that succeed in a flood, and the flood's SYNs in thousands per second.
 fn flooded(topology: &Topology, end: SocketAddr, attempts: u32) -> anyhow::Result<(f64, f64)> {
     let Topology {
         clients,
@@ -191,14 +192,14 @@ fn flooded(topology: &Topology, end: SocketAddr, attempts: u32) -> anyhow::Resul
     Ok((kept as f64 * 100.0 / f64::from(attempts), kpps))
 }
 
-/// SYNs from invented addresses, as fast as they can be sent.
+/// Sends SYNs with spoofed source addresses, as fast as possible.
 fn flood(to: MacAddr, end: SocketAddr, stop: &AtomicBool, sent: &AtomicU64) -> anyhow::Result<()> {
     let mut sender = InterfaceSender::open("far")?;
     let mut number = 0u32;
     while !stop.load(Ordering::Relaxed) {
         let count = sender.send(BATCH, |_, buffer| {
             number = number.wrapping_add(0x9e37_79b9);
-            // 198.18.0.0/15, which is for such things.
+            // 198.18.0.0/15, reserved for benchmarks.
             let from = Ipv4Addr::from_bits(0xc612_0000 | number >> 15);
             let from = SocketAddr::from((from, number as u16 | 1024));
             let frame = Frame::tcp(from, end, TcpFlags::SYN).macs(MacAddr([2, 0, 0, 0, 0, 9]), to);
@@ -220,7 +221,7 @@ fn is_answered(end: SocketAddr) -> bool {
 
 /// Answers each connection once.
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
-    // Without it, it would not end.
+    // A blocking listener would never end.
     if listener.set_nonblocking(true).is_err() {
         return;
     }

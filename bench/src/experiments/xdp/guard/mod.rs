@@ -1,10 +1,10 @@
-//! The guard's fast path by `BPF_PROG_TEST_RUN`: a packet within its limits, one beyond them, one of a connection with a protected
-//! end, and a SYN that is answered by a cookie.
+//! The guard's fast path by `BPF_PROG_TEST_RUN`: a packet within its limits, a packet beyond them, a packet of a
+//! connection with a protected destination, and a SYN that is answered by a cookie.
 //!
-//! An answered SYN is no SYN any more, so each is run alone: its time has the caches cold and the clock's own reading in it, as has
-//! that of a packet of which nothing is asked (`guard.nothing.ns`).
+//! An answered SYN is no SYN any more, so each run has one packet: its time includes cold caches and the reading of the
+//! clock, as does the time of a packet without any check (`guard.nothing.ns`).
 //!
-//! Then how many connections come about while a listening socket is flooded, with it and without.
+//! Then the number of connections that succeed while a listening socket is flooded, with and without the guard.
 
 mod flooded;
 
@@ -76,7 +76,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for port in 0..ALONE {
             let syn = segment(client(round, 3000 + port), TcpFlags::SYN, (1, 0));
             let run = protecting.fast().test_run(&syn, 1)?;
-            // The others are the kernel's part.
+            // Other results leave the packet to the kernel.
             if run.action == Action::Send {
                 syns.push(f64::from(run.ns));
             }
@@ -123,10 +123,10 @@ fn bytes(frame: &Frame<'_>, payload: &[u8]) -> Vec<u8> {
     buffer[..length].to_vec()
 }
 
-/// A segment of a connection that has come about by a cookie.
+/// Returns a segment of a connection that was established by a cookie.
 fn connection(guard: &mut Guard, client: SocketAddr) -> anyhow::Result<Vec<u8>> {
     let syn = segment(client, TcpFlags::SYN, (1, 0));
-    // The first one may be the kernel's part.
+    // The first SYNs may be left to the kernel.
     for _ in 0..1000 {
         let run = guard.fast().test_run(&syn, 1)?;
         if run.action == Action::Send {

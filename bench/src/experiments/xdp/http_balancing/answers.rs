@@ -1,19 +1,20 @@
-//! How long answers took, out of wrk's statistics.
+//! Response times from wrk's statistics.
 //!
-//! wrk corrects them for what it has omitted to ask while it waited: an answer that took several times as long as usual
-//! counts as if further requests had been made at the usual pace meanwhile, each answered with it (`stats_correct`, wrk 4).
-//! Its mean is what clients would see who ask whether or not they are answered. Here nobody does: a connection asks when it has been
-//! answered. And it compares sides badly: with c connections and r requests a second, the usual time is c / r, and a stall of s adds
-//! s / (c / r) answers of s / 2 in the mean, which is s * s / (2 c) of time for each of r: the same sum whichever side it is, however fast. A
-//! few stalls of milliseconds, such as two programs on one core cause, so bring the ratio of any two sides towards 1.
-//! The correction only ever adds to smaller values than the one that it is made for, so it can be undone.
+//! wrk corrects them for requests that it did not send while it waited: an answer that took several times as long as
+//! usual counts as if further requests had been made at the usual pace meanwhile, each answered with it
+//! (`stats_correct`, wrk 4). Its mean is that of clients in an open loop. Here the loop is closed: a connection sends
+//! its next request after an answer. The correction also compares sides badly: with c connections and r requests a
+//! second, the usual time is c / r, and a stall of s adds s / (c / r) answers of s / 2 in the mean, which is s * s / (2
+//! c) of time for each of r: the same sum for every side, however fast. A few stalls of milliseconds, such as two
+//! programs on one core cause, so bring the ratio of any two sides towards 1. The correction only ever adds smaller
+//! values than the corrected one, so it can be undone.
 
 use std::collections::BTreeMap;
 
-/// Answers by the microseconds that they took.
+/// Numbers of answers by response time in microseconds.
 pub type Counts = BTreeMap<u64, u64>;
 
-/// The answers that there really were. `corrected`: wrk's statistics; `usual_us`: the interval that it has corrected by.
+/// Returns the real answers. `corrected`: wrk's statistics; `usual_us`: the interval of wrk's correction.
 pub fn of(mut corrected: Counts, usual_us: u64) -> Counts {
     let usual_us = usual_us.max(1);
     let values: Vec<u64> = corrected.keys().rev().copied().collect();
@@ -21,7 +22,7 @@ pub fn of(mut corrected: Counts, usual_us: u64) -> Counts {
         .into_iter()
         .take_while(|value| *value >= 2 * usual_us)
     {
-        // All that was added to it was added for larger values, which have been seen to.
+        // All additions to this value belong to larger values, which have been handled.
         let count = corrected.get(&value).copied().unwrap_or(0);
         let mut less = value - usual_us;
         while less > usual_us {
@@ -34,14 +35,14 @@ pub fn of(mut corrected: Counts, usual_us: u64) -> Counts {
     corrected
 }
 
-/// Mean time of answers.
+/// Returns the mean response time.
 pub fn mean_us(answers: &Counts) -> f64 {
     let count: u64 = answers.values().sum();
     let sum: u64 = answers.iter().map(|(us, count)| us * count).sum();
     sum as f64 / count as f64
 }
 
-/// The time that so many of a hundred answers took at most; 0: there is none.
+/// Returns the response time that `percent` percent of the answers do not exceed; 0 without answers.
 pub fn percentile_us(answers: &Counts, percent: u64) -> f64 {
     let count: u64 = answers.values().sum();
     let wanted = (count * percent).div_ceil(100);
@@ -57,7 +58,7 @@ pub fn percentile_us(answers: &Counts, percent: u64) -> f64 {
 mod tests {
     use super::{Counts, mean_us, of, percentile_us};
 
-    /// As wrk does it.
+    /// Corrects as wrk does.
     fn correct(counts: &Counts, usual_us: u64) -> Counts {
         let mut corrected = counts.clone();
         for (value, count) in counts.range(2 * usual_us..) {

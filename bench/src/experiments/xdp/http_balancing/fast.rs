@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const CONNECTIONS: u32 = 1 << 16;
 
-/// An interface of a host, and what it has.
+/// An interface of a host, and its programs.
 pub struct AttachPoint<'a> {
     pub host: &'a Namespace,
     pub interface: &'a str,
@@ -28,7 +28,7 @@ pub struct FastPaths {
 }
 
 impl FastPaths {
-    /// Attaches each place's members at a hook: the rules that its host has in force, and one balancer for all of them.
+    /// Attaches the members of each point at a hook: the rules in force of its host, and one balancer for all points.
     pub fn attach(points: &[AttachPoint<'_>], hook: Hook) -> anyhow::Result<Self> {
         let mut fast = FastPaths {
             chains: Vec::new(),
@@ -50,7 +50,7 @@ impl FastPaths {
             match hook {
                 Hook::Tc | Hook::Egress => chain.set_peers(&peers(point.host)?)?,
                 Hook::Xdp | Hook::Component => {
-                    // Packets that go on to the kernel must not wait there for more packets.
+                    // Without GRO, packets for the kernel do not wait for further packets.
                     let line = format!("ethtool -K {} gro off", point.interface);
                     point.host.run(&line)?;
                 }
@@ -60,14 +60,14 @@ impl FastPaths {
         Ok(fast)
     }
 
-    /// Packets that the balancer has sent, to servers and clients.
+    /// Returns the number of packets that the balancer has sent, to servers and clients.
     pub fn sent(&self) -> anyhow::Result<u64> {
         let exits = self.balancer.exits()?.into_iter();
         let sent = exits.filter(|(exit, _)| matches!(exit, Exit::Sent | Exit::Returned));
         Ok(sent.map(|(_, counts)| counts.packets).sum())
     }
 
-    /// How packets have left.
+    /// Returns the packet counts per exit.
     pub fn exits(&self) -> anyhow::Result<String> {
         let mut text = format!("{:?}", self.balancer.exits()?);
         for firewall in &self.firewalls {
@@ -77,7 +77,7 @@ impl FastPaths {
     }
 }
 
-/// The interfaces of a host whose other end is in another namespace, by number.
+/// Returns the numbers of a host's interfaces whose other end is in another namespace.
 fn peers(host: &Namespace) -> anyhow::Result<Vec<u32>> {
     let links: Value = serde_json::from_str(&host.ip("-j link show type veth")?)?;
     let links = links.as_array().context("a list was asked for")?;
@@ -90,7 +90,7 @@ fn peers(host: &Namespace) -> anyhow::Result<Vec<u32>> {
     numbers.collect()
 }
 
-/// The rules in force, before what arrives by an interface.
+/// Returns a firewall of the rules in force for packets from an interface.
 fn firewall(interface: &str) -> anyhow::Result<Firewall> {
     let split = split(&Ruleset::in_force()?, interface).before_senders();
     Ok(Firewall::load(&split.stages, &[])?)

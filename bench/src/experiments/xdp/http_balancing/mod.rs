@@ -1,14 +1,14 @@
-//! wrk -> firewall of 50 rules -> load balancer -> two nginx, which answer with an empty body: eFW and eLB, iptables and
-//! HAProxy, nftables with DNAT, and the kernel's routing with nothing in between (two ways to the service, so that connections are
-//! shared out there too). The same programs at both ends, the same two cores for all of them, in turn.
+//! wrk -> firewall of 50 rules -> load balancer -> two nginx, which answer with an empty body: eFW and eLB, iptables
+//! and HAProxy, nftables with DNAT, and the kernel's routing alone (two routes to the service, so that connections are
+//! distributed there too). The same programs at both ends and the same two cores for all sides, measured alternately.
 //!
-//! eFW and eLB stand there twice: at tc, which is what suits veths, and at XDP. On XDP's side, the ends compute checksums and cut
-//! segments themselves and poll; on the others they are as the kernel makes them.
+//! eFW and eLB are measured at tc, which suits veths, and at XDP. For XDP, the ends compute checksums, segment packets
+//! themselves, and poll; for the other sides they have the kernel's defaults.
 //!
-//! Latency is the mean of the answers that there were, on all sides alike: as many connections ask as are answered, so that it follows
-//! from the requests per second (`waiting`). What wrk makes of it is shown beside it ([`answers`]).
+//! Latency is the mean of the real answers, for all sides alike: connections send a request after each answer, so that
+//! latency follows from the requests per second (`waiting`). wrk's own value is also shown ([`answers`]).
 //!
-//! The rules look at every packet; none asks connection tracking, behind which they would not be met again.
+//! The rules check every packet; no rule uses connection tracking, which would bypass them for known connections.
 
 mod answers;
 mod fast;
@@ -24,7 +24,7 @@ pub use side::{Kind, Side};
 use std::time::Duration;
 pub use wrk::Run;
 
-/// The literature's.
+/// Numbers of connections, as in the literature.
 const CONNECTIONS: [u32; 4] = [4, 12, 24, 36];
 const CONNECTIONS_QUICK: [u32; 1] = [36];
 const KINDS: [Kind; 5] = [
@@ -71,7 +71,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes sides, and lets each run for a moment.
+/// Makes the sides, and runs each for a moment.
 pub fn sides(kinds: &[Kind]) -> anyhow::Result<Vec<Side>> {
     let made = kinds.iter().map(|kind| {
         let side = Side::new(*kind)?;
@@ -81,7 +81,7 @@ pub fn sides(kinds: &[Kind]) -> anyhow::Result<Vec<Side>> {
     made.collect()
 }
 
-/// The sides in turn, round after round: of each side its runs.
+/// Measures the sides alternately, round after round; returns the runs of each side.
 pub fn in_turn(
     sides: &[Side],
     connections: u32,
@@ -97,7 +97,7 @@ pub fn in_turn(
     Ok(runs)
 }
 
-/// Prints what each side has reached, and hands in its figures, whose ids begin with `id`.
+/// Prints the results of each side, and reports its figures, whose ids begin with `id`.
 pub fn show(report: &mut Report, id: &str, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
     let mut sweep = Sweep::plain(&["between"], QUANTITIES);
     sweep.notes = &["spread"];
@@ -129,7 +129,7 @@ pub fn show(report: &mut Report, id: &str, connections: u32, all: &[(Kind, Vec<R
     ));
 }
 
-/// The sides against each other, round by round.
+/// Compares the sides, round by round.
 fn compare(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how: &str) {
     let of = |kind| {
         let found = all.iter().find(|(own, _)| *own == kind);
@@ -183,8 +183,8 @@ fn compare(report: &mut Report, connections: u32, all: &[(Kind, Vec<Run>)], how:
     }
 }
 
-/// CPU time of `run` beyond what as many requests cost in `plain`, in percent of a core. All programs' time counts: whoever sends
-/// a packet is charged for what the kernel does with it on its way.
+/// Returns the CPU time of `run` beyond the cost of as many requests in `plain`, in percent of a core. The time of all
+/// programs counts: the kernel's work on a packet is charged to its sender.
 fn beyond_percent(run: &Run, plain: &Run) -> f64 {
     (run.us_per_request() - plain.us_per_request()) * run.rate / 1e6 * 100.0
 }
@@ -205,7 +205,7 @@ mod tests {
             proxy_cores: 0.0,
             softirq_cores: 0.0,
         };
-        // 15 us each, and 10 us without: half a core for 100,000.
+        // 15 us each, against 10 us: half a core for 100,000.
         let beyond = beyond_percent(&run(100_000.0, 1.0), &run(200_000.0, 1.5));
         assert!((beyond - 50.0).abs() < 1e-6, "{beyond}");
     }

@@ -1,4 +1,4 @@
-//! The sides: what is between the client and the servers.
+//! The sides of the comparison: the programs between the client and the servers.
 
 use super::fast::{AttachPoint, FastPaths};
 use super::topology::{BACK, BETWEEN, END, LAN, SERVERS, SERVICE, Topology};
@@ -16,13 +16,13 @@ pub const RULES: u32 = 50;
 /// The programs between client and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The kernel's routing, on a host: two ways to the service, chosen by a connection's hash.
+    /// The kernel's routing, on a host: two routes to the service, chosen by a connection's hash.
     Direct,
     /// iptables and HAProxy, on a host.
     Haproxy,
     /// nftables: its rules, and translation to one of the servers, on a host.
     Nftables,
-    /// eFW and eLB, one behind the other on a host's interfaces, at XDP.
+    /// eFW and eLB, one after the other on a host's interfaces, at XDP.
     Chain,
     /// The same at tc.
     TcChain,
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// In figures.
+    /// Returns the name in figure ids.
     pub fn id(self) -> &'static str {
         match self {
             Kind::Direct => "direct",
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// For people.
+    /// Returns the name for readers.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Direct => "routing, nothing else",
@@ -56,17 +56,17 @@ impl Kind {
     }
 }
 
-/// A side, ready to be used; it costs nothing while it is not.
+/// A side that is ready for use; it uses no CPU time while it is not measured.
 pub struct Side {
     pub kind: Kind,
-    /// Before the topology that they live in.
+    /// Declared before the topology, so that it ends first.
     fast: Option<FastPaths>,
     proxy: Option<Service>,
     topology: Topology,
 }
 
 impl Side {
-    /// Makes it.
+    /// Makes a side.
     ///
     /// # Errors
     /// When a program cannot be started, or does not serve.
@@ -119,16 +119,16 @@ impl Side {
         Ok(side)
     }
 
-    /// A run with so many connections.
+    /// Measures a run with this many connections.
     ///
     /// # Errors
-    /// As [`wrk::run`]; or what should take the fast path does not.
+    /// As [`wrk::run`]; also when packets miss the fast path.
     pub fn run(&self, connections: u32, time: Duration) -> anyhow::Result<Run> {
         let before = self.fast.as_ref().map(FastPaths::sent).transpose()?;
         let run = wrk::run(&self.topology, self.proxy.as_ref(), connections, time)?;
         if let (Some(fast), Some(before)) = (&self.fast, before) {
             let sent = (fast.sent()? - before) as f64;
-            // A request and an answer.
+            // A request and an answer per exchange.
             let expected = 1.9 * run.rate * time.as_secs_f64();
             anyhow::ensure!(
                 sent > 0.9 * expected,
@@ -140,7 +140,7 @@ impl Side {
     }
 }
 
-/// Returns the programs of each interface of the fast sides.
+/// Returns the programs of each interface of the XDP sides.
 fn points(topology: &Topology) -> Vec<AttachPoint<'_>> {
     let back = BACK.map(|interface| (topology.last(), interface));
     let point = |(host, interface), firewall, balancer| AttachPoint {
@@ -160,9 +160,9 @@ fn points(topology: &Topology) -> Vec<AttachPoint<'_>> {
     points
 }
 
-/// XDP sees the bytes of a packet and nothing beside them: its sender has to compute checksums and cut segments itself. And a
-/// veth takes redirected packets when its other end polls, which GRO makes it do; the ends of the other sides do not poll, as is
-/// the kernel's way with them.
+/// Prepares the ends for XDP, which sees only the bytes of a packet: the sender must compute checksums and segment
+/// packets itself. And a veth accepts redirected packets if its other end polls, which GRO enables; the ends of the
+/// other sides do not poll, which is the kernel's default.
 fn ends_for_xdp(topology: &Topology) -> anyhow::Result<()> {
     for end in [&topology.client, &topology.servers[0], &topology.servers[1]] {
         end.run(&format!("ethtool -K {END} tx off gro on"))?;
@@ -170,7 +170,7 @@ fn ends_for_xdp(topology: &Topology) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands rules to a program that reads a file.
+/// Passes rules to a program that reads a file.
 fn load(
     topology: &Topology,
     host: &Namespace,
@@ -185,7 +185,7 @@ fn load(
     Ok(())
 }
 
-/// Source, and what of destination and port asks for something that no packet has.
+/// Returns the source and the number of a rule; its destination or port matches no packet.
 fn rule(number: u32) -> (Option<String>, u32) {
     match number % 2 {
         0 => (Some(format!("10.99.{number}.0/24")), 53),
@@ -193,7 +193,7 @@ fn rule(number: u32) -> (Option<String>, u32) {
     }
 }
 
-/// The rules for what is forwarded and for what is for the host itself.
+/// Returns the rules for forwarded packets and for packets to the host itself.
 fn nftables() -> String {
     let mut text = String::from("table inet bench {\n");
     for hook in ["forward", "input"] {
@@ -211,7 +211,7 @@ fn nftables() -> String {
     text + "}\n"
 }
 
-/// The same for iptables.
+/// Returns the same rules for iptables.
 fn iptables() -> String {
     let mut text = String::from("*filter\n");
     for hook in ["FORWARD", "INPUT"] {
@@ -227,7 +227,7 @@ fn iptables() -> String {
     text + "COMMIT\n"
 }
 
-/// Sharing out by nftables.
+/// Returns the nftables rules that distribute connections.
 fn translation() -> String {
     let [a, b] = SERVERS;
     format!(

@@ -1,4 +1,4 @@
-//! The hosts of a side: a client, one or two hosts that forward, two servers, each in a namespace of its own, joined by veth
+//! The hosts of a side: a client, one or two forwarding hosts, two servers, each in its own namespace, joined by veth
 //! pairs.
 
 use anyhow::Context;
@@ -10,15 +10,15 @@ use std::time::Duration;
 
 /// The servers.
 pub const SERVERS: [&str; 2] = ["10.70.1.2", "10.70.2.2"];
-/// The service: whatever is in between shares its connections out.
+/// The service's address; the side under test distributes its connections.
 pub const SERVICE: &str = "10.70.9.1";
-/// The client's and the servers' interface.
+/// The interface of the client and of the servers.
 pub const END: &str = "eth0";
 /// The first host's interface to the client.
 pub const LAN: &str = "lan";
 /// The last host's interfaces to the servers.
 pub const BACK: [&str; 2] = ["s0", "s1"];
-/// Between two hosts: the first one's interface, the second one's.
+/// The link between two hosts: the first host's interface, and the second host's.
 pub const BETWEEN: [&str; 2] = ["next", "before"];
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -26,16 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Topology {
     /// nginx, answering every request with an empty body.
     pub services: Vec<Service>,
-    /// Files of its programs.
+    /// Files of the topology's programs.
     pub directory: ScratchDirectory,
     pub client: Namespace,
-    /// From the client's side to the servers'.
+    /// The hosts from the client's side to the servers' side.
     pub hosts: Vec<Namespace>,
     pub servers: Vec<Namespace>,
 }
 
 impl Topology {
-    /// Namespaces with one or two hosts, which forward; nothing else is between client and servers.
+    /// Makes namespaces with one or two forwarding hosts and nothing else between client and servers.
     pub fn new(hosts: usize) -> anyhow::Result<Self> {
         let mut topology = Topology {
             services: Vec::new(),
@@ -72,14 +72,15 @@ impl Topology {
         Ok(topology)
     }
 
-    /// Lets the kernel share connections out by routing: both servers have the service's address, and the ways to it are two.
+    /// Makes the kernel distribute connections by routing: both servers have the service's address, with two routes to
+    /// it.
     pub fn share_by_routing(&self) -> anyhow::Result<()> {
         for server in &self.servers {
             server.ip(&format!("address add {SERVICE}/32 dev lo"))?;
         }
         let last = self.last();
         last.run("sysctl -qw net.ipv4.fib_multipath_hash_policy=1")?;
-        // A connection's hash, which chooses its way, stays when a packet is sent again.
+        // A retransmitted packet keeps its connection's hash, which selects the route.
         self.client.run("sysctl -qw net.core.txrehash=0")?;
         let [a, b] = SERVERS;
         let ways = format!("nexthop via {a} nexthop via {b}");
@@ -87,12 +88,12 @@ impl Topology {
         Ok(())
     }
 
-    /// The host on the client's side.
+    /// Returns the host on the client's side.
     pub fn first(&self) -> &Namespace {
         &self.hosts[0]
     }
 
-    /// The host on the servers' side.
+    /// Returns the host on the servers' side.
     pub fn last(&self) -> &Namespace {
         &self.hosts[self.hosts.len() - 1]
     }
@@ -144,7 +145,7 @@ fn connect(a: (&Namespace, &str, &str), b: (&Namespace, &str, &str)) -> anyhow::
     Ok(())
 }
 
-/// One process, no log, connections that stay; each answer is a head of 140 bytes or so.
+/// One process, no log, persistent connections; an answer is a header of about 140 bytes.
 const NGINX: &str = "\
 daemon off;
 master_process off;

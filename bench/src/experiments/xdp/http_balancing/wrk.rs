@@ -1,4 +1,4 @@
-//! wrk: connections that stay open, each with one request under way.
+//! wrk: persistent connections, each with one outstanding request.
 
 use super::answers::{self, Counts};
 use super::topology::{SERVICE, Topology};
@@ -11,58 +11,59 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One for each core of the machine that the experiment asks for.
+/// One thread per core of the experiment's machine.
 const THREADS: u32 = 2;
-/// At its beginning and its end a run is not yet what it is in between.
+/// Time at the beginning and at the end of a run that does not represent the steady state.
 const EDGE: Duration = Duration::from_millis(250);
-/// How wrk's report begins (`SCRIPT`).
+/// Prefix of wrk's report (`SCRIPT`).
 const REPORT: &str = "measured ";
-/// How lines of it begin that say how many answers took so long.
+/// Prefix of the report's lines with the number of answers per response time.
 const ANSWERS: &str = "took ";
 
 /// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Api that were answered, per second.
+    /// Requests answered per second.
     pub rate: f64,
-    /// Mean time until an answer in microseconds, of the answers that there were.
+    /// Mean response time in microseconds, of the real answers.
     pub mean_us: f64,
-    /// The 99th percentile of it.
+    /// 99th percentile of the response time.
     pub p99_us: f64,
-    /// The mean as wrk says it: corrected for what was not asked meanwhile.
+    /// wrk's own mean, corrected for requests that were not sent meanwhile.
     pub corrected_us: f64,
-    /// Cores that wrk used, soft interrupts that it caused and did not hand on included.
+    /// Cores that wrk used, including the soft interrupts that it caused and did not pass on.
     pub wrk_cores: f64,
-    /// The same of the servers.
+    /// Cores that the servers used, counted the same way.
     pub server_cores: f64,
-    /// The same of the program in between, if there is one.
+    /// Cores that the program in between used, if there is one.
     pub proxy_cores: f64,
     /// Cores that the kernel's threads for soft interrupts used.
     pub softirq_cores: f64,
 }
 
 impl Run {
-    /// Cores that all of them used.
+    /// Returns the cores that all of them used.
     pub fn cores(&self) -> f64 {
         self.wrk_cores + self.server_cores + self.proxy_cores + self.softirq_cores
     }
 
-    /// How many of the connections wait for an answer at a time, of 1: requests per second times the mean of their answers (Little's law). What
-    /// is missing to 1 is wrk's own time between an answer and the next request; above 1, a mean would be wrong.
+    /// Returns the fraction of connections that wait for an answer: requests per second times the mean response time
+    /// (Little's law). The difference to 1 is wrk's own time between an answer and the next request; above 1, a mean
+    /// would be wrong.
     pub fn waiting(&self, connections: u32) -> f64 {
         self.rate * self.mean_us / 1e6 / f64::from(connections)
     }
 
-    /// CPU time of all of them per request, in microseconds.
+    /// Returns the CPU time of all of them per request, in microseconds.
     pub fn us_per_request(&self) -> f64 {
         self.cores() / self.rate * 1e6
     }
 }
 
-/// Lets wrk keep so many connections busy for a time.
+/// Lets wrk keep this many connections busy for a time.
 ///
 /// # Errors
-/// When wrk fails, or a request does.
+/// When wrk or a request fails.
 pub fn run(
     topology: &Topology,
     proxy: Option<&Service>,
@@ -72,7 +73,7 @@ pub fn run(
     interrupt::check()?;
     let file = topology.directory.path("wrk.lua");
     std::fs::write(&file, SCRIPT).context("writing wrk's script")?;
-    // wrk takes whole seconds only, and is told to end before.
+    // wrk accepts whole seconds only, and is ended earlier.
     let limit = time.as_secs() + 2;
     let mut command = topology.client.command("wrk");
     command
@@ -103,7 +104,7 @@ pub fn run(
     })
 }
 
-/// CPU time in seconds.
+/// CPU times in seconds.
 struct Used {
     wrk: f64,
     servers: f64,
@@ -140,11 +141,11 @@ impl Running {
         Ok(Running(child.context("starting wrk")?))
     }
 
-    /// Tells it to end; what it says then.
+    /// Ends the program; returns its output.
     fn end(&mut self) -> anyhow::Result<String> {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).context("ending wrk")?;
-        let mut said = String::new();
+        let mut output = String::new();
         for pipe in [
             self.0
                 .stdout
@@ -155,11 +156,11 @@ impl Running {
                 .take()
                 .map(|pipe| Box::new(pipe) as Box<dyn Read>),
         ] {
-            pipe.context("what wrk says")?.read_to_string(&mut said)?;
+            pipe.context("what wrk says")?.read_to_string(&mut output)?;
         }
         let status = self.0.wait()?;
-        anyhow::ensure!(status.success(), "wrk: {status}: {}", said.trim());
-        Ok(said)
+        anyhow::ensure!(status.success(), "wrk: {status}: {}", output.trim());
+        Ok(output)
     }
 }
 
@@ -171,7 +172,7 @@ impl Drop for Running {
     }
 }
 
-/// wrk calls it at the end. Answers that took longer than 2 s are not errors: the machine may be busy.
+/// wrk calls this at the end. Answers later than 2 s are not errors: the machine may be busy.
 const SCRIPT: &str = "\
 function done(summary, latency)
 local e = summary.errors
@@ -187,26 +188,26 @@ end
 end
 ";
 
-/// Api per second; mean and 99th percentile of the time until an answer in microseconds; wrk's corrected mean.
-fn read(said: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
-    let line = said.lines().find_map(|line| line.strip_prefix(REPORT));
+/// Returns requests per second; mean and 99th percentile of the response time in microseconds; wrk's corrected mean.
+fn read(output: &str, connections: u32) -> anyhow::Result<[f64; 4]> {
+    let line = output.lines().find_map(|line| line.strip_prefix(REPORT));
     let words = line.into_iter().flat_map(str::split_whitespace);
     let numbers: Result<Vec<f64>, _> = words.map(str::parse).collect();
     let [requests, duration_us, corrected_us, errors] = numbers?[..] else {
-        bail!("wrk said: {}", said.trim());
+        bail!("wrk said: {}", output.trim());
     };
     anyhow::ensure!(
         errors == 0.0,
         "of {requests} requests {errors} have failed: {}",
-        said.trim()
+        output.trim()
     );
     anyhow::ensure!(requests > 0.0, "no request was answered");
     let mut counts = Counts::new();
-    for line in said.lines().filter_map(|line| line.strip_prefix(ANSWERS)) {
+    for line in output.lines().filter_map(|line| line.strip_prefix(ANSWERS)) {
         let (us, count) = line.split_once(' ').context("two numbers")?;
         counts.insert(us.parse()?, count.parse()?);
     }
-    // As wrk does it: whole numbers.
+    // In whole numbers, as wrk computes.
     let rounds = requests as u64 / u64::from(connections);
     let usual_us = (duration_us as u64).checked_div(rounds);
     let answers = answers::of(counts, usual_us.unwrap_or(u64::MAX / 2));
@@ -222,9 +223,9 @@ mod tests {
     // promise: 13.17
     #[test]
     fn a_run_with_errors_is_none() {
-        let said = "Running 2s test\nmeasured 300000 2000000 210.5 0\ntook 200 1\ntook 220 3\n";
+        let output = "Running 2s test\nmeasured 300000 2000000 210.5 0\ntook 200 1\ntook 220 3\n";
         let expected = [150_000.0, 215.0, 220.0, 210.5];
-        assert_eq!(read(said, 36).unwrap(), expected);
+        assert_eq!(read(output, 36).unwrap(), expected);
         assert!(read("measured 300000 2000000 210.5 1", 36).is_err());
         assert!(read("measured 0 2000000 0 0", 36).is_err());
         assert!(read("unable to connect", 36).is_err());

@@ -77,7 +77,7 @@ fn a_part_of_a_bridge_is_asked_its_own_chains_only() {
         part_of: Some("br0"),
     };
     for (hook, comes, goes) in [("prerouting", 1, 0), ("forward", 1, 1), ("output", 0, 1)] {
-        // Where the port is a router's, this drops all that is not from the bridge.
+        // If the port is a router's, this drops all packets that are not from the bridge.
         let drop = json!({ "drop": null });
         let name = json!({ "match": { "op": "!=", "left": { "meta": { "key": "iifname" } }, "right": "br0" } });
         let ruleset = rule_at(hook, &json!([name, drop]));

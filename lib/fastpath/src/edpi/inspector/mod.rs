@@ -1,9 +1,10 @@
 //! The process of an eDPI's slow path: `nfluidd inspect NAME`.
 //!
-//! nDPI is C code that parses what strangers send. So nDPI runs in this process: in a sandbox like that of every network
-//! function, as a user of its own, without a network, and with no files but libraries. The standard input of the process is
-//! the socket on which the daemon asks; the tables of the fast path come over that socket. The process can ask the kernel
-//! for nothing but values of these tables. Packets go on when the process is gone (`docs/adr/0020-edpi.md`).
+//! nDPI is C code that parses packets of untrusted hosts. So nDPI runs in this process: in a sandbox like that of every
+//! network function, as its own user, without a network, and with no files but libraries. The standard input of the
+//! process is the socket of the daemon's requests; the tables of the fast path come over that socket. The process can
+//! request nothing from the kernel but values of these tables. Packets continue to flow without the process
+//! (`docs/adr/0020-edpi.md`).
 
 mod talk;
 
@@ -20,13 +21,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-/// How long the daemon waits for an answer while no packet comes.
+/// Poll interval for the daemon's requests while no packet arrives.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The word after `nfluidd` by which it is started.
+/// The argument of `nfluidd` that starts this process.
 pub const ROLE: &str = "inspect";
 
-/// A slow path at work.
+/// A running slow path.
 struct Working {
     slow: SlowPath,
     hello: Hello,
@@ -35,7 +36,7 @@ struct Working {
 /// Runs the process of a slow path, until the process is killed.
 ///
 /// # Errors
-/// When it cannot begin, which the daemon has been told, or the kernel does not let it work with its tables.
+/// When the process cannot begin, which is reported to the daemon, or the kernel refuses access to the tables.
 pub fn run() -> anyhow::Result<()> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let listener = UnixListener::from(socket.context("duplicating its socket")?);
@@ -47,7 +48,7 @@ pub fn run() -> anyhow::Result<()> {
         match &mut working {
             Some(working) => working.slow.wait(PATIENCE)?,
             None => {
-                // Interrupted or not: look.
+                // An interrupted poll is no error: the loop checks all sources.
                 let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], None);
             }
         }
@@ -98,13 +99,13 @@ fn policy(config: &InspectorConfig, library: &Library) -> Result<Policy, String>
 }
 
 fn begin(config: &Value, cpus: usize, fds: Vec<OwnedFd>) -> Result<Working, String> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let text = |error: &dyn std::fmt::Display| error.to_string();
     let config = read(config)?;
-    let library = Library::open_file(&config.library).map_err(|error| said(&error))?;
+    let library = Library::open_file(&config.library).map_err(|error| text(&error))?;
     let policy = policy(&config, &library)?;
     let fds = <[OwnedFd; Tables::COUNT]>::try_from(fds);
     let fds = fds.map_err(|fds| format!("{} tables; it takes {}", fds.len(), Tables::COUNT))?;
-    let tables = Tables::handed(fds, cpus).map_err(|error| said(&error))?;
+    let tables = Tables::handed(fds, cpus).map_err(|error| text(&error))?;
     let names = (0..library.protocols()).map(|id| library.name(id).unwrap_or_default());
     let hello = Hello {
         protocol: PROTOCOL,
@@ -113,7 +114,7 @@ fn begin(config: &Value, cpus: usize, fds: Vec<OwnedFd>) -> Result<Working, Stri
         applications: names.collect(),
     };
     let slow = SlowPath::new(&tables, library, config.settings(), policy);
-    let slow = slow.map_err(|error| said(&error))?;
+    let slow = slow.map_err(|error| text(&error))?;
     Ok(Working { slow, hello })
 }
 

@@ -1,5 +1,5 @@
 //! The protocol between the daemon and the process of a slow path: requests and answers are lines of JSON on the socket
-//! that the process was started with. A connection has one request.
+//! that the process inherits. A connection has one request.
 
 use nfluid_sandbox::fds::receive_line;
 use serde::{Deserialize, Serialize};
@@ -8,43 +8,43 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-/// Version of this protocol, and of what is in the tables. A process of another version is replaced.
+/// Version of this protocol and of the tables' content. A process of another version is replaced.
 pub const PROTOCOL: u32 = 1;
-/// Longer than any request and any answer: nDPI has a few hundred names.
+/// Longest line; longer than any request and any answer: nDPI has a few hundred names.
 const LINE_MAX: usize = 512 * 1024;
 
 /// A request of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// Begin, with the tables that come along.
+    /// Begin, with the tables whose descriptors are attached.
     Work {
         /// The configuration as the user has written it.
         config: Value,
-        /// How many CPUs the kernel can have: values of tables per CPU have that length.
+        /// Number of possible CPUs: the length of values of per-CPU tables.
         cpus: usize,
     },
-    /// Go on with another configuration.
+    /// Continue with another configuration.
     Change(Value),
-    /// Tell version and state.
+    /// Report version and state.
     Hello,
 }
 
-/// Tell version and state.
+/// Version and state of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL`].
     pub protocol: u32,
     /// True if the process has begun.
     pub works: bool,
-    /// nDPI's version, as nDPI tells it.
+    /// nDPI's version, as nDPI reports it.
     pub library: String,
     /// The names of applications, by nDPI's numbers.
     pub applications: Vec<String>,
 }
 
-/// Returns the line by which the daemon asks. The answer is a line: a `Result` of [`Hello`] and why the process cannot do
-/// what was asked.
+/// Returns the line of a request. The answer is a line: a `Result` of [`Hello`] or the reason why the process cannot
+/// serve the request.
 ///
 /// # Errors
 /// When the request cannot be written as JSON.
@@ -57,13 +57,13 @@ pub fn line_of(request: &Request) -> serde_json::Result<Vec<u8>> {
 /// Reads a request, in the process.
 ///
 /// # Errors
-/// When the request cannot be understood.
+/// When the request cannot be parsed.
 pub fn listen(stream: &UnixStream) -> anyhow::Result<(Request, Vec<OwnedFd>)> {
     let (line, fds) = receive_line(stream, LINE_MAX)?;
     Ok((serde_json::from_slice(&line)?, fds))
 }
 
-/// Sends an answer, in the process. A client that is gone gets none.
+/// Sends an answer, in the process. A closed connection is no error.
 pub fn answer(mut stream: &UnixStream, answer: &Result<Hello, String>) {
     if let Ok(mut line) = serde_json::to_vec(answer) {
         line.push(b'\n');
@@ -86,17 +86,17 @@ mod tests {
         };
         let line = line_of(&request).expect("it is JSON");
         send_line(&ours, &line, &[]).expect("it is taken");
-        assert_eq!(listen(&theirs).expect("it is heard").0, request);
+        assert_eq!(listen(&theirs).expect("it arrives").0, request);
         let hello = Hello {
             protocol: PROTOCOL,
             applications: vec!["Unknown".to_owned(); 300],
             ..Hello::default()
         };
-        for said in [Ok(hello), Err("no".to_owned())] {
-            answer(&theirs, &said);
-            let (line, _none) = receive_line(&ours, LINE_MAX).expect("it is heard");
-            let heard: Result<Hello, String> = serde_json::from_slice(&line).expect("it is one");
-            assert_eq!(heard, said);
+        for sent in [Ok(hello), Err("no".to_owned())] {
+            answer(&theirs, &sent);
+            let (line, _none) = receive_line(&ours, LINE_MAX).expect("it arrives");
+            let received: Result<Hello, String> = serde_json::from_slice(&line).expect("it is one");
+            assert_eq!(received, sent);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How the load of a service's servers is asked for, and what follows from it.
+//! Configuration of a service's load measurement: how agents are queried, and how weights follow the load.
 
 use super::law::Law;
 use crate::config::wrong;
@@ -7,43 +7,43 @@ use nfluid_control::quantity::Millis;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// Where agents listen.
+/// Default port of agents.
 const PORT: u16 = 161;
-/// Most values that a load is the mean of: those of a server's cores.
+/// Largest number of values whose mean is a load: those of a server's cores.
 const OIDS_MAX: usize = 128;
-/// What a password has to have at least (RFC 3414, 11.2).
+/// Shortest password (RFC 3414, 11.2).
 const PASSWORD_MIN: usize = 8;
 
 /// The key `load` of a service.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadConfig {
-    /// Where its agents tell it: the load is the mean of these values.
+    /// The OIDs of the load; the load is the mean of their values.
     oid: Oids,
-    /// The value of a server that has no more to give.
+    /// The value of a fully loaded server.
     full: f64,
     #[serde(default)]
     port: Option<u16>,
-    /// SNMPv2c.
+    /// The community of SNMPv2c.
     #[serde(default)]
     community: Option<String>,
-    /// SNMPv3.
+    /// The user of SNMPv3.
     #[serde(default)]
     user: Option<UserConfig>,
     #[serde(default = "five_seconds")]
     interval: String,
     #[serde(default = "second")]
     timeout: String,
-    /// Percent of its configured weight that a server has at least.
+    /// Least weight of a server, in percent of its configured weight.
     #[serde(default = "ten")]
     least: u32,
-    /// Percent that a new value counts; the rest is what was known before.
+    /// Weight of a new value in percent; the rest is the former estimate.
     #[serde(default = "thirty")]
     smoothing: u32,
-    /// Percent by which a weight has to be wrong before it is changed.
+    /// Least change of a weight, in percent; smaller changes are not applied.
     #[serde(default = "ten")]
     step: u32,
-    /// Failures in a row after which a server has its configured weight.
+    /// Failures in a row after which a server gets its configured weight.
     #[serde(default = "three")]
     fall: u32,
 }
@@ -61,14 +61,14 @@ enum Oids {
 pub struct UserConfig {
     /// Its name.
     pub name: String,
-    /// By which digest messages are authenticated.
+    /// The digest that authenticates messages.
     pub auth: Digest,
-    /// For that.
+    /// The password for authentication.
     pub password: String,
-    /// By which cipher they are encrypted; absent: they are not.
+    /// The cipher that encrypts messages; absent: no encryption.
     #[serde(default)]
     pub privacy: Option<Cipher>,
-    /// For that; the other one if absent.
+    /// The password for encryption; absent: `password`.
     #[serde(default)]
     pub privacy_password: Option<String>,
 }
@@ -116,22 +116,22 @@ fn time(text: &str) -> Duration {
 }
 
 impl LoadConfig {
-    /// Where agents listen.
+    /// Returns the port of agents.
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(PORT)
     }
 
-    /// Time between two questions to an agent.
+    /// Returns the interval of queries to an agent.
     pub fn interval(&self) -> Duration {
         time(&self.interval)
     }
 
-    /// How long an answer may take.
+    /// Returns the timeout of a query.
     pub fn timeout(&self) -> Duration {
         time(&self.timeout)
     }
 
-    /// What is asked for, in numbers.
+    /// Returns the OIDs as numbers.
     pub fn oids(&self) -> Vec<Vec<u64>> {
         self.texts()
             .iter()
@@ -139,13 +139,13 @@ impl LoadConfig {
             .collect()
     }
 
-    /// The user, or the community.
+    /// Returns the user of SNMPv3, or the community of SNMPv2c.
     pub fn credentials(&self) -> Result<&UserConfig, &str> {
         let community = self.community.as_deref().unwrap_or_default();
         self.user.as_ref().ok_or(community)
     }
 
-    /// What follows from a load.
+    /// Returns the law by which weights follow the load.
     pub fn law(&self) -> Law {
         Law {
             full: self.full,
@@ -163,10 +163,10 @@ impl LoadConfig {
         }
     }
 
-    /// Checks what its types do not.
+    /// Checks the constraints that the types do not express.
     ///
     /// # Errors
-    /// The first thing that is wrong with it; `path` is its own.
+    /// The first error; `path` is the path of this configuration.
     pub fn check(&self, path: &str) -> Result<(), NfConfigError> {
         let at = |key: &str| format!("{path}.{key}");
         let oids = self.texts();
@@ -215,7 +215,7 @@ impl LoadConfig {
 }
 
 impl UserConfig {
-    /// The password for the cipher.
+    /// Returns the password for encryption.
     pub fn privacy_password(&self) -> &str {
         self.privacy_password.as_ref().unwrap_or(&self.password)
     }
@@ -230,7 +230,7 @@ impl UserConfig {
                 return Err(wrong(format!("{path}.{key}"), message));
             }
         }
-        // Agents do not agree on how a short digest becomes a long key.
+        // Agents extend a short digest to a long key in different ways.
         if (self.auth, self.privacy) == (Digest::Sha1, Some(Cipher::Aes256)) {
             let message = "aes256 needs more than sha1 gives; write 'auth: sha256'";
             return Err(wrong(format!("{path}.auth"), message));
@@ -239,7 +239,7 @@ impl UserConfig {
     }
 }
 
-/// The numbers of an object; `None`: it is none.
+/// Returns the numbers of an OID; `None` if the text is not an OID.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let parts = text.strip_prefix('.').unwrap_or(text).split('.');
     let numbers: Vec<u64> = parts

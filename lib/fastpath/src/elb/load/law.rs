@@ -1,53 +1,54 @@
-//! From what an agent says to a weight: smoothed, in steps, within bounds.
+//! The law from an agent's values to a weight: smoothed, in steps, within bounds.
 //!
-//! A server's weight is the part of it that is not loaded, of what is configured. A value counts for a part only, and never for more
-//! than a full server's; small changes change nothing, so that tables of slots, and with them new connections, stay where they are.
+//! A server's weight is the unloaded part of its configured weight. A new value is smoothed, and never counts more than
+//! a full server's; small changes are not applied, so that tables of slots, and with them new connections, stay where
+//! they are.
 
-/// Values above so many full servers are none.
+/// Values above this multiple of a full server's are refused.
 const ABSURD: f64 = 100.0;
-/// The configured weight.
+/// Percent: the configured weight.
 const ALL: u32 = 100;
 
-/// What follows from a load.
+/// Parameters of the law.
 #[derive(Clone, Copy, Debug)]
 pub struct Law {
-    /// The value of a server that has no more to give.
+    /// The value of a fully loaded server.
     pub full: f64,
-    /// Percent of its weight that a server has at least.
+    /// Least weight of a server, in percent of its configured weight.
     pub least: u32,
-    /// The part that a new value counts, above 0 up to 1.
+    /// Weight of a new value, above 0 up to 1.
     pub smoothing: f64,
-    /// Percent by which a weight has to be wrong before it is changed.
+    /// Least change of a weight, in percent; smaller changes are not applied.
     pub step: u32,
-    /// Failures in a row after which a server has its configured weight.
+    /// Failures in a row after which a server gets its configured weight.
     pub fall: u32,
 }
 
-/// Of which type an agent's value was.
+/// Type of an agent's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A number.
     Number,
-    /// A number in letters.
+    /// A number as text.
     Text,
 }
 
-/// What an agent has said.
+/// A reading of an agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading {
-    /// Of which type that was.
+    /// The type of the values.
     pub kind: Kind,
-    /// The mean of its values.
+    /// The mean of the values.
     pub value: f64,
 }
 
-/// What is known of a server's load.
+/// Estimate of a server's load.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    /// The load, 0 to 1; `None`: not known.
+    /// The load, 0 to 1; `None`: unknown.
     load: Option<f64>,
     kind: Option<Kind>,
-    /// Percent of the configured weight that is in force.
+    /// Percent of the configured weight in force.
     percent: u32,
     failures: u64,
     in_a_row: u32,
@@ -55,7 +56,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of a server that has not been asked yet, but had this weight before.
+    /// Makes the estimate of a server that has not been queried yet, with its former weight.
     pub fn new(percent: u32) -> Self {
         Estimate {
             load: None,
@@ -77,22 +78,22 @@ impl Estimate {
         self.load.map(|load| (load * 100.0).round() as u32)
     }
 
-    /// How often it has not been told, or nothing that can be true.
+    /// Returns the number of failed or implausible readings.
     pub fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// Why not, the last time; `None`: it was.
+    /// Returns the reason why the last reading failed; `None` if it succeeded.
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// Whether nothing is known for so long that the configured weight is in force.
+    /// Returns true if the load has been unknown for so long that the configured weight is in force.
     pub fn has_given_up(&self, law: &Law) -> bool {
         self.in_a_row >= law.fall
     }
 
-    /// Takes in what an agent has said, or why it has not.
+    /// Updates the estimate by a reading, or by the reason why there is none.
     pub fn take_in(&mut self, law: &Law, said: Result<Reading, String>) {
         match said.and_then(|reading| self.believe(law, reading)) {
             Ok(load) => {
@@ -120,7 +121,7 @@ impl Estimate {
         }
     }
 
-    /// A load that can be true, 0 to 1.
+    /// Returns a plausible load, 0 to 1.
     fn believe(&mut self, law: &Law, reading: Reading) -> Result<f64, String> {
         let Reading { kind, value } = reading;
         if !value.is_finite() || value < 0.0 || value > law.full * ABSURD {

@@ -1,7 +1,8 @@
-//! Weights that follow the load of a balancer's servers, as their SNMP agents tell it: a thread in their namespace asks.
+//! Weights that follow the load of a balancer's servers, as their SNMP agents report it: a thread in their namespace
+//! queries the agents.
 //!
-//! An agent is not trusted: whatever it says, its server gets between a part of its configured weight and all of it ([`law`]). One
-//! that says nothing, or nothing that can be true, is counted, and its server goes back to the configured weight.
+//! An agent is not trusted: whatever it reports, its server gets between the least part and all of its configured
+//! weight ([`law`]). An agent without a plausible answer is counted, and its server returns to the configured weight.
 
 mod config;
 mod law;
@@ -22,19 +23,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How soon the thread notices that it is to end.
+/// Longest delay until the thread sees that it must end.
 const LOOK: Duration = Duration::from_millis(100);
-/// Agents that are asked at the same time.
+/// Number of agents queried in parallel.
 const AT_ONCE: usize = 16;
 
-/// The agents to ask.
+/// The agents to query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     agents: Vec<(String, SocketAddr, LoadConfig)>,
 }
 
 impl Subject {
-    /// Returns the agents of servers whose weights follow their load. `None`: there are none.
+    /// Returns the agents of servers whose weights follow their load; `None` if there are none.
     pub fn of(config: &BalancerConfig) -> Option<Self> {
         let services = config.services.values();
         let services = services.filter_map(|service| Some((service, service.load.as_ref()?)));
@@ -50,14 +51,14 @@ impl Subject {
     }
 }
 
-/// The thread that asks agents. The thread ends when this is dropped.
+/// The thread that queries agents. Dropping this ends the thread.
 pub struct Loads {
     subject: Subject,
     stop: Arc<AtomicBool>,
 }
 
 impl Loads {
-    /// Starts asking the agents of an instance's servers, from the namespace of its interface.
+    /// Starts querying the agents of an instance's servers, from the namespace of its interface.
     pub fn start(findings: Findings, place: &Place, subject: Subject) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (there, agents) = (Arc::clone(&stop), subject.agents.clone());
@@ -79,7 +80,7 @@ impl Loads {
         Loads { subject, stop }
     }
 
-    /// Returns the agents that are asked.
+    /// Returns the queried agents.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -91,7 +92,7 @@ impl Drop for Loads {
     }
 }
 
-/// An agent, and when it is asked next.
+/// An agent and the time of its next query.
 struct Asked {
     key: String,
     agent: Agent,
@@ -114,11 +115,11 @@ fn ask_all(findings: &Findings, agents: Vec<(String, SocketAddr, LoadConfig)>, s
             let readings = ask(some);
             for (one, reading) in some.iter_mut().zip(readings) {
                 one.due = Instant::now() + one.interval;
-                // Only while the load is wanted: the configuration may be another by now.
+                // Only while the load is wanted: the configuration may have changed.
                 if !stop.load(Ordering::Relaxed) {
                     findings.report(Finding::Load {
                         key: one.key.clone(),
-                        said: reading,
+                        reading,
                     });
                 }
             }
@@ -129,7 +130,7 @@ fn ask_all(findings: &Findings, agents: Vec<(String, SocketAddr, LoadConfig)>, s
     }
 }
 
-/// Asks some agents at the same time, each for as long as it has.
+/// Queries agents in parallel, each with its own timeout.
 fn ask(agents: &mut [&mut Asked]) -> Vec<Result<Reading, String>> {
     thread::scope(|scope| {
         let threads = agents.iter_mut().map(|one| {

@@ -1,4 +1,4 @@
-//! An SNMP agent that is asked for a load. Only what comes from where it was asked, as an answer to this very question, counts.
+//! Query of an SNMP agent for a load. Only the answer to this query from the queried address counts.
 
 use super::config::{Cipher, Digest, LoadConfig, UserConfig};
 use super::law::{Kind, Reading};
@@ -7,7 +7,7 @@ use snmp2::{Error, Oid, Pdu, SyncSession, Value, Version, v3};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
-/// Longest number in letters.
+/// Longest number as text.
 const TEXT_MAX: usize = 32;
 
 /// An agent.
@@ -15,12 +15,12 @@ pub struct Agent {
     at: SocketAddr,
     config: LoadConfig,
     oids: Vec<Vec<u64>>,
-    /// Of SNMPv3, whose keys take a while to make. It has buffers of 128 KiB.
+    /// The session of SNMPv3, whose keys take time to make. It has buffers of 128 KiB.
     session: Option<Box<SyncSession>>,
 }
 
 impl Agent {
-    /// An agent that nobody has asked yet.
+    /// Makes an agent without a query.
     pub fn new(at: SocketAddr, config: LoadConfig) -> Self {
         Agent {
             at,
@@ -30,10 +30,10 @@ impl Agent {
         }
     }
 
-    /// Asks it once, and takes the first answer that comes in time.
+    /// Queries the agent once, and takes the first answer before the timeout.
     ///
     /// # Errors
-    /// What is wrong with that, in words.
+    /// The reason for the failure, as text.
     pub fn ask(&mut self) -> Result<Reading, String> {
         let oids: Vec<Oid<'_>> = self
             .oids
@@ -52,14 +52,14 @@ impl Agent {
             ),
         };
         let mut answer = session.get_many(&asked);
-        // The agent's clock has been corrected: that was no answer yet.
+        // Only the clock of the agent has been corrected: the answer has no values yet.
         if matches!(answer, Err(Error::AuthUpdated)) {
             answer = session.get_many(&asked);
         }
         let reading = answer
-            .map_err(|error| said(&error))
+            .map_err(|error| text_of(&error))
             .and_then(|answer| read(&answer, version, &oids));
-        // One that has failed may still get an answer: to what it asks next, another asks.
+        // A late answer could still arrive after a failure: the next query uses another socket.
         if version == Version::V3 && reading.is_ok() {
             self.session = Some(session);
         }
@@ -96,17 +96,17 @@ impl Agent {
         let timeout = Some(self.config.timeout());
         let session = SyncSession::new_v3(self.at, timeout, number(), security);
         let mut session = Box::new(session.map_err(|error| error.to_string())?);
-        session.init().map_err(|error| said(&error))?;
+        session.init().map_err(|error| text_of(&error))?;
         Ok(session)
     }
 }
 
-/// A number for a first question that nobody can guess.
+/// Returns an unpredictable number for a first query.
 fn number() -> i32 {
     (RandomState::new().hash_one(0u8) & 0x3fff_ffff) as i32
 }
 
-fn said(error: &Error) -> String {
+fn text_of(error: &Error) -> String {
     match error {
         Error::Receive => "it does not answer in time".to_owned(),
         Error::Send => "it cannot be asked".to_owned(),
@@ -116,7 +116,7 @@ fn said(error: &Error) -> String {
     }
 }
 
-/// The load that an answer tells.
+/// Returns the load in an answer.
 fn read(answer: &Pdu<'_>, version: Version, asked: &[Oid<'_>]) -> Result<Reading, String> {
     if answer.version() != Ok(version) {
         return Err("it answers in another version of SNMP".to_owned());
@@ -128,10 +128,10 @@ fn read(answer: &Pdu<'_>, version: Version, asked: &[Oid<'_>]) -> Result<Reading
     let mut sum = 0.0;
     let mut kinds = None;
     for oid in asked {
-        let (told, value) = values
+        let (name, value) = values
             .next()
             .ok_or("it answers less than was asked".to_owned())?;
-        if told != *oid {
+        if name != *oid {
             return Err("it answers what was not asked".to_owned());
         }
         let (kind, value) = number_of(&value)?;

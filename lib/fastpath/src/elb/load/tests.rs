@@ -1,4 +1,4 @@
-//! Agents that answer as they should, and agents that do not.
+//! Agents with valid and with invalid answers.
 
 use super::config::LoadConfig;
 use super::law::{Kind, Reading};
@@ -22,7 +22,7 @@ fn config(timeout: &str) -> LoadConfig {
     serde_json::from_value(config).expect("it is right")
 }
 
-/// A value by its type and its bytes, at most 127 of them.
+/// Encodes a value by its type and its bytes, at most 127.
 fn value(kind: u8, bytes: &[u8]) -> Vec<u8> {
     [&[kind, bytes.len() as u8], bytes].concat()
 }
@@ -34,7 +34,7 @@ fn values(all: &[Vec<u8>]) -> Vec<u8> {
     value(0x30, &all.collect::<Vec<_>>().concat())
 }
 
-/// An answer to request `number`.
+/// Encodes an answer to request `number`.
 fn answer(version: u8, community: &[u8], number: i32, error: u8, values: &[u8]) -> Vec<u8> {
     let number = value(INTEGER, &number.to_be_bytes());
     let error = [value(INTEGER, &[error]), value(INTEGER, &[0])].concat();
@@ -44,7 +44,7 @@ fn answer(version: u8, community: &[u8], number: i32, error: u8, values: &[u8]) 
     value(0x30, &[version, community, response].concat())
 }
 
-/// Asks an agent that answers a request of some number like that, if at all.
+/// Queries an agent that gives this answer to a request, if any.
 fn ask(
     timeout: &str,
     answer: impl FnOnce(i32) -> Vec<u8> + Send + 'static,
@@ -80,7 +80,7 @@ fn an_agent_tells_the_load_as_a_number_or_in_letters() {
         (value(INTEGER, &[0, 200]), read(Kind::Number, 200.0)),
         (value(GAUGE, &[75]), read(Kind::Number, 75.0)),
         (value(TEXT, b"0.25"), read(Kind::Text, 0.25)),
-        // Whether that can be true is not the agent's to say.
+        // The agent does not decide whether a value is plausible.
         (value(INTEGER, &[0x80]), read(Kind::Number, -128.0)),
         (value(TEXT, b"1e300"), read(Kind::Text, 1e300)),
     ];
@@ -150,7 +150,7 @@ fn an_agent_that_lies_is_not_heard_and_it_is_said_why() {
         let why = ask("60s", lie).expect_err(expected);
         assert!(why.contains(expected), "{why}: {expected}");
     }
-    // Whatever ends early is none.
+    // Every truncated answer is invalid.
     let whole = answer(1, b"c", 1, 0, &good);
     for length in 1..whole.len() {
         let part = whole[..length].to_vec();

@@ -9,13 +9,13 @@ use nfluid_control::host::NfConfigError;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A configuration that has been read.
+/// A parsed configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CountConfig {
     /// Entries of a table.
     pub entries: u32,
-    /// What is counted in the figure `count_total`.
+    /// The unit of the metric `count_total`.
     pub unit: Unit,
 }
 

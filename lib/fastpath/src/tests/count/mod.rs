@@ -1,7 +1,7 @@
-//! `nf: count`: passes all packets, and counts them. For tests only.
+//! `nf: count`: passes and counts all packets. For tests only.
 //!
-//! Its program is a guard's without limits. A function of the catalogue has its program in `bpf/evnf` and the user half of
-//! that in `lib/evnf`.
+//! Its program is that of a guard without limits. A function of the catalogue has its program in `bpf/evnf`, and the
+//! user half of the program in `lib/evnf`.
 
 mod config;
 mod figures;
@@ -67,7 +67,7 @@ impl FastFunction for Count {
         self.program.member_at(hook).map_err(broken)
     }
 
-    /// Another program on the same tables, to see that it takes the place of this one.
+    /// Makes another program on the same tables, so that tests see the replacement of this one.
     fn change(&mut self, config: &Value, context: &mut Context<'_>) -> Changed {
         let new = config::parse(config).map_err(crate::config::refused)?;
         Ok(Some(Box::new(Count::load(&new, context.pins)?)))

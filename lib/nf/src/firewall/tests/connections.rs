@@ -1,4 +1,4 @@
-//! TCP connections: who establishes one, who gives way, which segments belong to it.
+//! TCP connections: which packets establish them, which connections are evicted, which segments belong to them.
 
 use super::*;
 

@@ -137,7 +137,7 @@ impl State {
         }
     }
 
-    /// Says of a session of a mapping whether its TCP connection is half-open.
+    /// Notes if the TCP connection of a mapping's session is half-open.
     pub(in crate::nat) fn note_half_open(
         &mut self,
         session: u32,

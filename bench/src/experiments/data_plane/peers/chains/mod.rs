@@ -1,7 +1,7 @@
-//! Chains of peers, of one hop and more: what a user would otherwise build of them.
+//! Chains of peers, of one hop and more: the alternatives of a user.
 //!
-//! What polls wants a core for each of its hops, and this machine has two: hops then share a core and
-//! poll in turn, a time slice each. That is measured as it is.
+//! A polling hop needs a core, and this machine has two: several hops then share a core and poll alternately, one time
+//! slice each. The measurement includes that effect.
 
 mod polling;
 
@@ -18,19 +18,19 @@ use nfluid_testbed::interrupt;
 
 /// Length of the frames, as in H11.
 const LEN: usize = 256;
-/// OVS's processes that need huge pages take their own.
+/// Processes for which OVS needs huge pages in addition to the hops.
 const DPDK_PROCESSES_BESIDE_HOPS: usize = 4;
 
-/// Starts a chain of so many hops.
+/// Starts a chain of this many hops.
 type Start = fn(&mut Resources, usize) -> anyhow::Result<Box<dyn Way>>;
 
-/// Name in figures, ways in a full run, and how many of them, the first ones, in a quick run.
+/// Name in figures, set-ups in a full run, and the number of set-ups (the first ones) in a quick run.
 const PEERS: &[(&str, &[Start], usize)] = &[
     ("linux_bridge", &[bridges, bridges_on_two_cores], 1),
     ("linux_nftables", &[routers, routers_on_two_cores], 1),
     ("xdp_redirect", &[redirects, redirects_on_two_cores], 1),
     ("testpmd_memif", &[polling::memif, polling::memif_halves], 1),
-    // To start a switch that polls beside hops that poll takes longer than a quick run may.
+    // Starting a polling switch on a core of polling hops takes longer than a quick run may.
     (
         "ovs_dpdk",
         &[
@@ -96,7 +96,7 @@ fn id(hops: usize, peer: &str) -> String {
 /// Runs the experiment: chains of 1 to 10 hops of each peer.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
-    // Starting what polls on a core that others poll on is most of a quick run.
+    // Starting a polling process on a core of polling processes is most of a quick run.
     let counts = report.choose(vec![1, 2, 5, 10], vec![2]);
     let (rounds, seconds) = report.effort((7, 0.3), (2, 0.1));
     let mut sweep = Sweep::new(&["hops", "peer"], QUANTITIES);
@@ -156,7 +156,7 @@ fn plot(report: &mut Report, id: &str, label: &str, series: Vec<Series>) {
     });
 }
 
-/// Processes on DPDK that exist at a time.
+/// Number of DPDK processes at a time.
 fn processes(hops: usize) -> usize {
     let ways = PEERS
         .iter()

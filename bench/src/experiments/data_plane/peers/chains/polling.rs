@@ -1,4 +1,4 @@
-//! Hops that poll: testpmd, in processes of their own.
+//! Polling hops: testpmd, one process each.
 
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};
@@ -15,12 +15,12 @@ use crate::peer::Peer;
 use std::path::PathBuf;
 use std::slice;
 
-/// From testpmd to testpmd over memif; the traffic has a core for itself.
+/// Hops joined by memif; the traffic has its own core.
 pub fn memif(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
     memif_chain(resources, hops, |_| FORWARDING_CORE, "hops on core 0")
 }
 
-/// The same, the second half of the hops beside the traffic.
+/// The same, with the second half of the hops on the traffic's core.
 pub fn memif_halves(resources: &mut Resources, hops: usize) -> anyhow::Result<Box<dyn Way>> {
     let core = |index| {
         if 2 * index >= hops {
@@ -37,7 +37,7 @@ pub fn memif_halves(resources: &mut Resources, hops: usize) -> anyhow::Result<Bo
     )
 }
 
-/// Open vSwitch's polling thread has a core for itself.
+/// Open vSwitch's polling thread has its own core.
 pub fn ovs_hops_beside_traffic(
     resources: &mut Resources,
     hops: usize,
@@ -45,7 +45,7 @@ pub fn ovs_hops_beside_traffic(
     ovs_chain(resources, hops, TRAFFIC_CORE)
 }
 
-/// The traffic has.
+/// The traffic has its own core.
 pub fn ovs_hops_beside_switch(
     resources: &mut Resources,
     hops: usize,
@@ -53,7 +53,7 @@ pub fn ovs_hops_beside_switch(
     ovs_chain(resources, hops, FORWARDING_CORE)
 }
 
-/// DPDK with huge pages.
+/// Returns DPDK with huge pages.
 fn dpdk(resources: &mut Resources) -> anyhow::Result<&mut Dpdk> {
     let dpdk = resources.dpdk()?;
     anyhow::ensure!(
@@ -85,11 +85,11 @@ fn memif_chain(
     Ok(Box::new(Polling::new(forwarding, traffic, conditions)?))
 }
 
-/// The forwarding processes, and that of the traffic.
+/// The forwarding processes, and the traffic's process.
 type Connected = (Vec<Box<dyn Forwards>>, Peer);
 
-/// Each socket is made by what sends there, or by the traffic. A chain of several copies on both sides
-/// of each memif: with zero-copy, DPDK 22.11's driver crashes between two forwarders.
+/// Connects the hops. Each socket is made by the side that sends, or by the traffic. A chain of several hops copies on
+/// both sides of each memif: with zero-copy, DPDK 22.11's driver crashes between two forwarders.
 fn connect_memif(
     dpdk: &mut Dpdk,
     hops: usize,
@@ -153,7 +153,7 @@ fn connect_ovs(
         for port in [&entry, &exit] {
             ovs.await_link(port)?;
         }
-        // The forwarder polls: the next forwarder needs the core to start.
+        // The forwarder polls, and the next forwarder needs the core to start.
         hop.runs(false)?;
         from = exit;
         forwarding.push(Box::new(hop));

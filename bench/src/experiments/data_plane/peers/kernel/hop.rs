@@ -1,4 +1,4 @@
-//! A hop of the kernel's ways: a forwarder from one interface of a namespace to another interface.
+//! A hop of the kernel's set-ups: a forwarder between two interfaces of a namespace.
 
 use super::super::resources::Resources;
 use super::super::veth::{self, Ends, SINK};
@@ -9,7 +9,7 @@ use nfluid_testbed::namespace::Namespace;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Where the frames of the traffic go to, and what must not be the sink's own address.
+/// The destination address of the traffic; must not be the sink's own address.
 const TO: &str = "02:00:00:00:01:02";
 const ELSEWHERE: &str = "02:00:00:00:01:09";
 /// Rules of a firewall.
@@ -24,7 +24,7 @@ pub enum Forwarder {
 }
 
 impl Forwarder {
-    /// For people.
+    /// Returns the name for readers.
     pub fn name(self) -> String {
         match self {
             Forwarder::Bridge => "bridge".to_owned(),
@@ -42,8 +42,8 @@ pub struct Hop {
 }
 
 impl Hop {
-    /// Without its interfaces, which get names that no other process of this kind has: the kernel's
-    /// threads carry them.
+    /// Makes a hop without its interfaces, whose names are unique among processes of this program: the names of the
+    /// kernel's threads contain them.
     pub fn new() -> anyhow::Result<Self> {
         Ok(Hop {
             namespace: Namespace::new()?,
@@ -52,7 +52,7 @@ impl Hop {
         })
     }
 
-    /// Makes it forward; returns what has to live as long. The first hop takes XDP frames.
+    /// Starts forwarding; returns the guards of the forwarder. The first hop accepts XDP frames.
     pub fn forward(
         &self,
         forwarder: Forwarder,
@@ -84,7 +84,7 @@ impl Hop {
             namespace.ip(&format!("link set {port} master bridge0"))?;
         }
         namespace.ip("link set bridge0 up")?;
-        // The bridge knows the frames' destination, so that it floods nothing.
+        // A static entry for the frames' destination, so that the bridge does not flood.
         namespace.run(&format!("bridge fdb replace {TO} dev {exit} master static"))?;
         Ok(())
     }
@@ -108,14 +108,14 @@ impl Hop {
     }
 }
 
-/// Where a hop is in its chain.
+/// Position of a hop in its chain.
 #[derive(Clone, Copy)]
 pub struct Position {
     pub is_first: bool,
     pub is_last: bool,
 }
 
-/// Joins hops to each other, and the first and the last one to the ends.
+/// Joins hops to each other, and the first and the last hop to the ends.
 pub fn join(resources: &Resources, hops: &[Hop]) -> anyhow::Result<Ends> {
     for pair in hops.windows(2) {
         let [before, after] = pair else { continue };
@@ -129,12 +129,12 @@ pub fn join(resources: &Resources, hops: &[Hop]) -> anyhow::Result<Ends> {
     Ends::join(resources, entry, (&last.namespace, last.exit.as_str()))
 }
 
-/// The sink's end takes XDP frames, and drops them.
+/// Makes the sink's end accept and drop XDP frames.
 pub fn drop_at(ends: &Ends, object: &Path) -> anyhow::Result<Peer> {
     veth::attach(ends.sink(), object, "drop", SINK, None)
 }
 
-/// As the firewall's in `nf`: the source always matches, the rest does not, until the last one.
+/// Returns rules like those of the firewall in `nf`: the source always matches; only the last rule matches completely.
 fn rules() -> String {
     let mut text = String::from(
         "table ip bench {\nchain forward {\ntype filter hook forward priority 0; policy drop;\n",

@@ -1,4 +1,4 @@
-//! The kernel's own ways, between namespaces: source, one or more that forward, sink.
+//! Set-ups of the kernel between namespaces: a source, one or more forwarders, a sink.
 
 mod hop;
 
@@ -17,28 +17,28 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 const FORWARDING_CORE: usize = 0;
 
-/// Where it forwards.
+/// CPUs of the forwarders.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// In soft interrupts on the generator's core.
     OneCore,
-    /// In a thread of its own (threaded NAPI), on the other core.
+    /// In a kernel thread (threaded NAPI), on the other core.
     TwoCores,
-    /// The first half of the hops on the generator's core, the rest on the other one: in soft
-    /// interrupts there (RPS), or XDP's in a thread.
+    /// The first half of the hops on the generator's core, the rest on the other core: in soft interrupts there (RPS),
+    /// or for XDP in a thread.
     Halves,
 }
 
-/// The namespaces and what runs in them. What lives in a namespace comes before it: it ends first.
+/// The namespaces and their processes. A process is declared before its namespace, so that it ends first.
 struct Kernel {
     forwarder: Forwarder,
     placement: Placement,
     _programs: Vec<Peer>,
     ends: Ends,
-    /// The kernel's threads that forward, if they do.
+    /// The kernel threads that forward, if any.
     threads: Vec<u32>,
     hops: Vec<Hop>,
-    /// CPU time when the idle time began.
+    /// CPU time at the beginning of the idle time.
     idle_since: f64,
 }
 
@@ -66,7 +66,7 @@ pub fn xdp_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> 
     start(resources, Forwarder::Xdp, Placement::TwoCores, 1)
 }
 
-/// So many hops in a row.
+/// Starts a chain of this many hops.
 pub fn start(
     resources: &mut Resources,
     forwarder: Forwarder,
@@ -105,7 +105,7 @@ pub fn start(
     }))
 }
 
-/// From this hop on frames are forwarded on the other core; returns the threads that do it, if any.
+/// Moves forwarding from this hop on to the other core; returns the kernel threads that forward, if any.
 fn second_half(forwarder: Forwarder, hop: &Hop) -> anyhow::Result<Vec<u32>> {
     if forwarder == Forwarder::Xdp {
         return own_threads(hop);
@@ -121,7 +121,7 @@ fn write_within(hop: &Hop, path: &str, value: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives the interface's NAPI a thread, and that a core and the priority that the benchmark has.
+/// Gives the interface's NAPI a thread, on that core and with the benchmark's priority.
 fn own_threads(hop: &Hop) -> anyhow::Result<Vec<u32>> {
     let interface = &hop.entry;
     write_within(hop, &format!("/sys/class/net/{interface}/threaded"), "1")?;
@@ -142,7 +142,7 @@ fn own_threads(hop: &Hop) -> anyhow::Result<Vec<u32>> {
 }
 
 impl Kernel {
-    /// CPU time of what forwards, in seconds.
+    /// Returns the CPU time of the forwarders, in seconds.
     fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let threads = self.threads.iter();
         let threads: anyhow::Result<f64> =
@@ -186,7 +186,7 @@ impl Way for Kernel {
         let forwarding_seconds = self.cpu_seconds()? - cpu;
         let own = cpu::softirq_seconds_of(GENERATOR_CORE)? - own;
         let traffic_seconds = match self.placement {
-            // Soft interrupts run on the generator's account.
+            // The CPU time of soft interrupts is charged to the generator.
             Placement::OneCore => (outcome.cpu_seconds - forwarding_seconds).max(0.0),
             Placement::Halves => (outcome.cpu_seconds - own).max(0.0),
             Placement::TwoCores => outcome.cpu_seconds,
@@ -201,7 +201,7 @@ impl Way for Kernel {
 
     fn alone_us(&mut self, len: usize, seconds: f64) -> anyhow::Result<Option<f64>> {
         if self.forwarder == Forwarder::Xdp {
-            // Its frames end in a program at the sink, where no socket sees them.
+            // The frames end in an XDP program at the sink and reach no socket.
             return Ok(None);
         }
         self.ends.alone_us(len, seconds)
