@@ -121,7 +121,10 @@ pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box
 /// The process runs, and the instance is paused again if it was.
 pub(crate) fn stop(services: &mut dyn Services, name: &str) -> anyhow::Result<()> {
     let running = services.instances_mut().find_mut(name)?;
-    running.workload.stop().inspect_err(|_| pausing::restore(services, name))
+    running
+        .workload
+        .stop()
+        .inspect_err(|_| pausing::restore(services, name))
 }
 
 /// Takes over an instance of an earlier daemon.

@@ -160,7 +160,11 @@ pub fn start_again(services: &mut dyn Services, name: &str) -> anyhow::Result<()
 pub fn restart(services: &mut dyn Services, name: &str) -> Result<(), PlatformError> {
     services.instances().check_settled(name)?;
     pausing::end(services, name);
-    services.instances_mut().find_mut(name)?.supervisor.forgive();
+    services
+        .instances_mut()
+        .find_mut(name)?
+        .supervisor
+        .forgive();
     stop(services, name).map_err(failed)?;
     let running = services.instances_mut().find_mut(name)?;
     let started = running.workload.reclaim().and_then(|lost| {

@@ -50,8 +50,7 @@ impl Services for Host {
 
     fn check_bypass(&self, name: &str) -> Result<(), PlatformError> {
         let checked = self.wires.check_bypass(&self.ports(), name);
-        checked
-            .map_err(|why| refused(why.to_string(), "pause it with --traffic hold or drop"))
+        checked.map_err(|why| refused(why.to_string(), "pause it with --traffic hold or drop"))
     }
 
     fn begin_bypass(&mut self, name: &str) -> Result<(), PlatformError> {

@@ -29,7 +29,9 @@ impl FlowTables for SwitchTables {
         senders: &[u32],
         patience: Duration,
     ) -> Result<bool, PlatformError> {
-        self.0.await_spread(port, senders, patience).map_err(switch_failed)
+        self.0
+            .await_spread(port, senders, patience)
+            .map_err(switch_failed)
     }
 
     fn end(&self, port: u32) -> Result<(), PlatformError> {
