@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Between two frames where the I/O thread is to be asleep on another core.
 const PAUSE_US: u64 = 500;
 
-/// Ways to get a frame through the switch: name in figures, who runs the switch, microseconds between two frames, name in
-/// the table, conditions.
+/// Ways to get a frame through the switch: name in figures, who runs the switch, microseconds between two frames,
+/// name in the table, conditions.
 const WAYS: [(&str, Model, u64, &str, &str); 4] = [
     (
         "hyperio",
