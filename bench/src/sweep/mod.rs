@@ -230,10 +230,7 @@ impl<const N: usize> Sweep<N> {
 }
 
 /// The lines of a plot: a quantity of these rows over the axis, lines in the order in which they first appear.
-pub fn lines<'a, const N: usize>(
-    rows: impl IntoIterator<Item = &'a Row<N>>,
-    quantity: usize,
-) -> Vec<Series> {
+pub fn lines<const N: usize>(rows: &[Row<N>], quantity: usize) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
     for row in rows {
         let known = lines.iter().position(|line| line.name == row.line);
@@ -288,7 +285,6 @@ mod tests {
         );
         assert_eq!(sweep.cells(&sweep.rows()[0]), ["a", "9.000"]);
         sweep.report_all(&mut report);
-        sweep.report_some(&mut report, &sweep.rows()[0], &[]);
         let figures = report.finish().figures;
         let found: Vec<_> = figures
             .iter()
@@ -330,8 +326,10 @@ mod tests {
         let points: Vec<_> = both.points.iter().map(|it| (it.x, it.median)).collect();
         assert_eq!(points, [(1.0, 1.0), (2.0, 2.0)]);
         sweep.report(&mut report, 1..2);
+        sweep.report_some(&mut report, &sweep.rows()[0], &[1]);
+        sweep.report_some(&mut report, &sweep.rows()[0], &[0]);
         let figures = report.finish().figures;
         let ids: Vec<_> = figures.iter().map(|figure| figure.id.as_str()).collect();
-        assert_eq!(ids, ["x.b.mpps"]);
+        assert_eq!(ids, ["x.b.mpps", "x.a.mpps"]);
     }
 }

@@ -20,8 +20,8 @@ use std::time::Duration;
 /// Pause between two frames after which the I/O thread sleeps on another core.
 const PAUSE_US: u64 = 500;
 
-/// Ways to get a frame through the switch: name in figures, who runs the switch, microseconds between two frames, name in
-/// the table, conditions.
+/// Ways to get a frame through the switch: name in figures, who runs the switch, microseconds between two frames,
+/// name in the table, conditions.
 const WAYS: [(&str, Model, u64, &str, &str); 4] = [
     (
         "hyperio",

@@ -153,9 +153,9 @@ fn rounds_of(
     }
     let [ring, looking] = [ring, looking].map(|measured| Repetitions::of(&measured, len));
     let conditions = format!(
-        "{nfs} NFs on core 0, {len} B, two NFs per frame, at most {WINDOW} frames under way per pair; the switch is run by \
-         one polling I/O thread on core 1, which reads in one ring who has frames, and shares it with generator and \
-         sink; {} lost, {} by looking",
+        "{nfs} NFs on core 0, {len} B, two NFs per frame, at most {WINDOW} frames under way per pair; the switch is \
+         run by one polling I/O thread on core 1, which reads in one ring who has frames, and shares it with generator \
+         and sink; {} lost, {} by looking",
         ring.lost, looking.lost
     );
     let id = match len {

@@ -86,7 +86,8 @@ fn show(report: &mut Report, variants: Vec<Variant>) {
     for variant in variants {
         let (gap_ms, clients) = (variant.gap_ms, variant.clients);
         let conditions = format!(
-            "a new client every {gap_ms} ms, {clients} in all; veth, XDP, firewall of 3 rules, pool of up to {SHELLS} shells; daemon, clients and server on the same two cores"
+            "a new client every {gap_ms} ms, {clients} in all; veth, XDP, firewall of 3 rules, pool of up to {SHELLS} \
+             shells; daemon, clients and server on the same two cores"
         );
         let mut curve = Series::new(format!("every {gap_ms} ms"));
         for percent in CURVE {

@@ -56,8 +56,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut sweep = Sweep::plain(&["active"], QUANTITIES);
     for active in steps {
         let conditions = format!(
-            "{active} of {firewalls} personal firewalls active, {MBPS} Mbit/s offered to each in bursts of {BURST} frames of {FRAME} bytes; \
-             subscribers and servers on the same cores"
+            "{active} of {firewalls} personal firewalls active, {MBPS} Mbit/s offered to each in bursts of {BURST} \
+             frames of {FRAME} bytes; subscribers and servers on the same cores"
         );
         let side = Side::new([active.to_string()], format!("l10.{active}"), ());
         let side = side.under(&conditions).on("", *active as f64);

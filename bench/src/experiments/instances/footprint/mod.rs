@@ -34,7 +34,8 @@ impl Drop for Idle {
 /// Memory and CPU time of idle instances.
 const COST: [Quantity; 2] = [
     Quantity::new(".mb", "MB", &[("MB each", Shown::Median)]).meaning(
-        "bridge, 2 ports, 64 slots; proportional set size without the maps, maps, page tables and kernel stack; no sandbox",
+        "bridge, 2 ports, 64 slots; proportional set size without the maps, maps, page tables and kernel stack; no \
+         sandbox",
     ),
     Quantity::shown(&[
         ("CPU % of a core, all", Shown::Median),

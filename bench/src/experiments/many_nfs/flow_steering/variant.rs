@@ -148,8 +148,8 @@ impl Variant {
         })
     }
 
-    /// Sends as much as goes for so many seconds. Returns Mpps, Gbit/s, Mpps of CPU time of all threads, and the percent of
-    /// what the uplink took in that did not reach its NF: a ring was full.
+    /// Sends as much as goes for so many seconds. Returns Mpps, Gbit/s, Mpps of CPU time of all threads, and the
+    /// percent of what the uplink took in that did not reach its NF: a ring was full.
     pub fn measure(&mut self, switch: &Switch, seconds: f64) -> anyhow::Result<[f64; 4]> {
         let before = (self.frames(switch), self.cpu_seconds()?);
         let start = Instant::now();

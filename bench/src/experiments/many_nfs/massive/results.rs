@@ -88,14 +88,16 @@ pub fn compare(
     }
 }
 
-/// The table and the figures of an architecture. The figures of lengths other than `short` have the length in their ids.
+/// Prints the table of an architecture and hands in its figures. Of lengths other than `short` their ids have the
+/// length.
 pub fn show(report: &mut Report, architecture: &Architecture, rows: &[Row], short: usize) {
     let mut sweep = Sweep::plain(&["NFs", "bytes"], QUANTITIES);
     for row in rows {
         let (Row { nfs, len, .. }, full, half) = (row, &row.full, &row.half);
         let conditions = format!(
-            "{nfs} NFs, {}, {len} B, two NFs per frame, {RING} slots; NFs, generator and sink{} together on all {} cores; \
-             at most {WINDOW} frames under way per pair of NFs, {} lost; half load: {:.0} % of what went, {} Mpps, {} lost",
+            "{nfs} NFs, {}, {len} B, two NFs per frame, {RING} slots; NFs, generator and sink{} together on all {} \
+             cores; at most {WINDOW} frames under way per pair of NFs, {} lost; half load: {:.0} % of what went, {} \
+             Mpps, {} lost",
             architecture.title,
             match architecture.entry {
                 Entry::Port => "",

@@ -108,8 +108,8 @@ fn sides(report: &Report) -> Vec<Side<Setting>> {
                 signals: *signals,
             };
             let conditions = format!(
-                "costs 1:{ratio}, each subflow {CONTROL} by itself (Linux does not couple them), the default scheduler, {}; NFs \
-                 on core {OF_NFS}, TCP's ends on core {OF_ENDS}",
+                "costs 1:{ratio}, each subflow {CONTROL} by itself (Linux does not couple them), the default \
+                 scheduler, {}; NFs on core {OF_NFS}, TCP's ends on core {OF_ENDS}",
                 setting.words()
             );
             let key = [format!("1:{ratio}"), signals.id().to_owned()];

@@ -74,8 +74,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut sides = [("off", ""), ("on", "congestion: { law: off }\n")].map(|(refusal, congestion)| {
         let deployment = deployment(congestion, outside.name());
         let conditions = format!(
-            "refusal {refusal}; signature NFs of 300 and 9000 rounds in a chain, of 900 beside it, all flooded by UDP, on \
-             core {OF_NFS}; senders on core {OF_ENDS}"
+            "refusal {refusal}; signature NFs of 300 and 9000 rounds in a chain, of 900 beside it, all flooded by UDP, \
+             on core {OF_NFS}; senders on core {OF_ENDS}"
         );
         Side::new([refusal.to_owned()], format!("refusal.{refusal}"), deployment).under(&conditions)
     });

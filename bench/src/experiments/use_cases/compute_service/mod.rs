@@ -99,8 +99,8 @@ struct Arrivals {
     interval: Duration,
 }
 
-/// Starts each program when it arrives, whatever became of those before. The first samples are the times from the moment
-/// at which it should arrive to its result.
+/// Starts each program when it arrives, whatever became of those before. The first samples are the times from the
+/// moment at which it should arrive to its result.
 fn serve(way: &Way, arrivals: Arrivals, expected: &str) -> anyhow::Result<[Samples; 4]> {
     let [mut service, mut created] = <[Samples; 2]>::default();
     let busy = busy_seconds()?;

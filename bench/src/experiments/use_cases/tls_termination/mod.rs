@@ -66,9 +66,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             let ms = report.effort(if *count < 1000 { 3000 } else { 6000 }, 700);
             let time = Duration::from_millis(ms);
             let conditions = format!(
-                "{count} end points, {} connections, a full TLS 1.3 handshake and an empty answer each, {ms} ms a round; all \
-                 terminators on one core, each in a cgroup of the same weight and memory limit on both sides, wrk on \
-                 another; {} different keys",
+                "{count} end points, {} connections, a full TLS 1.3 handshake and an empty answer each, {ms} ms a \
+                 round; all terminators on one core, each in a cgroup of the same weight and memory limit on both \
+                 sides, wrk on another; {} different keys",
                 setup::connections(*count),
                 setup::pairs(*count)
             );

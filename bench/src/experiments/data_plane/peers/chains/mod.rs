@@ -11,7 +11,7 @@ use super::way::{Contender, Way};
 use super::{MPPS, fastest};
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
-use crate::sweep::{Quantity, Row, Shown, Side, Sweep, lines};
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep, line};
 use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::interrupt;
@@ -49,15 +49,16 @@ const QUANTITIES: [Quantity; 5] = [
     Quantity::shown(&[("cores: forwarding", Shown::Median)]),
     Quantity::shown(&[("traffic", Shown::Median)]),
     Quantity::new(".once_us", "us", &[("once through, us", Shown::Median)]).meaning(
-        "one frame at a time, from one process back to it, once through the chain, mean of a run; the faster way of the peer",
+        "one frame at a time, from one process back to it, once through the chain, mean of a run; the faster way of \
+         the peer",
     ),
 ];
 const PER_CPU: usize = 1;
 /// None for XDP redirects, whose frames no socket sees.
 const ONCE: usize = 4;
 
-/// Starts chains of so many hops, of all peers that this host has; in a quick run one way of each peer that starts soon.
-/// What polls is stopped until it is measured.
+/// Starts chains of so many hops, of all peers that this host has; in a quick run one way of each peer that starts
+/// soon. What polls is stopped until it is measured.
 ///
 /// # Errors
 /// [`CannotRun`] when this host has none of the peers.
@@ -118,7 +119,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     for row in sweep.rows_mut() {
         row.notes.push(row.conditions.clone());
     }
-    let peers = || PEERS.iter().map(|(peer, _, _)| peer);
+    let peers = || PEERS.iter().map(|(peer, _, _)| *peer);
     let ids = counts
         .iter()
         .flat_map(|hops| peers().map(|peer| id(*hops, peer)));
@@ -138,7 +139,12 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             sweep.report_some(report, row, &[ONCE]);
         }
     }
-    let of = |quantity| lines(best.iter().copied(), quantity);
+    let of = |quantity| {
+        let of_peer = |peer: &'static str| best.iter().copied().filter(move |row| row.line == peer);
+        peers()
+            .map(|peer| line(peer, of_peer(peer), quantity))
+            .collect()
+    };
     plot(report, "h11.peers", "Mpps", of(MPPS));
     let label = "Mpps per CPU-second, traffic included";
     plot(report, "h11.peers_per_cpu", label, of(PER_CPU));
