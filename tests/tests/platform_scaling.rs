@@ -5,7 +5,7 @@ mod ambush;
 
 use ambush::{Ambush, Moment};
 use nfluid_tests::harness::command::{Outcome, must};
-use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use std::thread;
@@ -60,7 +60,9 @@ fn ping_meanwhile(platform: &Platform, work: impl FnOnce()) -> Vec<Outcome> {
         let pings: Vec<_> = (0..FLOWS)
             .map(|flow| {
                 let from = format!("10.0.0.{}", 101 + flow);
-                let ping = format!("ping -n -c {PINGS} -i 0.01 -W 5 -I {from} {SERVER}");
+                // With -w, ping waits for so many answers. Without, the last answer would have two round trips to come.
+                let patience = PATIENCE.as_secs();
+                let ping = format!("ping -n -c {PINGS} -i 0.01 -w {patience} -I {from} {SERVER}");
                 scope.spawn(move || platform.on("client", &ping))
             })
             .collect();
