@@ -175,12 +175,9 @@ fn a_hostile_function_is_ended_and_reaches_nothing() {
         "wrote more than 64.0KiB",
     );
     let bomb = "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass";
-    ended(
-        bomb,
-        &["--cpu-time", "500ms", "--tasks", "16"],
-        124,
-        "of CPU time",
-    );
+    // Sixteen interpreters need 8 MiB each, more or less: 128 MiB may end them first.
+    let limits = ["--cpu-time", "500ms", "--tasks", "16", "--memory", "512MiB"];
+    ended(bomb, &limits, 124, "of CPU time");
     // Not even the end of its first process lets the others live on.
     let orphans =
         "import os, time\nfor _ in range(5):\n  if os.fork() == 0: time.sleep(99)\nos._exit(3)";
