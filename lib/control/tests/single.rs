@@ -28,17 +28,19 @@ uplinks:
 instances:
   probe: { program: /bin/nf, ports: [a, b, c] }
   fw: { nf: bridge, share: 20% }
+  edge: { nf: bridge, ports: { in: { switch: br }, out: {} } }
 chains:
   web: { from: wan, to: lan, via: [fw] }
 ";
 
 /// Documents of new instances that need no change of other objects.
-const ADDITIONS: [&str; 5] = [
+const ADDITIONS: [&str; 6] = [
     "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, probe.a], [probe.b, x.out]]\n",
     "version: 1\ninstances: { x: { nf: bridge, flavor: tiny, group: tenants, share: 30% } }\n",
     "version: 1\ninstances: { x: { nf: bridge, ports: { in: { switch: br }, out: { switch: br } }, share: 10% } }\n",
     "version: 1\ninstances: { x: { nf: bridge }, y: { nf: bridge } }\nlinks: [[x.in, y.out]]\n",
     "version: 1\ninstances: { x: { nf: bridge, cap: 50%, memory: 64MiB } }\n",
+    "version: 1\ninstances: { x: { nf: bridge } }\nlinks: [[x.in, edge.out]]\n",
 ];
 
 type TestController = Controller<ModelPlatform, MemoryStore>;
@@ -102,6 +104,8 @@ fn a_single_addition_equals_an_apply_and_its_removal_leaves_nothing() {
             "{text}"
         );
         assert_eq!(added.response.changes, applied.changes, "{text}");
+        let steps = |controller: &TestController| controller.platform().log.clone();
+        assert_eq!(steps(&alone), steps(&whole), "the plan of {text}");
         let told = &added.response.warnings;
         assert!(
             told.iter()
@@ -168,6 +172,27 @@ fn changes_that_need_the_whole_deployment_are_left_to_it() {
     let mut controller = base();
     let whole = request("version: 1\ninstances: { x: { nf: bridge } }\n");
     assert!(add(&mut controller, &whole).is_none(), "it replaces all");
+}
+
+// promise: 5.15
+#[test]
+fn an_object_that_is_missing_on_the_platform_is_left_to_the_whole() {
+    let desired = base().deployment().clone();
+    let mut present = Inventory::of(&desired);
+    present.instances.remove("probe");
+    let platform = ModelPlatform {
+        inventory: present.clone(),
+        ..ModelPlatform::default()
+    };
+    let store = MemoryStore {
+        committed: Some(desired),
+        ..MemoryStore::default()
+    };
+    let mut controller = Controller::load(platform, store, present).expect("a store");
+    let linked = merge(ADDITIONS[0]);
+    assert!(add(&mut controller, &linked).is_none());
+    controller.apply(&linked, ENVIRONMENT).expect("it repairs");
+    assert_consistent(&controller);
 }
 
 #[test]
