@@ -1,4 +1,4 @@
-//! One page of all results in a folder, as HTML and as Markdown: the runs with their machines, the figures with spread
+//! The page of all results in a folder, as HTML and as Markdown: the runs with their machines, the figures with spread
 //! and conditions, the plots, and each row of the literature with our figure.
 
 mod html;

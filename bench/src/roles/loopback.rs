@@ -52,7 +52,7 @@ impl Work for Circle {
     }
 }
 
-/// One of this many circulating frames leaves, a rate that an uplink can send. If the uplink's ring were sometimes
+/// Of so many circulating frames a single one leaves, a rate that an uplink can send. If the uplink's ring were sometimes
 /// full, an NF would have the less to do the more often that happens.
 const ONE_OF: u64 = 64;
 

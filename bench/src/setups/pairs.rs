@@ -12,7 +12,7 @@ use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 pub struct Pair {
     /// The processes in the order of the constructor's name.
     pub peers: Vec<Peer>,
-    /// One instance per process, joined by links.
+    /// The processes' instances, joined by links.
     _instances: Vec<ScratchInstance>,
 }
 

@@ -1,7 +1,7 @@
 //! The destination addresses of recent frames: their senders expect these addresses behind this instance. When the
 //! instance moves to another host, that host announces the addresses to the network.
 //!
-//! One frame of each batch is recorded, which costs little: a few bytes that the NF reads in any case.
+//! The NF's host records a single frame of each batch. Recording costs little: the NF reads these few bytes in any case.
 
 use nfluid_nf::Nanos;
 

@@ -1,4 +1,4 @@
-//! One direction of a chain of instances: the refusal of frames at its entry, and the later ring that is its
+//! A direction of a chain of instances: the refusal of frames at its entry, and the later ring that is its
 //! bottleneck.
 
 use crate::controller::PortSample;
@@ -16,7 +16,7 @@ const BOTTLENECK_NS: f64 = 200_000.0;
 /// Time constant of that average.
 const AVERAGE_NS: f64 = 1e9;
 
-/// One direction of a chain. Its rings are those of the ports by which frames enter the instances, in order.
+/// A direction of a chain. Its rings are those of the ports by which frames enter the instances, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Direction {
     refuses: bool,

@@ -10,11 +10,12 @@ pub enum Placement {
     /// The kernel chooses at any time.
     #[default]
     Free,
-    /// One core for as long as the instance runs, chosen at its start by the promised shares.
+    /// The instance stays on a single core, chosen at its start by the promised shares.
     Pinned,
-    /// One core at a time: the daemon balances the measured load.
+    /// The instance runs on a single core at a time, and the daemon balances the measured load.
     Spread,
-    /// One core at a time: the daemon uses as few cores as can carry the measured load, so that the others idle.
+    /// The instance runs on a single core at a time. The daemon uses as few cores as can carry the measured load, so that
+    /// the others idle.
     Packed,
 }
 

@@ -16,7 +16,7 @@ use std::fmt;
 pub enum Destination {
     /// A switch: the destination address decides.
     Switch(SwitchPort),
-    /// One port, for all addresses.
+    /// The port that takes all frames.
     Port(PortRef),
     /// The port of the first entry that matches. A frame without a match is dropped and counted. Entries are in order
     /// of precedence.

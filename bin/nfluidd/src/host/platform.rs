@@ -134,10 +134,13 @@ impl Platform for HostPlatform {
     }
 
     fn set_platform(&mut self, setting: &PlatformSetting) -> Result<(), PlatformError> {
-        lock(&self.host).set_platform(setting)?;
+        let pool = {
+            let mut host = lock(&self.host);
+            host.set_platform(setting)?;
+            host.pool()
+        };
         if let PlatformSetting::Pools(pools) = setting {
             // Not under the lock: each shell that goes is killed, and waited for.
-            let pool = lock(&self.host).pool();
             pool.set(pools);
         }
         Ok(())

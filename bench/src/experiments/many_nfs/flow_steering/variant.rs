@@ -1,4 +1,4 @@
-//! One way of steering frames from a wire to NFs.
+//! A variant of the experiment: a way of steering frames from a wire to NFs.
 
 use crate::host::cpu;
 use crate::peer::{Peer, run_together};

@@ -145,7 +145,8 @@ fn connect(a: (&Namespace, &str, &str), b: (&Namespace, &str, &str)) -> anyhow::
     Ok(())
 }
 
-/// One process, no log, persistent connections; an answer is a header of about 140 bytes.
+/// The servers' configuration: a single process, no log, persistent connections. An answer is a header of about
+/// 140 bytes.
 const NGINX: &str = "\
 daemon off;
 master_process off;

@@ -11,7 +11,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One thread per core of the experiment's machine.
+/// The client's threads, as many as the experiment's machine has cores.
 const THREADS: u32 = 2;
 /// Time at the beginning and at the end of a run that does not represent the steady state.
 const EDGE: Duration = Duration::from_millis(250);
