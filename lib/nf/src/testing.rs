@@ -3,7 +3,7 @@
 use crate::function::{Nanos, NetworkFunction, PortInfo};
 use arrayvec::ArrayVec;
 use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, SLOT_SIZE};
-use nfluid_ring::{Action, Batch, Frame, Outbox};
+use nfluid_ring::{Action, Batch, Frame, Offload, Outbox};
 use nfluid_wire::ether::MacAddr;
 use std::vec::Vec;
 
@@ -15,7 +15,7 @@ pub type Sent = (u8, Vec<u8>);
 pub struct Collected(pub Vec<Sent>);
 
 impl Outbox for Collected {
-    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+    fn emit_offload(&mut self, port: u8, frame: &[u8], _offload: Offload) -> bool {
         let fits = (FRAME_MIN..=FRAME_MAX).contains(&frame.len());
         if fits {
             self.0.push((port, frame.to_vec()));
@@ -36,8 +36,8 @@ struct OfBatch {
 }
 
 impl Outbox for OfBatch {
-    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
-        self.sent.emit(port, frame)
+    fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool {
+        self.sent.emit_offload(port, frame, offload)
     }
 
     fn commit(&mut self, decided: &[Frame<'_>]) {

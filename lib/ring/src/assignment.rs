@@ -218,6 +218,7 @@ mod tests {
             rx_base: 128 * n as u32,
             tx_base: 128 * n as u32 + 64,
             tx_slots: 64,
+            ..PortEntry::default()
         };
         Table {
             head: TableHead {

@@ -11,7 +11,8 @@
 //! emitted. So no frame of a flow overtakes another frame of the flow because one of them was made (a fragment, a
 //! packet that waited for its neighbour) and the other was passed on in place.
 
-use crate::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN};
+use crate::layout::{BATCH_MAX, FRAME_MIN, LONG_MAX};
+use crate::offload::Offload;
 use arrayvec::ArrayVec;
 
 /// The decision about a frame, carried out when its batch has been processed.
@@ -30,6 +31,7 @@ pub struct Frame<'a> {
     len: u16,
     in_port: u8,
     action: Action,
+    offload: Offload,
 }
 
 impl<'a> Frame<'a> {
@@ -37,19 +39,33 @@ impl<'a> Frame<'a> {
     /// decides otherwise it will be dropped.
     ///
     /// # Panics
-    /// If `len` is outside [`FRAME_MIN`]..=[`FRAME_MAX`] or longer than the slot: the caller has
+    /// If `len` is outside [`FRAME_MIN`]..=[`LONG_MAX`] or longer than the slot: the caller has
     /// read the length from its own ring and checked it.
     #[inline]
     pub fn new(slot: &'a mut [u8], len: u16, in_port: u8) -> Self {
         assert!(
-            usize::from(len) <= slot.len() && (FRAME_MIN..=FRAME_MAX).contains(&usize::from(len))
+            usize::from(len) <= slot.len() && (FRAME_MIN..=LONG_MAX).contains(&usize::from(len))
         );
         Frame {
             slot,
             len,
             in_port,
             action: Action::Drop,
+            offload: Offload::NONE,
         }
+    }
+
+    /// What is still to be done to the frame before it can be on a wire: always nothing unless the NF has declared
+    /// that it takes such frames.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// Says what is still to be done to the frame, after a change of its headers.
+    #[inline]
+    pub fn set_offload(&mut self, offload: Offload) {
+        self.offload = offload;
     }
 
     /// The frame, from the Ethernet destination on, without FCS.
@@ -79,7 +95,7 @@ impl<'a> Frame<'a> {
     /// The longest frame that the slot can hold, in bytes.
     #[inline]
     pub fn capacity(&self) -> usize {
-        self.slot.len().min(FRAME_MAX)
+        self.slot.len().min(LONG_MAX)
     }
 
     /// Changes the length; bytes beyond the old end hold whatever the slot held before.
@@ -124,7 +140,14 @@ pub trait Outbox {
     /// Queues a copy of `frame` for port `port`. `false`: no room or a bad length; the frame is
     /// not sent and the NF counts that.
     #[must_use]
-    fn emit(&mut self, port: u8, frame: &[u8]) -> bool;
+    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+        self.emit_offload(port, frame, Offload::NONE)
+    }
+
+    /// As [`Outbox::emit`], of a frame to which `offload` is still to be done. There is room for frames longer than a
+    /// slot only in instances that take such frames.
+    #[must_use]
+    fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool;
 
     /// Declares that the NF has decided about `decided`, the first frames of its batch, and changes neither the
     /// frames nor the decisions: they leave before every frame that is emitted from now on. [`frame_at`] calls this
@@ -155,9 +178,9 @@ struct Behind<'b, 'f> {
 }
 
 impl Outbox for Behind<'_, '_> {
-    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+    fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool {
         self.outbox.commit(self.decided);
-        self.outbox.emit(port, frame)
+        self.outbox.emit_offload(port, frame, offload)
     }
 
     fn commit(&mut self, decided: &[Frame<'_>]) {

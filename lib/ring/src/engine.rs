@@ -6,8 +6,8 @@
 //! thread makes that call later: until then the slots are held.
 
 use crate::batch::{Action, Batch, Frame, Outbox};
-use crate::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, SLOT_SIZE};
-use crate::memory::Pool;
+use crate::layout::{BATCH_MAX, FRAME_MIN, LONG_MAX, SLOT_SIZE, room_slots};
+use crate::offload::{OFFLOAD_BYTES, Offload};
 use crate::port::{Port, PortsOutbox, Received, WhenFull};
 use crate::turn::Turns;
 use arrayvec::ArrayVec;
@@ -142,8 +142,7 @@ impl Engine {
         port.count_received(taken.len() as u64, bytes);
         self.stats.received += taken.len() as u64;
         self.stats.batches += 1;
-        let pool = Arc::clone(port.pool());
-        self.decide(&pool, &taken, input, ports, decide);
+        self.decide(&taken, input, ports, decide);
         flush_all(ports);
         self.release(ports, input);
         if self.turns.is_over(taken.len()) {
@@ -154,29 +153,34 @@ impl Engine {
         taken.len()
     }
 
-    /// Lets `decide` handle a frame that [`Port::receive`] took out of the ring of port `input` before. The frame is
-    /// copied, and sent from a slot of the port by which it leaves, when that port is flushed.
+    /// Lets `decide` handle a frame that [`Port::receive_offload`] took out of the ring of port `input` before, with what
+    /// is still to be done to it. The frame is copied, and sent from a slot of the port by which it leaves, when that
+    /// port is flushed.
     pub fn run_copy(
         &mut self,
         ports: &mut [Port],
         input: u8,
-        frame: &[u8],
+        (frame, offload): (&[u8], Offload),
         decide: &mut dyn FnMut(&mut Batch<'_, '_>),
     ) {
-        if !(FRAME_MIN..=FRAME_MAX).contains(&frame.len()) {
+        if !(FRAME_MIN..=LONG_MAX).contains(&frame.len()) {
             return;
         }
-        let mut slot = [0; SLOT_SIZE];
-        slot[..frame.len()].copy_from_slice(frame);
+        let mut slots = vec![0; room_slots(frame.len()) * SLOT_SIZE - OFFLOAD_BYTES];
+        slots[..frame.len()].copy_from_slice(frame);
         let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = ArrayVec::new();
-        frames.push(Frame::new(&mut slot, frame.len() as u16, input));
+        let mut copy = Frame::new(&mut slots, frame.len() as u16, input);
+        copy.set_offload(offload);
+        frames.push(copy);
         let mut outbox = PortsOutbox(ports);
         decide(&mut Batch::new(&mut frames, &mut outbox));
         self.stats.received += 1;
         self.stats.batches += 1;
         for frame in &frames {
             match frame.action() {
-                Action::Send(out) if outbox.emit(out, frame.bytes()) => self.stats.forwarded += 1,
+                Action::Send(out) if outbox.emit_offload(out, frame.bytes(), frame.offload()) => {
+                    self.stats.forwarded += 1;
+                }
                 // A port that cannot send counts that itself.
                 Action::Send(out) if usize::from(out) < outbox.0.len() => {}
                 Action::Send(_) => self.stats.no_such_port += 1,
@@ -252,20 +256,25 @@ impl Engine {
     /// Lets the NF decide, and queues the frames that the NF sends, in the order that [`crate::batch`] promises.
     fn decide(
         &mut self,
-        pool: &Pool,
         taken: &[Received],
         input: u8,
         ports: &mut [Port],
         decide: &mut dyn FnMut(&mut Batch<'_, '_>),
     ) {
+        let port = &ports[usize::from(input)];
+        let pool = Arc::clone(port.pool());
         let mut frames: ArrayVec<Frame<'_>, BATCH_MAX> = ArrayVec::new();
         for received in taken {
             // SAFETY: the slots were published to us, are all different (positions of one ring, fewer than the ring
-            // has slots; of a shared pool, the slots that were not seen before), and are not released before this
+            // has slots, and parts of its area for long frames that follow each other; of a shared pool, the slots that
+            // were not seen before), and are not released before this
             // batch ends. Other members of the group could write to the slots; by joining the group the instance has
             // declared to trust that they do not.
-            if let Some(buffer) = unsafe { pool.buffer(received.slot) } {
-                frames.push(Frame::new(buffer, received.len, input));
+            if let Some(buffer) = unsafe { pool.buffer(received.slot, usize::from(received.slots)) }
+            {
+                let mut frame = Frame::new(buffer, received.len, input);
+                frame.set_offload(port.offload_of(*received));
+                frames.push(frame);
             }
         }
         let mut outbox = BatchOutbox {
@@ -293,7 +302,7 @@ struct BatchOutbox<'a> {
 }
 
 impl Outbox for BatchOutbox<'_> {
-    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+    fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool {
         let Some(port) = self.ports.with_room(port, frame.len()) else {
             return false;
         };
@@ -303,7 +312,7 @@ impl Outbox for BatchOutbox<'_> {
         if self.seen.is_some_and(in_use) {
             return false;
         }
-        port.send_copy(frame)
+        port.send_copy(frame, offload)
     }
 
     fn commit(&mut self, decided: &[Frame<'_>]) {
@@ -327,10 +336,11 @@ impl Outbox for BatchOutbox<'_> {
                 self.stats.no_room += 1;
                 continue;
             }
-            port.forward(Received {
-                slot: received.slot,
+            let changed = Received {
                 len: frame.len() as u16,
-            });
+                ..*received
+            };
+            port.forward(changed, frame.offload());
             self.stats.forwarded += 1;
         }
     }

@@ -1,5 +1,6 @@
 //! The memory shared with the switch: the Rust mirror of `bpf/include/nfluid_abi.h`.
 
+use crate::offload::OFFLOAD_BYTES;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// `setsockopt` level of the hyperio call.
@@ -17,9 +18,17 @@ pub const CALL_DOORBELL: i32 = 4;
 pub const SLOT_SIZE: usize = 2048;
 /// Shortest frame in bytes: an Ethernet header.
 pub const FRAME_MIN: usize = 14;
-/// Longest frame in bytes, without FCS.
+/// Longest frame in one slot, in bytes, without FCS.
 pub const FRAME_MAX: usize = 2032;
-/// Slots per block of a pool.
+/// Longest frame in bytes: a *long frame* lies in several slots that follow each other.
+pub const LONG_MAX: usize = LONG_SLOTS * SLOT_SIZE - OFFLOAD_BYTES;
+/// Most slots of a frame.
+pub const LONG_SLOTS: usize = 32;
+/// Bytes by which the receiver of a long frame can extend it.
+pub const LONG_SPARE: usize = 32;
+/// Most slots for long frames that a port can have.
+pub const LONG_AREA_MAX: usize = 4096;
+/// Slots per block of a pool. A long frame lies in a single block: it starts in the block's first half, or at its middle.
 pub const BLOCK_SLOTS: usize = 64;
 /// Fewest slots of a ring.
 pub const RING_MIN: usize = 64;
@@ -67,8 +76,8 @@ pub struct SwitchLine {
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct ReceiverLine {
-    /// Position after the last frame released.
-    pub rx_head: AtomicU32,
+    /// Positions that are released: see [`Released`].
+    pub rx_released: AtomicU64,
     /// Sleep epoch (never 0) while blocked, 0 while awake.
     pub rx_sleep: AtomicU32,
     /// Position after the last frame taken before the sleep; released or not.
@@ -95,15 +104,100 @@ const _: () = assert!(size_of::<Ring>() == 20480);
 const _: () = assert!(core::mem::offset_of!(Ring, receiver) == 128);
 const _: () = assert!(core::mem::offset_of!(Ring, tx) == 4096);
 
+/// How far a receiver has released. Both positions wrap. They are one word, so that a receiver that ends at any moment
+/// leaves both as they belong together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Position after the last frame released.
+    pub head: u32,
+    /// Position after the last slot for long frames released.
+    pub long: u32,
+}
+
+impl Released {
+    /// The word in the ring.
+    #[inline]
+    pub const fn word(self) -> u64 {
+        self.head as u64 | (self.long as u64) << 32
+    }
+
+    /// Reads the word.
+    #[inline]
+    pub const fn of(word: u64) -> Self {
+        Released {
+            head: word as u32,
+            long: (word >> 32) as u32,
+        }
+    }
+}
+
 /// The value in the place of a slot's number where a ring position has no slot for the moment.
 pub const NO_SLOT: u32 = 0xffff;
 /// Most slots of a pool that a trust group shares: all that 16 bits can name, in whole blocks.
 pub const SHARED_SLOTS_MAX: u32 = 65536 - BLOCK_SLOTS as u32;
 
+/// Of a TX descriptor, and of the RX descriptor of a frame in one slot: metadata lies in the last bytes of the frame's
+/// last slot, see [`crate::offload`]. A received long frame always has it.
+pub const DESC_OFFLOAD: u64 = 1 << 16;
+/// Bits 17..21 of a TX descriptor are the number of the frame's slots, less one.
+const DESC_SLOTS_SHIFT: u32 = 17;
+/// Length in the RX descriptor of a hole that has slots for long frames: the next one is in bits 16..31.
+pub const LONG_HOLE: u16 = 1;
+
+/// Is this a number of slots that a port can have for long frames: none, or a power of two of whole blocks?
+#[inline]
+pub const fn is_long_area(slots: u32) -> bool {
+    let (least, most) = (BLOCK_SLOTS as u32, LONG_AREA_MAX as u32);
+    slots == 0 || (slots.is_power_of_two() && least <= slots && slots <= most)
+}
+
+/// The slots that a frame of `len` bytes needs, with its metadata in the last bytes of the last slot.
+#[inline]
+pub const fn frame_slots(len: usize) -> usize {
+    (len + OFFLOAD_BYTES).div_ceil(SLOT_SIZE)
+}
+
+/// The slots in which a received frame of `len` bytes lies. A receiver of a long frame can extend it.
+#[inline]
+pub const fn room_slots(len: usize) -> usize {
+    if len <= FRAME_MAX {
+        return 1;
+    }
+    let slots = frame_slots(len + LONG_SPARE);
+    if slots < LONG_SLOTS {
+        slots
+    } else {
+        LONG_SLOTS
+    }
+}
+
+/// The first position from `position` on at which a long frame may start: none crosses a block.
+#[inline]
+pub const fn long_start(position: u32) -> u32 {
+    const LAST: u32 = BLOCK_SLOTS as u32 - 1;
+    if position & LAST > (BLOCK_SLOTS - LONG_SLOTS) as u32 {
+        (position | LAST).wrapping_add(1)
+    } else {
+        position
+    }
+}
+
 /// Packs a TX descriptor: `len` bytes in pool slot `slot`.
 #[inline]
 pub const fn tx_desc(len: u16, slot: u32) -> u64 {
     len as u64 | (slot as u64) << 32
+}
+
+/// Packs a TX descriptor: `len` bytes in `slots` slots from pool slot `slot` on, with metadata.
+#[inline]
+pub const fn tx_desc_offload(len: u16, slot: u32, slots: u8) -> u64 {
+    tx_desc_long(len, slot, slots) | DESC_OFFLOAD
+}
+
+/// Packs a TX descriptor: `len` bytes in `slots` slots from pool slot `slot` on.
+#[inline]
+pub const fn tx_desc_long(len: u16, slot: u32, slots: u8) -> u64 {
+    tx_desc(len, slot) | (slots.saturating_sub(1) as u64) << DESC_SLOTS_SHIFT
 }
 
 /// Unpacks an RX descriptor into (length in bytes, sequence).

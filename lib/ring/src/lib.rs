@@ -3,6 +3,7 @@
 //! - [`layout`]: the memory that an instance shares with the switch (one definition, in
 //!   `bpf/include/nfluid_abi.h`; the sizes are asserted on both sides).
 //! - [`flow`]: which flows go together when several instances share a port's.
+//! - [`offload`]: checksums and segments that are still to be made of a frame.
 //! - [`batch`]: the view of a network function: frames in place, one decision per frame.
 //! - [`table`]: the table by which an instance finds its ports. [`attach`]: attaching to them.
 //! - [`assignment`]: the message that assigns a network function to a process that waits in a prepared instance.
@@ -34,8 +35,11 @@ pub mod layout;
 #[cfg(feature = "port")]
 mod lending;
 #[cfg(feature = "port")]
+mod long;
+#[cfg(feature = "port")]
 pub mod memory;
 pub mod mpsc;
+pub mod offload;
 #[cfg(feature = "port")]
 pub mod port;
 #[cfg(feature = "port")]
@@ -48,3 +52,4 @@ mod turn;
 mod wake_sources;
 
 pub use batch::{Action, Batch, Frame, Outbox, frame_at};
+pub use offload::{Level, Offload};

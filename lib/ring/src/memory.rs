@@ -2,9 +2,10 @@
 //! `docs/adr/0002-one-pool-per-instance.md`.
 
 use crate::error::AttachError;
-use crate::layout::{FRAME_MAX, ReceiverLine, Ring, SLOT_SIZE, SenderLine, SwitchLine};
+use crate::layout::{ReceiverLine, Released, Ring, SLOT_SIZE, SenderLine, SwitchLine};
 use crate::lending::Lending;
 use crate::mpsc::Mpsc;
+use crate::offload::OFFLOAD_BYTES;
 use crate::table::TableHead;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -94,20 +95,20 @@ impl ReceiverWords {
         Mapping::with(fd, words, "ring's control words", ProtFlags::READ).map(ReceiverWords)
     }
 
-    /// Position after the last frame that the owner has released, as it says: any number.
-    pub fn rx_head(&self) -> u32 {
+    /// How far the owner has released, as it says: any numbers.
+    pub fn released(&self) -> Released {
         let at = core::mem::offset_of!(Ring, receiver);
         // SAFETY: the control words, page-aligned and mapped for as long as `self` lives, begin with
         // those lines; they are made of atomics, valid for any bits, and only loaded from here.
         let line: &ReceiverLine = unsafe { self.0.start.add(at).cast().as_ref() };
-        line.rx_head.load(Ordering::Relaxed)
+        Released::of(line.rx_released.load(Ordering::Relaxed))
     }
 
     /// Returns true if frames that the owner has handed over wait for the switch, by the words of both: the
     /// destination has no room, or an I/O thread has not come to the frames.
     pub fn sends(&self) -> bool {
         let at = core::mem::offset_of!(Ring, sender);
-        // SAFETY: as in `rx_head`: this line is among the control words too.
+        // SAFETY: as in `released`: this line is among the control words too.
         let sender: &SenderLine = unsafe { self.0.start.add(at).cast().as_ref() };
         let at = core::mem::offset_of!(Ring, switch);
         // SAFETY: as above.
@@ -257,21 +258,49 @@ impl Pool {
         }
     }
 
-    /// The frame buffer of `slot`; `None` if there is no such slot.
+    /// The bytes of the `slots` slots from `slot` on that a frame can have; `None` if the pool has no such slots.
     ///
     /// # Safety
-    /// The caller owns the slot: the slot is an RX slot that was published to the caller and not yet released, or a
-    /// TX slot that no call is sending. The caller holds no other reference to the slot's bytes.
+    /// The caller owns the slots: they are those of an RX position that was published to the caller and not yet released,
+    /// or TX slots that no call is sending. The caller holds no other reference to their bytes.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub(crate) unsafe fn buffer(&self, slot: u32) -> Option<&mut [u8]> {
-        if slot >= self.slots {
+    pub(crate) unsafe fn buffer(&self, slot: u32, slots: usize) -> Option<&mut [u8]> {
+        if slots == 0 || slot as usize + slots > self.slots as usize {
             return None;
         }
-        // SAFETY: the slot lies within the mapping, and the caller has the only reference to it.
+        // SAFETY: the slots lie within the mapping, and the caller has the only reference to them.
         Some(unsafe {
             let start = self.memory.start.as_ptr().add(slot as usize * SLOT_SIZE);
-            std::slice::from_raw_parts_mut(start, FRAME_MAX)
+            std::slice::from_raw_parts_mut(start, slots * SLOT_SIZE - OFFLOAD_BYTES)
         })
+    }
+
+    /// The metadata words in the last bytes of `slot`; zeros if there is no such slot.
+    #[inline]
+    pub(crate) fn offload_words(&self, slot: u32) -> [u8; OFFLOAD_BYTES] {
+        let mut words = [0; OFFLOAD_BYTES];
+        if let Some(from) = self.offload_at(slot) {
+            // SAFETY: `offload_at` names as many bytes of the mapping, of which no reference exists: `buffer` leaves them out.
+            // Others who map the pool may write them meanwhile: any bytes are words.
+            unsafe { std::ptr::copy_nonoverlapping(from, words.as_mut_ptr(), OFFLOAD_BYTES) };
+        }
+        words
+    }
+
+    /// Writes the metadata words in the last bytes of `slot`.
+    #[inline]
+    pub(crate) fn set_offload_words(&self, slot: u32, words: [u8; OFFLOAD_BYTES]) {
+        if let Some(to) = self.offload_at(slot) {
+            // SAFETY: as in `offload_words`.
+            unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), to, OFFLOAD_BYTES) };
+        }
+    }
+
+    #[inline]
+    fn offload_at(&self, slot: u32) -> Option<*mut u8> {
+        let at = (slot as usize + 1) * SLOT_SIZE - OFFLOAD_BYTES;
+        // SAFETY: the slot lies within the mapping.
+        (slot < self.slots).then(|| unsafe { self.memory.start.as_ptr().add(at) })
     }
 }

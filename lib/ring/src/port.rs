@@ -13,11 +13,14 @@ mod calls;
 
 use crate::batch::{Frame, Outbox};
 use crate::layout::{
-    CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, Ring, SERVED_BY_ITSELF,
-    SERVED_FROM_OWN_CORE, SOL_NFLUID, rx_desc, rx_desc_slot, tx_desc, tx_desc_slot,
+    CALL_DOORBELL, CALL_NOP, CALL_TX, CALL_TX_KEEP, FRAME_MAX, FRAME_MIN, LONG_MAX, LONG_SLOTS,
+    Released, Ring, SERVED_BY_ITSELF, SERVED_FROM_OWN_CORE, SOL_NFLUID, frame_slots, rx_desc,
+    rx_desc_slot, tx_desc_long, tx_desc_offload, tx_desc_slot,
 };
 use crate::lending::Lending;
+use crate::long::{Arrived, LongArea, LongSends};
 use crate::memory::{Pool, RingMemory};
+use crate::offload::Offload;
 use crate::table::PortEntry;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -78,12 +81,20 @@ pub struct Port {
     mask: u32,
     /// Position of the next frame to receive.
     rx_next: u32,
+    /// Slots for long frames that are received.
+    rx_long: LongArea,
+    /// Position of that area behind the last long frame taken.
+    rx_long_next: u32,
+    /// What has been released. The word in the ring says so to the switch; this copy cannot be written by mistake.
+    released: Released,
     /// Position of the next frame to queue.
     tx_next: u32,
     /// Position up to which the switch has consumed.
     tx_done: u32,
     /// Next TX slot, counted from `tx_base`.
     tx_slot: u32,
+    /// Long frames that the owner makes.
+    long_sends: LongSends,
     /// Since the ring was empty last, a frame was queued in a TX slot.
     sends_own: bool,
     /// Slots for the next frames of this port, if the pool is shared.
@@ -101,11 +112,31 @@ pub struct Port {
     stats: PortStats,
 }
 
-/// A frame in an RX slot: where it is and how long.
+/// A frame in the pool: where it is and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) slot: u32,
     pub(crate) len: u16,
+    /// Slots that are the frame's.
+    pub(crate) slots: u8,
+    /// Metadata lies in the last of them.
+    pub(crate) has_offload: bool,
+}
+
+impl Received {
+    /// A frame in one slot, as it is on a wire.
+    pub(crate) fn plain(slot: u32, len: u16) -> Self {
+        Received {
+            slot,
+            len,
+            slots: 1,
+            has_offload: false,
+        }
+    }
+
+    fn last_slot(self) -> u32 {
+        self.slot + u32::from(self.slots) - 1
+    }
 }
 
 /// A frame that was taken out of the order of [`Port::receive`]: see [`Port::take_slot`].
@@ -113,17 +144,20 @@ pub(crate) struct Received {
 pub struct TakenSlot {
     /// Position in the ring; wraps.
     pub position: u32,
-    /// Slot in the pool.
+    /// Slot in the pool; of a long frame, the first one.
     pub slot: u32,
     /// Length in bytes.
     pub len: u16,
+    /// The number of the frame's slots.
+    pub slots: u8,
+    has_offload: bool,
 }
 
 impl Port {
     pub(crate) fn new(entry: PortEntry, fds: PortFds, ring: RingMemory, pool: Arc<Pool>) -> Self {
         // A former owner may have left positions behind: an NF that is restarted goes on there.
         let words = ring.ring();
-        let rx_next = words.receiver.rx_head.load(Ordering::Acquire);
+        let released = Released::of(words.receiver.rx_released.load(Ordering::Acquire));
         let tx_done = words.switch.tx_tail.load(Ordering::Acquire);
         words.sender.tx_head.store(tx_done, Ordering::Release);
         words.sender.tx_sleep.store(0, Ordering::Release);
@@ -139,13 +173,17 @@ impl Port {
         }
         Port {
             mask,
+            rx_long: entry.rx_long(),
+            long_sends: LongSends::new(entry.tx_long()),
             entry,
             socket: fds.socket,
             peer_doorbell: fds.peer_doorbell,
             io_doorbell: fds.io_doorbell,
             ring,
             pool,
-            rx_next,
+            rx_next: released.head,
+            rx_long_next: released.long,
+            released,
             tx_next: tx_done,
             tx_done,
             tx_slot: 0,
@@ -194,20 +232,75 @@ impl Port {
         loop {
             let index = self.rx_next & self.mask;
             let desc = self.words().rx[index as usize].load(Ordering::Acquire);
-            let (len, sequence) = rx_desc(desc);
+            let (_, sequence) = rx_desc(desc);
             if sequence != self.rx_next.wrapping_add(1) {
                 return None;
             }
-            let position = self.rx_next;
             self.rx_next = sequence;
-            if (FRAME_MIN..=FRAME_MAX).contains(&usize::from(len)) {
-                let slot = self.rx_slot(index, desc);
-                if slot < self.pool.slots() {
-                    return Some(Received { slot, len });
-                }
+            if let Some(received) = self.take_arrived(index, desc) {
+                return Some(received);
             }
-            self.release_hole(position);
+            self.release_hole(sequence.wrapping_sub(1));
         }
+    }
+
+    /// The frame of a descriptor, and steps over its slots for long frames; `None`: a hole.
+    #[inline]
+    fn take_arrived(&mut self, index: u32, desc: u64) -> Option<Received> {
+        match self.rx_long.read(desc, self.rx_long_next) {
+            Arrived::Short { len, has_offload } => self.short(index, desc, len, has_offload),
+            Arrived::Long {
+                len,
+                slot,
+                slots,
+                end,
+            } => {
+                // No two frames that are held have a slot in common, whatever the ring says.
+                if !self.is_free_until(end) {
+                    return None;
+                }
+                self.rx_long_next = end;
+                Some(Received {
+                    slot,
+                    len,
+                    slots,
+                    has_offload: true,
+                })
+            }
+            Arrived::Hole { end } => {
+                if self.is_free_until(end) {
+                    self.rx_long_next = end;
+                }
+                None
+            }
+        }
+    }
+
+    #[inline]
+    fn short(&self, index: u32, desc: u64, len: u16, has_offload: bool) -> Option<Received> {
+        let slot = self.rx_slot(index, desc);
+        if slot >= self.pool.slots() {
+            return None;
+        }
+        Some(Received {
+            // In a shared pool the bits of the descriptor are the slot's.
+            has_offload: has_offload && !self.pool.is_shared(),
+            ..Received::plain(slot, len)
+        })
+    }
+
+    /// What is still to be done to a frame. The switch has checked the words, and nobody else writes there.
+    #[inline]
+    pub(crate) fn offload_of(&self, frame: Received) -> Offload {
+        if !frame.has_offload {
+            return Offload::NONE;
+        }
+        let words = self.pool.offload_words(frame.last_slot());
+        Offload::check(words, usize::from(frame.len)).unwrap_or_default()
+    }
+
+    fn is_free_until(&self, end: u32) -> bool {
+        end.wrapping_sub(self.released.long) <= self.rx_long.slots
     }
 
     /// Releases a hole at once, unless frames before the hole are still held. The NF is handed no holes, so the NF
@@ -215,9 +308,8 @@ impl Port {
     /// those frames.
     #[cold]
     fn release_hole(&mut self, position: u32) {
-        let line = &self.words().receiver;
-        if line.rx_head.load(Ordering::Relaxed) == position {
-            self.give_back(position, self.rx_next);
+        if self.released.head == position {
+            self.give_back(self.rx_next);
         }
     }
 
@@ -231,16 +323,26 @@ impl Port {
         }
     }
 
-    /// Gives the slots of the positions from `released` to `position` to the switch.
+    /// Gives the slots of the positions up to `position` to the switch.
     #[inline]
-    fn give_back(&self, released: u32, position: u32) {
+    fn give_back(&mut self, position: u32) {
+        let before = self.released;
         if let Some(lending) = self.pool.lending() {
-            self.settle(lending, released, position);
+            self.settle(lending, before.head, position);
         }
+        self.released = if position == self.rx_next {
+            Released {
+                head: position,
+                long: self.rx_long_next,
+            }
+        } else {
+            let ring = self.words();
+            self.rx_long.released_at(ring, self.mask, before, position)
+        };
         self.words()
             .receiver
-            .rx_head
-            .store(position, Ordering::Release);
+            .rx_released
+            .store(self.released.word(), Ordering::Release);
     }
 
     /// Keeps lent slots back if the pool is shared: such slots are not there to be given.
@@ -250,25 +352,40 @@ impl Port {
         lending.settle((0..count).map(|i| &rx[(released.wrapping_add(i) & self.mask) as usize]));
     }
 
-    /// Hands a copy of each frame that waits to `see`; they go on waiting.
-    pub fn peek(&self, mut see: impl FnMut(&[u8])) {
+    /// Hands a copy of each frame that waits to `see`, with what is still to be done to it; they go on waiting.
+    pub fn peek(&self, mut see: impl FnMut(&[u8], Offload)) {
         let mut position = self.rx_next;
+        let mut long = self.rx_long_next;
         for _ in 0..=self.mask {
             let index = position & self.mask;
             let desc = self.words().rx[index as usize].load(Ordering::Acquire);
-            let (len, sequence) = rx_desc(desc);
             position = position.wrapping_add(1);
-            if sequence != position {
+            if rx_desc(desc).1 != position {
                 break;
             }
-            // SAFETY: the slot was published to us and is not released: releasing takes `&mut self`, and so does whatever
-            // else gives out the slot's bytes.
-            let buffer: Option<&mut [u8]> = unsafe { self.pool.buffer(self.rx_slot(index, desc)) };
-            let frame = buffer
+            let arrived = self.rx_long.read(desc, long);
+            long = arrived.end(long);
+            let received = match arrived {
+                Arrived::Short { len, has_offload } => self.short(index, desc, len, has_offload),
+                Arrived::Long {
+                    len, slot, slots, ..
+                } => Some(Received {
+                    slot,
+                    len,
+                    slots,
+                    has_offload: true,
+                }),
+                Arrived::Hole { .. } => None,
+            };
+            let Some(frame) = received else { continue };
+            // SAFETY: the slots were published to us and are not released: releasing takes `&mut self`, and so does whatever
+            // else gives out their bytes.
+            let buffer = unsafe { self.pool.buffer(frame.slot, usize::from(frame.slots)) };
+            if let Some(bytes) = buffer
                 .as_deref()
-                .and_then(|slot| slot.get(..usize::from(len)));
-            if let Some(frame) = frame.filter(|frame| frame.len() >= FRAME_MIN) {
-                see(frame);
+                .and_then(|b| b.get(..usize::from(frame.len)))
+            {
+                see(bytes, self.offload_of(frame));
             }
         }
     }
@@ -284,6 +401,8 @@ impl Port {
             position: self.rx_next.wrapping_sub(1),
             slot: received.slot,
             len: received.len,
+            slots: received.slots,
+            has_offload: received.has_offload,
         })
     }
 
@@ -296,42 +415,70 @@ impl Port {
     /// The frame in a taken slot; `None` if it has been released.
     #[inline]
     pub fn taken_frame(&self, taken: &TakenSlot) -> Option<&[u8]> {
-        let released = self.words().receiver.rx_head.load(Ordering::Relaxed);
-        let held = self.rx_next.wrapping_sub(released);
-        let index = taken.position & self.mask;
-        let desc = self.words().rx[index as usize].load(Ordering::Relaxed);
-        let slot = self.rx_slot(index, desc);
-        let is_held = held <= self.mask + 1 && taken.position.wrapping_sub(released) < held;
-        if !is_held || slot != taken.slot {
+        let held = self.rx_next.wrapping_sub(self.released.head);
+        let is_held =
+            held <= self.mask + 1 && taken.position.wrapping_sub(self.released.head) < held;
+        if !is_held || !self.is_at(taken) {
             return None;
         }
-        // SAFETY: the slot was published to us and is not released: releasing takes `&mut self`,
-        // and so does whatever else gives out the slot's bytes.
-        let buffer: &[u8] = unsafe { self.pool.buffer(slot) }?;
+        // SAFETY: the slots were published to us and are not released: releasing takes `&mut self`,
+        // and so does whatever else gives out their bytes.
+        let buffer: &[u8] = unsafe { self.pool.buffer(taken.slot, usize::from(taken.slots)) }?;
         buffer.get(..usize::from(taken.len))
+    }
+
+    /// What is still to be done to the frame in a taken slot.
+    #[inline]
+    pub fn taken_offload(&self, taken: &TakenSlot) -> Offload {
+        self.offload_of(Received {
+            slot: taken.slot,
+            len: taken.len,
+            slots: taken.slots,
+            has_offload: taken.has_offload,
+        })
+    }
+
+    /// Do these slots belong to the position?
+    #[inline]
+    fn is_at(&self, taken: &TakenSlot) -> bool {
+        let index = taken.position & self.mask;
+        let desc = self.words().rx[index as usize].load(Ordering::Relaxed);
+        match self.rx_long.read(desc, 0) {
+            Arrived::Short { .. } => taken.slots == 1 && taken.slot == self.rx_slot(index, desc),
+            Arrived::Long { slot, slots, .. } => (taken.slot, taken.slots) == (slot, slots),
+            Arrived::Hole { .. } => false,
+        }
     }
 
     /// Gives the slots of all positions before `position` back to the switch; at most those taken.
     #[inline]
     pub fn release_to(&mut self, position: u32) {
-        let line = &self.words().receiver;
-        let released = line.rx_head.load(Ordering::Relaxed);
+        let released = self.released.head;
         if position.wrapping_sub(released) <= self.rx_next.wrapping_sub(released) {
-            self.give_back(released, position);
+            self.give_back(position);
         }
     }
 
     /// Gives the slots of all frames taken so far back to the switch.
     #[inline]
     pub fn release(&mut self) {
-        let released = self.words().receiver.rx_head.load(Ordering::Relaxed);
-        self.give_back(released, self.rx_next);
+        self.give_back(self.rx_next);
     }
 
     /// Receives up to `max` frames: hands each to `handle`, in place, and releases their slots.
     /// Returns how many there were.
     #[inline]
     pub fn receive(&mut self, max: usize, mut handle: impl FnMut(&mut [u8])) -> usize {
+        self.receive_offload(max, |frame, _| handle(frame))
+    }
+
+    /// As [`Port::receive`], with what is still to be done to each frame.
+    #[inline]
+    pub fn receive_offload(
+        &mut self,
+        max: usize,
+        mut handle: impl FnMut(&mut [u8], Offload),
+    ) -> usize {
         let mut count = 0;
         let mut bytes = 0;
         if self.queued() > 0 {
@@ -339,12 +486,15 @@ impl Port {
         }
         while count < max {
             let Some(received) = self.take() else { break };
-            // SAFETY: the slot was published to us, is not yet released, and this is the only
-            // reference to it.
-            let Some(buffer) = (unsafe { self.pool.buffer(received.slot) }) else {
+            // SAFETY: the slots were published to us, are not yet released, and this is the only
+            // reference to them.
+            let Some(buffer) =
+                (unsafe { self.pool.buffer(received.slot, usize::from(received.slots)) })
+            else {
                 break;
             };
-            handle(&mut buffer[..usize::from(received.len)]);
+            let offload = self.offload_of(received);
+            handle(&mut buffer[..usize::from(received.len)], offload);
             bytes += u64::from(received.len);
             count += 1;
         }
@@ -391,7 +541,7 @@ impl Port {
         // SAFETY: a TX slot of this port that is not queued: `room` is positive, slots are used in
         // turn, and frames are consumed in the order in which they were queued. Where the pool is
         // shared: a slot that lies at no ring position and in no queue.
-        let Some(buffer) = (unsafe { self.pool.buffer(slot) }) else {
+        let Some(buffer) = (unsafe { self.pool.buffer(slot, 1) }) else {
             return false;
         };
         let len = fill(buffer);
@@ -406,15 +556,51 @@ impl Port {
             };
         }
         self.sends_own = true;
-        self.queue(Received {
-            slot,
-            len: len as u16,
-        });
+        self.queue(Received::plain(slot, len as u16), Offload::NONE);
         true
     }
 
-    /// Queues a copy of a frame, as [`Port::send`].
-    pub(crate) fn send_copy(&mut self, frame: &[u8]) -> bool {
+    /// Queues one frame of up to [`LONG_MAX`] bytes in the port's slots for long frames: `fill` writes it, and returns its
+    /// length and what is still to be done to it. `false`: no slots are free (flush first), the port has none, or the
+    /// length is none of a frame.
+    pub fn send_long(&mut self, fill: impl FnOnce(&mut [u8]) -> (usize, Offload)) -> bool {
+        if !self.can_queue() {
+            self.collect();
+        }
+        let (queued, done) = (self.queued(), self.tx_done);
+        let is_consumed = |position| queued == 0 || is_before(position, done);
+        let place = self.long_sends.place(is_consumed);
+        let Some(slot) = place.filter(|_| self.can_queue()) else {
+            self.stats.tx_no_slot += 1;
+            return false;
+        };
+        // SAFETY: slots of the port's own for long frames, of which no part is queued: `place` gives out no slot of a frame
+        // that the switch has not consumed.
+        let Some(buffer) = (unsafe { self.pool.buffer(slot, LONG_SLOTS) }) else {
+            return false;
+        };
+        let (len, offload) = fill(buffer);
+        if !(FRAME_MIN..=LONG_MAX).contains(&len) {
+            return false;
+        }
+        self.sends_own = true;
+        let queued = Received {
+            slots: frame_slots(len) as u8,
+            ..Received::plain(slot, len as u16)
+        };
+        self.queue(queued, offload);
+        self.long_sends.queue(len, self.tx_next);
+        true
+    }
+
+    /// Queues a copy of a frame, as [`Port::send`], or [`Port::send_long`] where it has to.
+    pub(crate) fn send_copy(&mut self, frame: &[u8], offload: Offload) -> bool {
+        if frame.len() > FRAME_MAX || !offload.is_none() {
+            return self.send_long(|slots| {
+                slots[..frame.len()].copy_from_slice(frame);
+                (frame.len(), offload)
+            });
+        }
         self.send(|slot| {
             slot[..frame.len()].copy_from_slice(frame);
             frame.len()
@@ -422,21 +608,28 @@ impl Port {
     }
 
     /// Queues a frame that lies in any slot of the instance. The slot must not be released or
-    /// written before the next flush has consumed it.
+    /// written before the next flush has consumed it. `offload` is still to be done to it.
     #[inline]
-    pub(crate) fn queue(&mut self, frame: Received) {
+    pub(crate) fn queue(&mut self, frame: Received, offload: Offload) {
         let index = (self.tx_next & self.mask) as usize;
-        self.words().tx[index].store(tx_desc(frame.len, frame.slot), Ordering::Relaxed);
+        let desc = if offload.is_none() {
+            tx_desc_long(frame.len, frame.slot, frame.slots)
+        } else {
+            let words = offload.words(usize::from(frame.len));
+            self.pool.set_offload_words(frame.last_slot(), words);
+            tx_desc_offload(frame.len, frame.slot, frame.slots)
+        };
+        self.words().tx[index].store(desc, Ordering::Relaxed);
         self.tx_next = self.tx_next.wrapping_add(1);
     }
 
     /// Queues a frame in the RX slot in which it was received, on this port or another one.
     #[inline]
-    pub(crate) fn forward(&mut self, frame: Received) {
+    pub(crate) fn forward(&mut self, frame: Received, offload: Offload) {
         if let Some(lending) = self.pool.lending() {
             lending.lend(frame.slot);
         }
-        self.queue(frame);
+        self.queue(frame, offload);
     }
 
     /// True if another frame of another port's slot can be queued.
@@ -472,13 +665,19 @@ impl Port {
     /// Queues whatever descriptor it is given, as that of a received frame: for the C library, which
     /// has checked it, and for tests of the switch against hostile NFs.
     pub fn queue_raw(&mut self, len: u16, slot: u32) {
-        self.forward(Received { slot, len });
+        self.forward(Received::plain(slot, len), Offload::NONE);
     }
 
     /// The raw control words and descriptors, for tests of the switch against hostile NFs.
     pub fn raw_ring(&self) -> &Ring {
         self.words()
     }
+}
+
+/// Is position `one` before `other`, or the same? Both wrap.
+#[inline]
+pub(crate) fn is_before(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() <= 0
 }
 
 /// Several ports as the place where an NF puts the frames that it makes.
@@ -489,16 +688,16 @@ impl PortsOutbox<'_> {
     /// The port, if a frame of `len` bytes can be queued on it, as far as its ring is concerned.
     pub(crate) fn with_room(&mut self, port: u8, len: usize) -> Option<&mut Port> {
         let port = self.0.get_mut(usize::from(port))?;
-        let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len);
+        let is_frame = (FRAME_MIN..=LONG_MAX).contains(&len);
         let has_room = is_frame && (port.room() > 0 || port.flush(WhenFull::Drop).is_ok());
         has_room.then_some(port)
     }
 }
 
 impl Outbox for PortsOutbox<'_> {
-    fn emit(&mut self, port: u8, frame: &[u8]) -> bool {
+    fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool {
         let port = self.with_room(port, frame.len());
-        port.is_some_and(|port| port.send_copy(frame))
+        port.is_some_and(|port| port.send_copy(frame, offload))
     }
 
     /// No batch is at hand, or its only frame is sent as a copy behind the frames that it leads to.

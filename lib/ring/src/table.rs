@@ -2,16 +2,17 @@
 //! the table is in `nfluid.h`.
 
 use crate::error::AttachError;
-use crate::layout::{RING_MAX, RING_MIN, SHARED_SLOTS_MAX};
+use crate::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, SHARED_SLOTS_MAX, is_long_area};
+use crate::long::LongArea;
 use std::os::fd::RawFd;
 
 /// Environment variable with the number of the table's file descriptor.
 pub const ATTACH_ENV: &str = "NFLUID_ATTACH_FD";
-/// First word of the table: "nfl2".
-pub const ATTACH_MAGIC: u32 = 0x326c_666e;
-/// The magic number of an instance that shares its pool with its trust group: "nfls". Slots move between the members
+/// First word of the table: "nfl3".
+pub const ATTACH_MAGIC: u32 = 0x336c_666e;
+/// The magic number of an instance that shares its pool with its trust group: "nfs3". Slots move between the members
 /// of the group, so a library that does not know trust groups must not attach.
-pub const ATTACH_MAGIC_SHARED: u32 = 0x736c_666e;
+pub const ATTACH_MAGIC_SHARED: u32 = 0x3373_666e;
 /// Most ports of one instance, queues counted.
 pub const PORTS_MAX: usize = 64;
 /// Longest table in bytes.
@@ -19,7 +20,7 @@ pub const TABLE_MAX: usize = size_of::<TableHead>() + PORTS_MAX * size_of::<Port
 
 /// An entry of the table: one port (one queue of it, where it has several).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortEntry {
     /// Name, NUL-padded.
     pub name: [u8; 32],
@@ -45,6 +46,14 @@ pub struct PortEntry {
     pub tx_base: u32,
     /// Number of the port's TX slots.
     pub tx_slots: u32,
+    /// First slot in the pool for long frames that the port receives, a multiple of 64.
+    pub rx_long_base: u32,
+    /// The number of these slots: 0, or a power of two, 64..=4096.
+    pub rx_long_slots: u32,
+    /// First slot in the pool for long frames that the port's owner makes, a multiple of 64.
+    pub tx_long_base: u32,
+    /// The number of these slots, as `rx_long_slots`.
+    pub tx_long_slots: u32,
 }
 
 /// The head of the table; `ports` entries follow.
@@ -67,7 +76,7 @@ pub struct TableHead {
     pub io_doorbell_fd: RawFd,
 }
 
-const _: () = assert!(size_of::<PortEntry>() == 72);
+const _: () = assert!(size_of::<PortEntry>() == 88);
 const _: () = assert!(size_of::<TableHead>() == 28);
 
 /// The table in memory.
@@ -109,6 +118,10 @@ impl Table {
                 p.rx_base,
                 p.tx_base,
                 p.tx_slots,
+                p.rx_long_base,
+                p.rx_long_slots,
+                p.tx_long_base,
+                p.tx_long_slots,
             ] {
                 words.extend_from_slice(&word.to_ne_bytes());
             }
@@ -166,7 +179,14 @@ impl Table {
                 rx_base: word(at + 60)?,
                 tx_base: word(at + 64)?,
                 tx_slots: word(at + 68)?,
+                rx_long_base: word(at + 72)?,
+                rx_long_slots: word(at + 76)?,
+                tx_long_base: word(at + 80)?,
+                tx_long_slots: word(at + 84)?,
             };
+            if head.is_shared() && entry.rx_long_slots + entry.tx_long_slots > 0 {
+                return Err(bad("long frames in a shared pool"));
+            }
             entry.check(head.pool_slots)?;
             ports.push(entry);
         }
@@ -189,6 +209,8 @@ impl Table {
             [
                 (port.rx_base, port.ring_slots),
                 (port.tx_base, port.tx_slots),
+                (port.rx_long_base, port.rx_long_slots),
+                (port.tx_long_base, port.tx_long_slots),
             ]
         });
         let mut ranges: Vec<(u32, u32)> = ranges.filter(|(_, slots)| *slots > 0).collect();
@@ -230,12 +252,38 @@ impl PortEntry {
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }
 
+    /// The slots for long frames that the port receives.
+    pub(crate) fn rx_long(&self) -> LongArea {
+        LongArea {
+            base: self.rx_long_base,
+            slots: self.rx_long_slots,
+        }
+    }
+
+    /// The slots for long frames that the port's owner makes.
+    pub(crate) fn tx_long(&self) -> LongArea {
+        LongArea {
+            base: self.tx_long_base,
+            slots: self.tx_long_slots,
+        }
+    }
+
     pub(crate) fn check(&self, pool_slots: u32) -> Result<(), AttachError> {
         let ring_ok = self.ring_slots.is_power_of_two()
             && (RING_MIN as u32..=RING_MAX as u32).contains(&self.ring_slots);
         let within =
             |base: u32, count: u32| base.checked_add(count).is_some_and(|end| end <= pool_slots);
-        if ring_ok && within(self.rx_base, self.ring_slots) && within(self.tx_base, self.tx_slots) {
+        let long_ok = |area: LongArea| {
+            is_long_area(area.slots)
+                && area.base.is_multiple_of(BLOCK_SLOTS as u32)
+                && within(area.base, area.slots)
+        };
+        if ring_ok
+            && within(self.rx_base, self.ring_slots)
+            && within(self.tx_base, self.tx_slots)
+            && long_ok(self.rx_long())
+            && long_ok(self.tx_long())
+        {
             Ok(())
         } else {
             Err(AttachError::BadTable(format!(
@@ -266,6 +314,7 @@ mod tests {
             rx_base: 0,
             tx_base: 64,
             tx_slots: 64,
+            ..PortEntry::default()
         }
     }
 
@@ -333,6 +382,16 @@ mod tests {
             assert!(Table::parse(&shared.to_bytes()).is_ok());
             share(&mut shared.ports[1]);
             assert!(Table::parse(&shared.to_bytes()).is_err(), "{shared:?}");
+        }
+        for long in [
+            |port: &mut PortEntry| port.rx_long_slots = 96,
+            |port: &mut PortEntry| (port.rx_long_base, port.rx_long_slots) = (32, 64),
+            |port: &mut PortEntry| (port.tx_long_base, port.tx_long_slots) = (192, 128),
+            |port: &mut PortEntry| (port.tx_long_base, port.tx_long_slots) = (0, 64),
+        ] {
+            let mut table = two_ports();
+            long(&mut table.ports[1]);
+            assert!(Table::parse(&table.to_bytes()).is_err(), "{table:?}");
         }
         let mut outside = table();
         outside.ports[0].rx_base = 65;

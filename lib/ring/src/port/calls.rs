@@ -185,7 +185,7 @@ impl Port {
     /// Has the switch consumed everything that was queued before `position`?
     #[inline]
     pub(crate) fn is_consumed(&self, position: u32) -> bool {
-        self.queued() == 0 || position.wrapping_sub(self.tx_done).cast_signed() <= 0
+        self.queued() == 0 || is_before(position, self.tx_done)
     }
 
     /// Takes queued frames back: the switch has not consumed them and never will.

@@ -139,7 +139,12 @@ fn a_full_outbox_is_counted_and_nothing_else() {
     impl nfluid_ring::Outbox for Full {
         fn commit(&mut self, _decided: &[nfluid_ring::Frame<'_>]) {}
 
-        fn emit(&mut self, _port: u8, _frame: &[u8]) -> bool {
+        fn emit_offload(
+            &mut self,
+            _port: u8,
+            _frame: &[u8],
+            _offload: nfluid_ring::Offload,
+        ) -> bool {
             false
         }
     }
