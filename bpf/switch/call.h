@@ -50,6 +50,7 @@ static __always_inline int call_begin(struct call *c, __u32 me, __u32 kind)
 	c->keep = kind == NFL_CALL_TX_KEEP;
 	if (kind == CALL_SERVE)
 		c->keep = READ_ONCE(s.ring->tx_keep);
+	c->slots = 0;
 	c->position = s.port->tx_pos;
 	c->end = c->position + (frames < NFL_CALL_FRAMES ? frames : NFL_CALL_FRAMES);
 	return 0;

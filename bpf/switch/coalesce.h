@@ -9,8 +9,9 @@
 
 /* Frames of a ring whose receiver sleeps. */
 struct waiting {
-	__u32 used; /* slots */
-	__u32 unseen; /* of them, slots that the receiver has not taken */
+	__u32 used; /* positions */
+	__u32 unseen; /* of them, positions that the receiver has not taken */
+	__u32 long_used; /* slots for long frames */
 };
 
 /*
@@ -20,11 +21,12 @@ struct waiting {
  */
 static __always_inline struct waiting waiting_in(struct target *t)
 {
-	__u32 head = READ_ONCE(t->ring->rx_head);
-	__u32 held = READ_ONCE(t->ring->rx_seen) - head;
+	__u64 released = READ_ONCE(t->ring->rx_released), reserved = READ_ONCE(t->port->rx_reserved);
+	__u32 held = READ_ONCE(t->ring->rx_seen) - (__u32)released;
 	struct waiting w;
 
-	w.used = (__u32)READ_ONCE(t->port->rx_reserved) - head;
+	w.used = (__u32)reserved - (__u32)released;
+	w.long_used = (__u32)(reserved >> LONG_SHIFT) - (__u32)(released >> LONG_SHIFT);
 	w.unseen = held <= w.used ? w.used - held : w.used;
 	return w;
 }
@@ -87,8 +89,9 @@ static __noinline __u32 coalesce(__u32 id, __u32 epoch)
 	if (!target_find(&t, id))
 		return epoch;
 	w = waiting_in(&t);
-	/* The ring is full of held frames: no more can come. */
-	if (w.unseen >= t.port->wake_frames || w.used > t.port->mask)
+	/* The ring is full of held frames, or there may be no room for a long one: no more can come. */
+	if (w.unseen >= t.port->wake_frames || w.used > t.port->mask ||
+	    w.long_used > t.port->long_slots / 2)
 		return epoch;
 	if (READ_ONCE(t.port->timed) == epoch)
 		return 0;

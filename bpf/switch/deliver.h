@@ -98,24 +98,29 @@ enum reservation_end {
 	RESERVE_FULL,
 };
 
-/* A reservation of RX slots. */
+/* A reservation of RX positions. */
 struct reservation {
 	__u32 want;
 	__u32 got;
-	__u32 first; /* position of the first one */
+	__u32 first; /* the first position */
 	__u32 end; /* enum reservation_end */
 };
 
+/* nfl_port.rx_reserved and nfl_ring.rx_released: positions of frames, and of slots for long frames. */
+#define LONG_SHIFT 32
+#define LONG_HALF (~0ULL << LONG_SHIFT)
+
 /*
- * One attempt to reserve, by one compare-and-swap. rx_head is the receiver's word: a nonsensical
+ * One attempt to reserve, by one compare-and-swap. rx_released is the receiver's word: a nonsensical
  * value makes its own ring look full, or its own frames overwritten, and nobody else's.
  */
 static __always_inline void reserve(struct reservation *r, struct target *t)
 {
 	__u64 reserved = READ_ONCE(t->port->rx_reserved);
-	__u32 used = (__u32)reserved - READ_ONCE(t->ring->rx_head);
+	__u32 used = (__u32)reserved - (__u32)READ_ONCE(t->ring->rx_released);
 	__u32 slots = t->port->mask + 1;
 	__u32 take = slots - used;
+	__u64 next;
 
 	if (used >= slots) {
 		r->end = RESERVE_FULL;
@@ -123,8 +128,8 @@ static __always_inline void reserve(struct reservation *r, struct target *t)
 	}
 	if (take > r->want)
 		take = r->want;
-	if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, reserved + take) !=
-	    reserved) {
+	next = (reserved & LONG_HALF) | (__u32)((__u32)reserved + take);
+	if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, next) != reserved) {
 		r->end = RESERVE_AGAIN;
 		return;
 	}

@@ -97,22 +97,33 @@ static __always_inline void header_write(const struct header *h, void *slot, __u
 	words[1] = w1;
 }
 
+/* Is this the length of a frame in one slot? */
 static __always_inline bool length_ok(__u64 len)
 {
 	return len >= NFL_FRAME_MIN && len <= NFL_FRAME_MAX;
+}
+
+/* The bits of a TX descriptor that are within the bounds of length_ok() for a plain frame in one slot alone. */
+#define DESC_PLAIN_MASK 0x1ffffULL
+
+/* Is the frame long, or does it have metadata? Such frames are switched one by one: see pass.h. */
+static __always_inline bool is_special(__u64 descriptor)
+{
+	return (descriptor & DESC_PLAIN_MASK) > NFL_FRAME_MAX;
 }
 
 /*
  * Repeats the bound for the register that a helper gets next. The compiler would make one comparison of
  * the two, on a difference, from which verifiers before 6.11 learn nothing about the length.
  */
-#define length_proven(len)                                                                         \
+#define length_proven(len) is_within(len, NFL_FRAME_MIN, NFL_FRAME_MAX)
+#define is_within(len, least, most)                                                                \
 	({                                                                                         \
 		bool proven = false;                                                               \
 		asm volatile("" : "+r"(len));                                                      \
-		if ((len) >= NFL_FRAME_MIN) {                                                      \
+		if ((len) >= (least)) {                                                            \
 			asm volatile("" : "+r"(len));                                              \
-			if ((len) <= NFL_FRAME_MAX)                                                \
+			if ((len) <= (most))                                                       \
 				proven = true;                                                     \
 		}                                                                                  \
 		proven;                                                                            \

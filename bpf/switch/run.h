@@ -89,6 +89,7 @@ struct call {
 	__u32 position;
 	__u32 end;
 	__u32 keep; /* stop at a full link instead of dropping */
+	__u32 slots; /* of long frames, so far */
 };
 
 /* A run being copied: `left` frames from where `tx` stands to where `rx` stands. */
@@ -139,6 +140,13 @@ static __always_inline __u32 open_bytes(__u64 open)
 
 /* No run is that long. */
 #define RUN_FLOOD (1u << 16)
+#define RUN_SLOTS_SHIFT 20
+
+/* The slots of a frame, above the frames that are done with. */
+static __always_inline __u32 run_slots(__u64 descriptor)
+{
+	return ((__u16)descriptor / NFL_SLOT_SIZE + 1) << RUN_SLOTS_SHIFT;
+}
 /* Results of a look-up other than a port. */
 #define ROUTE_FLOOD NFL_PORTS_MAX
 #define ROUTE_DROPPED (NFL_PORTS_MAX + 1)
@@ -175,18 +183,44 @@ struct admission {
 };
 
 /*
- * Returns the sender's frame in `slot`, checked, and its header, where the frame goes into a switch. NULL: the
- * frame is refused, and counted. copy_one spells this out, for speed.
+ * Counts a frame that no run takes, from port `from_to & 0xffff` to port `from_to >> 16`: `bits` are those of its TX
+ * descriptor, within DESC_PLAIN_MASK. A receiver that takes such frames gets them alone: here is only one whose sender has
+ * changed it meanwhile.
  */
-static __always_inline void *frame_checked(struct sender *s, struct cursor *tx, __u64 address,
-					   __u32 slot, __u64 len, struct header *h)
+__noinline int refuse_length(__u32 from_to, __u64 bits)
 {
-	enum nfl_drop reason = NFL_DROP_BAD_LENGTH;
+	__u32 me = from_to & 0xffff, id = from_to >> 16, len = bits & 0xffff;
+	struct nfl_port *from = bpf_map_lookup_elem(&nfl_ports, &me);
+	struct nfl_port *to = bpf_map_lookup_elem(&nfl_ports, &id);
+
+	if (!from || !to)
+		return 0;
+	if (len < NFL_FRAME_MIN || len > NFL_LONG_MAX)
+		count_drop(from, NFL_DROP_BAD_LENGTH, 1);
+	else if (bits & NFL_DESC_OFFLOAD && !(to->flags & NFL_PORT_CHECKSUMS))
+		count_drop(to, NFL_DROP_NO_OFFLOAD, 1);
+	else if (len > NFL_FRAME_MAX && !(to->flags & NFL_PORT_LONG))
+		count_drop(to, NFL_DROP_TOO_LONG, 1);
+	else
+		count_drop(from, NFL_DROP_CHANGED, 1);
+	return 0;
+}
+
+/*
+ * Returns the sender's frame in `slot`, checked, and its header, where the frame goes into a switch. NULL: the
+ * frame is refused, and counted. `bits`: its length, and what DESC_PLAIN_MASK has besides. copy_one spells this out, for
+ * speed.
+ */
+static __always_inline void *frame_checked(__u32 from_to, struct sender *s, struct cursor *tx,
+					   __u64 address, __u32 slot, __u64 bits, struct header *h)
+{
+	enum nfl_drop reason = NFL_DROP_BAD_INDEX;
 	void *from;
 
-	if (!length_ok(len))
-		goto refused;
-	reason = NFL_DROP_BAD_INDEX;
+	if (!length_ok(bits)) {
+		refuse_length(from_to, bits);
+		return NULL;
+	}
 	from = cursor_slot(tx, s->port, slot);
 	if (!from)
 		goto refused;
@@ -194,7 +228,7 @@ static __always_inline void *frame_checked(struct sender *s, struct cursor *tx, 
 		return from;
 	reason = NFL_DROP_CHANGED;
 	header_read(h, from);
-	if (header_dst_address(h) != address || (header_tagged(h) && len < TAG_END))
+	if (header_dst_address(h) != address || (header_tagged(h) && bits < TAG_END))
 		goto refused;
 	reason = NFL_DROP_FOREIGN_MAC;
 	if (source_ok(s, h))
@@ -238,18 +272,11 @@ struct head {
 struct flood {
 	struct nfl_port *port; /* the sender's */
 	struct nfl_switch *sw;
-	struct header header;
-	__u64 position_len;
+	__u64 descriptor;
+	__u64 address; /* FDB address to which the frame goes */
 	__u32 me;
 	__u32 member; /* next to get a copy */
 	__u32 copies; /* made, or dropped with a reason */
-};
-
-/* A copy of the flooded frame. */
-struct copy {
-	struct sender from;
-	struct target to;
-	struct reservation slots;
 };
 
 #endif

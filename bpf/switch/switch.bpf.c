@@ -20,6 +20,7 @@
 #define FORM(name) name##_goto
 #define LOOP LOOP_GOTO
 #define LOOP_BODY(name, type)
+#include "pass.h"
 #include "transmit.h"
 #include "classify.h"
 #include "uplink.h"
@@ -30,6 +31,7 @@
 #define FORM(name) name##_call
 #define LOOP LOOP_CALL
 #define LOOP_BODY(name, type) LOOP_CALL_BODY(name, type)
+#include "pass.h"
 #include "transmit.h"
 #include "classify.h"
 #include "uplink.h"

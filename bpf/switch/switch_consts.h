@@ -29,6 +29,8 @@
 #define NFL_HAS_PORTS (1u << 1)
 /* Frames per call: bounds how long a sender that is preempted in mid-copy can hold the slots behind it. */
 #define NFL_CALL_FRAMES 256
+/* Slots of long frames per call, for the same reason: such frames take longer. */
+#define NFL_CALL_SLOTS 1024
 /* Ports per call of an I/O thread. */
 #define NFL_SERVE_PORTS 63
 /* Frames per run: one reservation, one destination. */
@@ -80,5 +82,12 @@
 #define NFL_PORT_PASS (1u << 4)
 /* Copies of the frames that the port sends or receives go to the daemon. */
 #define NFL_PORT_CAPTURE (1u << 5)
+/* The port has slots for long frames. */
+#define NFL_PORT_LONG (1u << 6)
+/* The port takes frames with a partial checksum. */
+#define NFL_PORT_CHECKSUMS (1u << 7)
+/* The port takes super-frames: frames that are to become several packets. */
+#define NFL_PORT_SUPER (1u << 8)
+#define NFL_PORT_TAKES_SPECIAL (NFL_PORT_LONG | NFL_PORT_CHECKSUMS | NFL_PORT_SUPER)
 
 #endif

@@ -18,9 +18,10 @@ enum nfl_dest {
  * named in brackets. */
 enum nfl_drop {
 	NFL_DROP_RING_FULL = 0, /* [receiver] no free RX slot */
-	NFL_DROP_BAD_LENGTH = 1, /* [sender] outside 14..2032, or cut within a VLAN tag */
+	NFL_DROP_BAD_LENGTH = 1, /* [sender] outside 14..65520, or cut within a VLAN tag */
 	NFL_DROP_BAD_INDEX =
-		2, /* [whose descriptor] names a slot outside the pool, or another member's */
+		2, /* [whose descriptor] names a slot outside the pool, or another member's; or a long
+		    * frame crosses a block */
 	NFL_DROP_FOREIGN_MAC = 3, /* [sender] source is not the pinned one, or is another port's */
 	NFL_DROP_NO_ROUTE = 4, /* [sender] not connected, or no rule of the classifier matches */
 	NFL_DROP_PORT_DOWN = 5, /* [sender] the destination is down or gone */
@@ -38,7 +39,11 @@ enum nfl_drop {
 		14, /* [receiver] the entry of a chain, further on in which a ring is full */
 	NFL_DROP_CLIENT =
 		15, /* [sender] of a client without an instance: no room to wait; or refused, by the daemon */
-	NFL_DROPS = 16,
+	NFL_DROP_TOO_LONG = 16, /* [receiver] longer than a slot, and the port has none for long frames */
+	NFL_DROP_BAD_OFFLOAD = 17, /* [sender] metadata that no frame of this length can have */
+	NFL_DROP_NO_OFFLOAD =
+		18, /* [receiver] the port takes no partial checksums, or no super-frames */
+	NFL_DROPS = 32, /* rows of the table, a power of two: some are free */
 };
 
 struct nfl_port {
@@ -73,7 +78,7 @@ struct nfl_port {
 	__u32 copies; /* made by the flooded frames of the current call; of an uplink: unit of time */
 	__u32 copies_since; /* of an uplink: the unit, 2^20 ns */
 	/* as a receiver: all senders, by atomics */
-	__u64 rx_reserved; /* position after the last slot reserved */
+	__u64 rx_reserved; /* positions after what was reserved, as in nfl_ring.rx_released */
 	__u64 rx_frames;
 	__u64 rx_bytes;
 	__u32 rung; /* last sleep epoch for which the kernel doorbell was rung */
@@ -83,9 +88,18 @@ struct nfl_port {
 	__u64 marked; /* frames that carried a congestion signal into the ring */
 	__u64 signal_checked; /* jiffy in which the time of `signal` was looked at last */
 	__u64 drops[NFL_DROPS];
+	/* of long frames */
+	__u32 long_base; /* first slot in the pool, a multiple of NFL_BLOCK_SLOTS */
+	__u32 long_slots; /* a power of two of whole blocks; 0: none */
+	/* Super-frames are counted as frames above. Beyond that, their packets and the bytes of the headers of these: */
+	__u64 tx_more_segments; /* less one for each frame */
+	__u64 tx_more_bytes;
+	__u64 rx_more_segments;
+	__u64 rx_more_bytes;
+	__u64 pad[3];
 };
 
-_Static_assert(sizeof(struct nfl_port) == 320, "mirrored by lib/switch");
+_Static_assert(sizeof(struct nfl_port) == 512, "mirrored by lib/switch");
 
 /*
  * The owner of each slot of a group's pool: the instance's pool number + 1, 0: none. No instance can write the
@@ -199,11 +213,12 @@ struct nfl_arrival {
 
 _Static_assert(sizeof(struct nfl_arrival) == 32 + NFL_SLOT_SIZE, "mirrored by lib/switch");
 
-/* What the record of a captured frame has in its last bytes, behind the longest frame. */
+/* What the record of a captured frame has in its last bytes, behind the longest frame in one slot. Of a longer frame
+ * the record has the first bytes. */
 struct nfl_captured {
 	__u16 from; /* ports */
 	__u16 to;
-	__u32 len;
+	__u32 len; /* of the whole frame */
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 };
 

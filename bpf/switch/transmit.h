@@ -23,14 +23,16 @@ LOOP_BODY(void_one, voided)
 static __always_inline long FORM(copy_one)(struct run *r)
 {
 	__u64 descriptor = tx_descriptor(&r->from, r->tx.position);
-	__u64 len = descriptor & 0xffff;
-	enum nfl_drop reason = NFL_DROP_BAD_LENGTH;
+	__u64 len = descriptor & DESC_PLAIN_MASK;
+	enum nfl_drop reason = NFL_DROP_BAD_INDEX;
 	struct header h;
 	void *from, *to;
 
-	if (!length_ok(len))
-		goto hole;
-	reason = NFL_DROP_BAD_INDEX;
+	if (!length_ok(len)) {
+		refuse_length(r->from_to, len);
+		len = unlinked(0);
+		goto publish;
+	}
 	from = cursor_slot(&r->tx, r->from.port, descriptor >> 32);
 	to = cursor_slot(&r->rx, r->to.port, rx_slot(&r->to, r->rx.position));
 	if (!from || !to)
@@ -178,11 +180,10 @@ static __always_inline long FORM(exchange_one)(struct run *r)
 {
 	__u64 descriptor = tx_descriptor(&r->from, r->tx.position);
 	__u32 slot = descriptor >> 32, room = rx_named(&r->to, r->rx_position);
-	__u64 len = descriptor & 0xffff;
+	__u64 len = descriptor & DESC_PLAIN_MASK;
 	struct header h;
-	void *from = frame_checked(&r->from, &r->tx, r->address, slot, len, &h);
 
-	if (!from)
+	if (!frame_checked(r->from_to, &r->from, &r->tx, r->address, slot, len, &h))
 		return exchanged(r, room, 0);
 	if (!owner_part(r->owners, slot, r->from.port)) {
 		count_drop(r->from.port, NFL_DROP_BAD_INDEX, 1);
@@ -250,7 +251,7 @@ __noinline int FORM(admit_frame)(__u32 from_to, __u32 position, __u32 rx, __u64 
 		goto hole;
 	}
 	len = tx_descriptor(&s, position);
-	from = frame_checked(&s, &tx, address, len >> 32, len & 0xffff, &h);
+	from = frame_checked(from_to, &s, &tx, address, len >> 32, len & DESC_PLAIN_MASK, &h);
 	len &= 0xffff;
 	if (!from)
 		goto hole;
@@ -297,62 +298,6 @@ __noinline __u32 FORM(admit_run)(__u32 me, __u32 to_count, __u32 position, __u32
 	return delivered(&t, 0, 0);
 }
 
-static __always_inline long FORM(reserve_copy)(struct copy *c)
-{
-	reserve(&c->slots, &c->to);
-	return c->slots.end != RESERVE_AGAIN;
-}
-LOOP_BODY(reserve_copy, copy)
-
-/* One copy of a flooded frame: from port `me_to & 0xffff` to port `me_to >> 16`. `position_len`: TX
- * position, and length << 32. Every copy carries the header that was checked. */
-__noinline int FORM(flood_copy)(__u32 me_to, __u64 position_len, __u64 w0, __u64 w1)
-{
-	struct copy c = { .slots.want = 1 };
-	struct header header = { w0, w1 };
-	__u64 len = position_len >> 32;
-	void *from, *to;
-	__u32 room;
-
-	if (!sender_exists(&c.from, me_to & 0xffff))
-		return 0;
-	if (!target_find(&c.to, me_to >> 16) ||
-	    !same_switch(port_way(c.from.port), port_way(c.to.port))) {
-		count_drop(c.from.port, NFL_DROP_PORT_DOWN, 1);
-		return 0;
-	}
-	if (signal_refuses(c.to.port)) {
-		count_drop(c.to.port, NFL_DROP_REFUSED, 1);
-		return 0;
-	}
-	LOOP(NFL_RESERVE_TRIES, reserve_copy, &c);
-	if (c.slots.end == RESERVE_FULL) {
-		count_drop(c.to.port, NFL_DROP_RING_FULL, 1);
-		return 0;
-	}
-	if (c.slots.end == RESERVE_AGAIN) {
-		count_drop(c.from.port, NFL_DROP_CONTENDED, 1);
-		return 0;
-	}
-	room = rx_room(&c.to, c.slots.first);
-	from = slot_buffer(c.from.port, tx_descriptor(&c.from, position_len) >> 32);
-	to = slot_buffer(c.to.port, room);
-	if (!from || !to || !length_ok(len)) {
-		publish(&c.to, c.slots.first, in_slot(room, 0));
-		count_drop(to ? c.from.port : c.to.port, to ? NFL_DROP_CHANGED : NFL_DROP_BAD_INDEX,
-			   1);
-		return 0;
-	}
-	copy_long(to, from, len);
-	header_write(&header, to, len);
-	len = apply_actions(c.from.port, c.to.port, me_to, room, len);
-	publish(&c.to, c.slots.first, in_slot(room, len));
-	ring_kernel_doorbell(
-		c.to.port, me_to >> 16,
-		coalesced_epoch(c.to.port, me_to >> 16, delivered(&c.to, len > 0, len)));
-	return 0;
-}
-
 /* A copy to the next member of the switch. */
 static __always_inline long FORM(flood_one)(struct flood *f)
 {
@@ -365,23 +310,24 @@ static __always_inline long FORM(flood_one)(struct flood *f)
 	if (id == f->me)
 		return 0;
 	f->copies++;
-	f->port->copies++;
-	FORM(flood_copy)(f->me | id << 16, f->position_len, f->header.w0, f->header.w1);
+	f->port->copies += 1 + (__u16)f->descriptor / NFL_SLOT_SIZE;
+	FORM(pass_frame)(f->me | id << 16, f->descriptor, f->address, 0);
 	return 0;
 }
 LOOP_BODY(flood_one, flood)
 
 /*
  * Unknown unicast, broadcast, multicast: a copy to every other port of the switch, as long as the
- * call's budget of copies lasts. The frame is read again here, so it is checked again: all copies
- * carry this header.
+ * call's budget of copies lasts. The frame is read again here and for each copy, so it is checked again: all copies
+ * go to this address.
  */
 __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 {
 	struct flood f = { .me = me };
+	struct header header;
 	struct sender s;
-	__u64 descriptor, len, way;
 	void *from;
+	__u64 way;
 	__u32 sw;
 
 	if (!sender_exists(&s, me))
@@ -391,19 +337,14 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 		drop_frames(&s, NFL_DROP_NO_ROUTE, 1);
 		return 0;
 	}
-	descriptor = tx_descriptor(&s, position);
-	len = descriptor & 0xffff;
-	from = slot_buffer(s.port, descriptor >> 32);
-	if (!from || !length_ok(len)) {
+	f.descriptor = tx_descriptor(&s, position);
+	from = slot_buffer(s.port, f.descriptor >> 32);
+	if (!from || (__u16)f.descriptor < NFL_FRAME_MIN) {
 		drop_frames(&s, NFL_DROP_CHANGED, 1);
 		return 0;
 	}
-	header_read(&f.header, from);
-	if (!source_ok(&s, &f.header)) {
-		drop_frames(&s, NFL_DROP_FOREIGN_MAC, 1);
-		return 0;
-	}
-	f.position_len = position | len << 32;
+	header_read(&header, from);
+	f.address = header_dst_address(&header);
 	f.member = unknown_zero;
 	f.copies = unknown_zero;
 	f.port = s.port;
@@ -422,7 +363,6 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 		f.copies++;
 	}
 	f.port->tx_frames += f.copies;
-	f.port->tx_bytes += len * f.copies;
 	return 0;
 }
 
@@ -432,9 +372,18 @@ static __always_inline long FORM(extend_run)(struct head *h)
 	struct header header;
 	void *from;
 
+	__u64 descriptor;
+
 	if (h->tx.position == h->end)
 		return 1;
-	from = cursor_slot(&h->tx, h->from.port, tx_descriptor(&h->from, h->tx.position) >> 32);
+	descriptor = tx_descriptor(&h->from, h->tx.position);
+	if (is_special(descriptor))
+		return 1;
+	if (h->address == RUN_LINK && h->queues <= 1) {
+		h->tx.position++;
+		return 0;
+	}
+	from = cursor_slot(&h->tx, h->from.port, descriptor >> 32);
 	if (!from)
 		return 1;
 	header_read(&header, from);
@@ -469,7 +418,7 @@ static __always_inline __u32 FORM(route)(struct head *h, __u64 way)
 		goto drop;
 	header_read(&header, from);
 	reason = NFL_DROP_BAD_LENGTH;
-	if (!length_ok(len) || (header_tagged(&header) && len < TAG_END))
+	if (len < NFL_FRAME_MIN || len > NFL_LONG_MAX || (header_tagged(&header) && len < TAG_END))
 		goto drop;
 	reason = NFL_DROP_FOREIGN_MAC;
 	if (!source_ok(&h->from, &header))
@@ -501,13 +450,14 @@ static __always_inline bool FORM(choose_queue)(struct head *h)
 /*
  * Switches the run of frames that starts at `position`. Returns the number of frames that are
  * done with: delivered or dropped; fewer than the run, or 0, only if `keep` left them in the ring of
- * a sender whose link is full. RUN_FLOOD: the first frame is to be flooded.
+ * a sender whose link is full; and the slots of a long frame, see run_slots(). RUN_FLOOD: the first frame is to be
+ * flooded.
  */
 __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 keep)
 {
 	struct head h = { .position = position, .end = end, .address = RUN_LINK };
 	__u32 limit = end - position, epoch, rest;
-	__u64 result, way;
+	__u64 result, way, descriptor;
 	bool link;
 
 	if (!sender_find(&h.from, me))
@@ -532,8 +482,14 @@ __noinline __u32 FORM(switch_run)(__u32 me, __u32 position, __u32 end, __u32 kee
 	/* No frame leaves its switch, whatever the FDB says. */
 	if (!link && !same_switch(way, port_way(h.to.port)))
 		goto down;
+	descriptor = tx_descriptor(&h.from, position);
+	if (is_special(descriptor)) {
+		rest = FORM(pass_frame)(me | h.to_id << 16, descriptor, h.address, keep);
+		h.from.port->tx_frames += rest;
+		return rest | run_slots(descriptor);
+	}
 	h.tx.position = position + 1;
-	if (link && h.queues <= 1)
+	if (link && h.queues <= 1 && !(h.to.port->flags & NFL_PORT_TAKES_SPECIAL))
 		h.tx.position = position + (limit < NFL_RUN_FRAMES ? limit : NFL_RUN_FRAMES);
 	else if (cursor_block(&h.tx, h.from.port, 0))
 		LOOP(NFL_RUN_FRAMES - 1, extend_run, &h);
@@ -584,13 +540,15 @@ static __always_inline long FORM(call_step)(struct call *c)
 {
 	__u32 done;
 
-	if (c->position == c->end)
+	if (c->position == c->end || c->slots >= NFL_CALL_SLOTS)
 		return 1;
 	done = FORM(switch_run)(c->me, c->position, c->end, c->keep);
 	if (done == RUN_FLOOD) {
 		FORM(flood_frame)(c->me, c->position);
 		done = 1;
 	}
+	c->slots += done >> RUN_SLOTS_SHIFT;
+	done &= RUN_FLOOD - 1;
 	c->position += done;
 	return !done;
 }

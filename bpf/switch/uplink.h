@@ -14,19 +14,14 @@
 #include "actions.h"
 #include "client.h"
 #include "coalesce.h"
-#include "deliver.h"
 #include "fdb.h"
 #include "flow.h"
+#include "long.h"
 
 /* The port whose receive side this is: set for each interface before its program is loaded. The
  * index of the interface would not do: every network namespace counts from 1. */
 SEC(".rodata.uplink") volatile const __u32 uplink_port;
 
-/* A frame on its way into one port. */
-struct arrival {
-	struct target to;
-	struct reservation slots;
-};
 
 /* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, to save stack. */
 static __noinline __u32 arrival_port(struct xdp_md *ctx, __u32 first, __u32 queues)
@@ -89,6 +84,16 @@ static __always_inline __u32 steered_to(struct xdp_md *ctx, __u32 me)
 	return owner && *owner ? *owner - 1 : NFL_PORTS_MAX;
 }
 
+/* Writes the frame into its room. A function of its own, to save stack. */
+static __noinline bool load_frame(struct xdp_md *ctx, void *block, __u64 slot, __u64 len)
+{
+	if (len <= NFL_FRAME_MAX)
+		return length_proven(len) &&
+		       !bpf_xdp_load_bytes(ctx, 0, block_slot(block, slot), len);
+	return slot <= NFL_LONG_START_MAX && is_within(len, NFL_FRAME_MIN, NFL_LONG_MAX) &&
+	       !bpf_xdp_load_bytes(ctx, 0, block + slot * NFL_SLOT_SIZE, len);
+}
+
 /* Copies that flooding may make are bounded per port and unit of time, about a millisecond. Two
  * CPUs at once may overrun the bound by a few frames, which is no harm. */
 static __always_inline void renew_copies(struct nfl_port *port)
@@ -102,13 +107,6 @@ static __always_inline void renew_copies(struct nfl_port *port)
 }
 
 #endif
-
-static __always_inline long FORM(reserve_arrival)(struct arrival *a)
-{
-	reserve(&a->slots, &a->to);
-	return a->slots.end != RESERVE_AGAIN;
-}
-LOOP_BODY(reserve_arrival, arrival)
 
 /* Returns the port, of the ports behind port `id`, that takes the frame. */
 static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to,
@@ -130,46 +128,48 @@ static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, _
 				       __u32 *entered)
 {
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
-	struct arrival a = { .slots.want = 1 };
 	__u64 len = bpf_xdp_get_buff_len(ctx);
-	__u32 room;
-	void *slot;
+	struct offload offload = {};
+	struct room room;
+	struct place at;
 
 	if (!port)
 		return 0;
 	count_entered(port, len);
-	if (!target_find(&a.to, id))
+	if (!target_find(&room.to, id))
 		goto down;
-	if (a.to.port->queues & NFL_QUEUES_SPREAD)
-		*entered = spread_enter(a.to.port->queues);
-	if ((a.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &a.to, &id)) ||
-	    (way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(a.to.port))))
+	if (room.to.port->queues & NFL_QUEUES_SPREAD)
+		*entered = spread_enter(room.to.port->queues);
+	if ((room.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &room.to, &id)) ||
+	    (way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(room.to.port))))
 		goto down;
-	if (signal_refuses(a.to.port)) {
-		count_drop(a.to.port, NFL_DROP_REFUSED, 1);
+	if (!room_fits(&room, &offload, len))
+		return 0;
+	if (signal_refuses(room.to.port)) {
+		count_drop(room.to.port, NFL_DROP_REFUSED, 1);
 		return 0;
 	}
-	LOOP(NFL_RESERVE_TRIES, reserve_arrival, &a);
-	if (a.slots.end == RESERVE_FULL) {
-		count_drop(a.to.port, NFL_DROP_RING_FULL, 1);
+	LOOP(NFL_RESERVE_TRIES, reserve_room, &room);
+	if (room.end == RESERVE_FULL) {
+		count_drop(room.to.port, NFL_DROP_RING_FULL, 1);
 		return 0;
 	}
-	if (a.slots.end == RESERVE_AGAIN) {
+	if (room.end == RESERVE_AGAIN) {
 		count_drop(port, NFL_DROP_CONTENDED, 1);
 		return 0;
 	}
-	room = rx_room(&a.to, a.slots.first);
-	slot = slot_buffer(a.to.port, room);
-	if (!slot || !length_proven(len) || bpf_xdp_load_bytes(ctx, 0, slot, len)) {
-		publish(&a.to, a.slots.first, in_slot(room, 0));
-		count_drop(slot ? port : a.to.port, slot ? NFL_DROP_BAD_LENGTH : NFL_DROP_BAD_INDEX,
-			   1);
+	if (!room_find(&room, &at)) {
+		room_publish(&room, &at, 0, 0);
+		count_drop(room.to.port, NFL_DROP_BAD_INDEX, 1);
 		return 0;
 	}
-	len = apply_actions(port, a.to.port, me | id << 16, room, len);
-	publish(&a.to, a.slots.first, in_slot(room, len));
-	ring_kernel_doorbell(a.to.port, id,
-			     coalesced_epoch(a.to.port, id, delivered(&a.to, len > 0, len)));
+	if (!load_frame(ctx, at.block, at.slot, len)) {
+		room_publish(&room, &at, 0, 0);
+		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
+		return 0;
+	}
+	ring_kernel_doorbell(room.to.port, id,
+			     room_deliver(&room, &at, port, me | id << 16, &offload, len));
 	return 0;
 down:
 	count_drop(port, NFL_DROP_PORT_DOWN, 1);
@@ -196,7 +196,8 @@ static __always_inline long FORM(broadcast_one)(struct broadcast *b)
 	if (id == b->me)
 		return 0;
 	b->copies++;
-	__sync_fetch_and_add(&b->port->copies, 1);
+	__sync_fetch_and_add(&b->port->copies,
+			     1 + bpf_xdp_get_buff_len(b->ctx) / NFL_SLOT_SIZE);
 	FORM(uplink_deliver)(b->ctx, b->me, id, b->way);
 	return 0;
 }
@@ -264,7 +265,7 @@ static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
 	way = port_way(port);
 	if (!(port->flags & NFL_PORT_UP))
 		return drop_arrival(port, NFL_DROP_PORT_DOWN);
-	if (!length_ok(len))
+	if (len < NFL_FRAME_MIN || len > NFL_LONG_MAX)
 		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
 	if (way_kind(way) == NFL_DEST_SWITCH)
 		return FORM(uplink_bridge)(ctx, port, me, way, len);

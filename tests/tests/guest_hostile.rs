@@ -200,8 +200,8 @@ fn garbage_in_its_rings_changes_nothing_of_others_and_costs_them_no_frame() {
         port.queue_raw(random.next() as u16, random.next() as u32);
         port.raw_ring()
             .receiver
-            .rx_head
-            .store(random.next() as u32, Ordering::Relaxed);
+            .rx_released
+            .store(random.next(), Ordering::Relaxed);
         port.raw_ring()
             .receiver
             .rx_sleep

@@ -420,8 +420,8 @@ fn a_peer_that_fills_the_doorbell_of_a_receiver_does_not_silence_other_peers() {
                         && watched.ports[1]
                             .raw_ring()
                             .receiver
-                            .rx_head
-                            .load(Ordering::Acquire) as u64
+                            .rx_released
+                            .load(Ordering::Acquire)
                             <= number
                     {
                         std::thread::yield_now();

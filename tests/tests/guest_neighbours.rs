@@ -136,7 +136,7 @@ fn open_for_ever() -> ! {
         let _full = port.flush(WhenFull::Drop);
         port.queue_raw(9, u32::MAX);
         let ring = port.raw_ring();
-        ring.receiver.rx_head.fetch_add(77, Ordering::Relaxed);
+        ring.receiver.rx_released.fetch_add(77, Ordering::Relaxed);
         ring.sender.tx_head.fetch_add(77, Ordering::Relaxed);
     }
 }

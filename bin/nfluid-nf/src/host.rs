@@ -24,7 +24,7 @@ use nfluid_ring::flow::Buckets;
 use nfluid_ring::layout::{FRAME_MAX, RING_MAX};
 use nfluid_ring::port::{Port, PortsOutbox};
 use nfluid_ring::slice;
-use nfluid_ring::{Batch, Outbox};
+use nfluid_ring::{Batch, Offload, Outbox};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -288,7 +288,8 @@ impl Host {
             let (nf, recent, now) = (&mut self.nf, &mut self.recent, monotonic());
             recent.note(now, usize::from(port), &frame);
             let mut decide = |batch: &mut Batch<'_, '_>| nf.process(now, batch);
-            self.engine.run_copy(ports, port, &frame, &mut decide);
+            let complete = (&frame[..], Offload::NONE);
+            self.engine.run_copy(ports, port, complete, &mut decide);
         }
         flush_all(ports);
     }

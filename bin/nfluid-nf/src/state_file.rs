@@ -16,7 +16,7 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Expo
     let mut waiting = Vec::new();
     let mut frames = 0u64;
     for (number, port) in (0..=u8::MAX).zip(ports) {
-        port.peek(|frame| {
+        port.peek(|frame, _offload| {
             waiting.push(number);
             waiting.extend_from_slice(&(frame.len() as u16).to_le_bytes());
             waiting.extend_from_slice(frame);

@@ -24,6 +24,8 @@ pub const FRAME_MAX: usize = 2032;
 pub const LONG_MAX: usize = LONG_SLOTS * SLOT_SIZE - OFFLOAD_BYTES;
 /// Most slots of a frame.
 pub const LONG_SLOTS: usize = 32;
+/// Where a frame's metadata begins in its last slot.
+pub const OFFLOAD_AT: usize = SLOT_SIZE - OFFLOAD_BYTES;
 /// Bytes by which the receiver of a long frame can extend it.
 pub const LONG_SPARE: usize = 32;
 /// Most slots for long frames that a port can have.

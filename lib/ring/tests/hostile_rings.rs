@@ -5,7 +5,7 @@ mod exercise;
 #[path = "../../../fuzz/mutation.rs"]
 mod mutation;
 
-use nfluid_ring::layout::tx_desc;
+use nfluid_ring::layout::{Released, tx_desc};
 use nfluid_ring::table::{ATTACH_MAGIC_SHARED, Table};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
@@ -26,8 +26,8 @@ fn a_ring_full_of_holes_is_empty_again_once_they_were_seen() {
         port.raw_ring().rx[index].store(hole, Ordering::Release);
     }
     assert_eq!(port.receive(64, |_| panic!("a hole is no frame")), 0);
-    let released = port.raw_ring().receiver.rx_head.load(Ordering::Acquire);
-    assert_eq!(released, first.wrapping_add(slots));
+    let released = port.raw_ring().receiver.rx_released.load(Ordering::Acquire);
+    assert_eq!(Released::of(released).head, first.wrapping_add(slots));
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Version of what programs of the kernel and processes of the platform share: ports' states, maps,
 /// rings. Raised with every change of it: an uplink's process of another version is replaced.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// EtherType of IPv4.
 pub(crate) const ETHER_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
@@ -41,6 +41,12 @@ pub const PORT_PASS: u32 = 1 << 4;
 
 /// Copies of the port's frames go to the daemon.
 pub const PORT_CAPTURE: u32 = 1 << 5;
+/// The port has slots for long frames.
+pub const PORT_LONG: u32 = 1 << 6;
+/// The port takes frames with a partial checksum.
+pub const PORT_CHECKSUMS: u32 = 1 << 7;
+/// The port takes super-frames.
+pub const PORT_SUPER: u32 = 1 << 8;
 
 /// Bit of `PortState::signal`: every frame is refused.
 pub const SIGNAL_REFUSE: u64 = 1 << 63;
@@ -56,8 +62,8 @@ pub(crate) const QUEUES_SPREAD: u32 = 1 << 31;
 /// Tables of ports behind which are several instances.
 pub const SPREADS_MAX: u32 = 1024;
 
-/// Number of counters in `PortState::drops`.
-pub const DROPS: usize = 16;
+/// Number of counters in `PortState::drops`: those after [`DropReason::ALL`] are not used.
+pub const DROPS: usize = 32;
 
 /// Reason for a drop. Each dropped frame is counted under exactly one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +71,10 @@ pub const DROPS: usize = 16;
 pub enum DropReason {
     /// The receiver had no free slot; counted on the receiver's port.
     RingFull = 0,
-    /// Length outside 14..2032 bytes, or cut within a VLAN tag.
+    /// Length outside 14..65520 bytes, or cut within a VLAN tag.
     BadLength = 1,
-    /// The descriptor names a slot outside the pool, or another member's of the group; counted on the
-    /// port whose descriptor it is.
+    /// The descriptor names a slot outside the pool, or another member's of the group, or a long frame crosses a block
+    /// of the pool; counted on the port whose descriptor it is.
     BadIndex = 2,
     /// The source address is not the port's own, or is pinned to another port.
     ForeignMac = 3,
@@ -98,11 +104,19 @@ pub enum DropReason {
     /// The frame is of a client that has no instance yet: there was no room to wait, or the template's limits refused
     /// the client. Counted on the sender's port, the latter by the daemon.
     Client = 15,
+    /// The frame is longer than a slot, and the receiver's port has no slots for long frames; counted on the receiver's
+    /// port.
+    TooLong = 16,
+    /// Metadata that no frame of this length can have; counted on the sender's port.
+    BadOffload = 17,
+    /// The frame has a partial checksum or is a super-frame, which the receiver's port does not take; counted on the
+    /// receiver's port.
+    NoOffload = 18,
 }
 
 impl DropReason {
     /// All reasons, in the order of their counters.
-    pub const ALL: [DropReason; 16] = [
+    pub const ALL: [DropReason; 19] = [
         DropReason::RingFull,
         DropReason::BadLength,
         DropReason::BadIndex,
@@ -119,6 +133,9 @@ impl DropReason {
         DropReason::Congestion,
         DropReason::Refused,
         DropReason::Client,
+        DropReason::TooLong,
+        DropReason::BadOffload,
+        DropReason::NoOffload,
     ];
 
     /// The label in metrics and tables.
@@ -140,6 +157,9 @@ impl DropReason {
             DropReason::Congestion => "congestion",
             DropReason::Refused => "refused",
             DropReason::Client => "client",
+            DropReason::TooLong => "too_long",
+            DropReason::BadOffload => "bad_offload",
+            DropReason::NoOffload => "no_offload",
         }
     }
 }
@@ -188,12 +208,20 @@ pub struct PortState {
     pub(crate) marked: AtomicU64,
     pub(crate) signal_checked: AtomicU64,
     pub(crate) drops: [AtomicU64; DROPS],
+    pub(crate) long_base: AtomicU32,
+    pub(crate) long_slots: AtomicU32,
+    pub(crate) tx_more_segments: AtomicU64,
+    pub(crate) tx_more_bytes: AtomicU64,
+    pub(crate) rx_more_segments: AtomicU64,
+    pub(crate) rx_more_bytes: AtomicU64,
+    _pad: [AtomicU64; 3],
 }
 
-const _: () = assert!(size_of::<PortState>() == 320);
+const _: () = assert!(size_of::<PortState>() == 512);
 const _: () = assert!(std::mem::offset_of!(PortState, busy) == 64);
 const _: () = assert!(std::mem::offset_of!(PortState, rx_reserved) == 128);
 const _: () = assert!(std::mem::offset_of!(PortState, drops) == 192);
+const _: () = assert!(std::mem::offset_of!(PortState, long_base) == 448);
 
 /// The members that take the flows of a port behind which there are several instances.
 #[repr(C)]

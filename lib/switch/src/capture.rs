@@ -4,7 +4,7 @@ use crate::SwitchError;
 use crate::abi::PORT_CAPTURE;
 use crate::program::Switch;
 use libbpf_rs::{MapHandle, RingBufferBuilder};
-use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
+use nfluid_ring::layout::{FRAME_MAX, LONG_MAX, SLOT_SIZE};
 use std::sync::atomic::Ordering::Release;
 use std::time::Duration;
 
@@ -17,9 +17,12 @@ pub struct Captured<'a> {
     pub to: u32,
     /// The time of the capture, on the monotonic clock, in nanoseconds.
     pub time_ns: u64,
-    /// The frame, without FCS, with the content of its receiver's slot right after the frame was copied there. If the
-    /// receiver writes there in this very moment, the record has the receiver's bytes.
+    /// The first bytes of the frame, at most [`FRAME_MAX`], without FCS, with the content of its receiver's slot right
+    /// after the frame was copied there. If the receiver writes there in this very moment, the record has the
+    /// receiver's bytes.
     pub frame: &'a [u8],
+    /// Length of the whole frame in bytes.
+    pub len: u32,
 }
 
 impl<'a> Captured<'a> {
@@ -27,13 +30,14 @@ impl<'a> Captured<'a> {
     fn parse(record: &'a [u8]) -> Option<Self> {
         let tail = record.get(FRAME_MAX..SLOT_SIZE)?;
         let half = |at: usize| tail[at..at + 2].try_into().map(u16::from_ne_bytes).ok();
-        let len: [u8; 4] = tail[4..8].try_into().ok()?;
+        let len = u32::from_ne_bytes(tail[4..8].try_into().ok()?);
         let time: [u8; 8] = tail[8..16].try_into().ok()?;
         Some(Captured {
             from: u32::from(half(0)?),
             to: u32::from(half(2)?),
             time_ns: u64::from_ne_bytes(time),
-            frame: record.get(..u32::from_ne_bytes(len) as usize)?,
+            frame: &record[..(len as usize).min(FRAME_MAX)],
+            len: Some(len).filter(|len| *len as usize <= LONG_MAX)?,
         })
     }
 }
@@ -115,7 +119,10 @@ mod tests {
         slot[FRAME_MAX..].copy_from_slice(&[3, 0, 5, 0, 60, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         let captured = Captured::parse(&slot).expect("valid");
         assert_eq!((captured.from, captured.to, captured.time_ns), (3, 5, 1));
-        assert_eq!(captured.frame, [7u8; 60]);
+        assert_eq!((captured.frame, captured.len), (&[7u8; 60][..], 60));
+        slot[FRAME_MAX + 4..FRAME_MAX + 6].copy_from_slice(&9014u16.to_ne_bytes());
+        let long = Captured::parse(&slot).expect("valid");
+        assert_eq!((long.frame.len(), long.len), (FRAME_MAX, 9014));
     }
 
     #[test]

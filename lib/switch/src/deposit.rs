@@ -5,12 +5,16 @@
 //! end. A daemon can be killed there. The killed daemon leaves a gap, which the next daemon finds and makes holes of:
 //! see [`crate::gaps`].
 
-use crate::SwitchError;
 use crate::handover::Maps;
-use crate::instance::InstanceMemory;
+use crate::instance::{Bases, InstanceMemory};
 use crate::ports::used;
 use crate::program::Switch;
-use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE, rx_desc_of};
+use crate::{DropReason, SwitchError};
+use nfluid_ring::Offload;
+use nfluid_ring::layout::{
+    FRAME_MAX, FRAME_MIN, LONG_MAX, OFFLOAD_AT, Released, SLOT_SIZE, long_start, room_slots,
+    rx_desc_of, rx_desc_with_slot,
+};
 use nfluid_ring::memory::{Pool, RingMemory};
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -22,8 +26,10 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[derive(Debug)]
 pub struct Inlet {
     port: u32,
-    rx_base: u32,
+    bases: Bases,
     slots: u32,
+    /// Slots for long frames.
+    long_slots: u32,
     pool: Pool,
     ring: RingMemory,
 }
@@ -47,8 +53,9 @@ impl Inlet {
         let unmapped = |error| SwitchError::Limit(format!("mapping port {port}: {error}"));
         Ok(Some(Inlet {
             port: part.spec.id,
-            rx_base: part.rx_base,
+            bases: part.bases,
             slots: part.spec.ring_slots,
+            long_slots: part.spec.long.rx,
             pool: Pool::map(maps.pool.as_fd(), memory.pool_slots).map_err(unmapped)?,
             ring: RingMemory::map(ring.as_fd()).map_err(unmapped)?,
         }))
@@ -82,61 +89,140 @@ impl Switch {
     }
 
     /// Puts frames into a ring as a sender of the switch would. The receiver finds them like any others, but no
-    /// doorbell is rung. Returns how many frames there was room for, with so many slots spared for other senders; 0
-    /// if one of `frames` has no valid length.
+    /// doorbell is rung. Returns how many frames there was room for, with so many positions spared for other senders; 0
+    /// if one of `frames` has no valid length. A frame that is longer than a slot, for a port without slots for long
+    /// frames, is counted there as `too_long`.
     pub fn deposit_at(&self, inlet: &Inlet, frames: &[&[u8]], spared: u32) -> usize {
         if !frames.iter().all(|frame| is_frame(frame)) {
             return 0;
         }
         let under_way = self.depositing.read();
         let _published_in_the_end = under_way.unwrap_or_else(PoisonError::into_inner);
-        let room = self.reserve(inlet, frames.len(), spared);
-        self.publish(inlet, &room, frames);
-        (room.end - room.start) as usize
+        let mut done = 0;
+        for alike in frames.chunk_by(|one, next| is_short(one) && is_short(next)) {
+            let put = match alike {
+                [long] if !is_short(long) => usize::from(self.deposit_long(inlet, long, spared)),
+                short => {
+                    let room = self.reserve(inlet, short.len(), spared);
+                    self.publish(inlet, &room, short);
+                    room.len()
+                }
+            };
+            done += put;
+            if put < alike.len() {
+                break;
+            }
+        }
+        done
     }
 
-    /// Reserves slots, at most so many. Only this process can publish the reserved slots: the receiver stops at them
-    /// until then.
-    pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> Range<u64> {
+    /// Reserves positions, at most so many. Only this process can publish the reserved positions: the receiver stops at
+    /// them until then.
+    pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> Range<u32> {
+        let reserved = self.reserve_if(inlet, spared, |reserved, room| {
+            let head = reserved.head.wrapping_add((room as usize).min(most) as u32);
+            Some(Released { head, ..reserved })
+        });
+        reserved.map_or(0..0, |(before, after)| before.head..after.head)
+    }
+
+    /// Reserves what `choose` makes of the positions that are reserved and of the number that are free, with so many
+    /// spared. Returns the positions before and after.
+    fn reserve_if(
+        &self,
+        inlet: &Inlet,
+        spared: u32,
+        choose: impl Fn(Released, u32) -> Option<Released>,
+    ) -> Option<(Released, Released)> {
         let state = self.state(inlet.port);
         loop {
-            let reserved = state.rx_reserved.load(Acquire);
+            let before = state.rx_reserved.load(Acquire);
+            let reserved = Released::of(before);
             // The owner's word: believed only as far as its ring goes.
-            let head = inlet.ring.ring().receiver.rx_head.load(Acquire);
-            let taken = used(reserved as u32, head, inlet.slots).saturating_add(spared);
-            let count = (inlet.slots.saturating_sub(taken) as usize).min(most);
-            let next = reserved + count as u64;
+            let released = inlet.ring.ring().receiver.rx_released.load(Acquire);
+            let taken = used(reserved.head, Released::of(released).head, inlet.slots);
+            let room = inlet.slots.saturating_sub(taken.saturating_add(spared));
+            let after = choose(reserved, room)?;
             let reserve = state
                 .rx_reserved
-                .compare_exchange(reserved, next, AcqRel, Acquire);
+                .compare_exchange(before, after.word(), AcqRel, Acquire);
             if reserve.is_ok() {
-                return reserved..next;
+                return Some((reserved, after));
             }
         }
     }
 
     /// Publishes frames in the slots that were reserved for them.
-    fn publish(&self, inlet: &Inlet, room: &Range<u64>, frames: &[&[u8]]) {
-        let state = self.state(inlet.port);
-        let (start, _) = inlet.pool.as_raw_parts();
-        for (position, frame) in room.clone().zip(frames) {
-            let position = position as u32;
-            let index = position & (inlet.slots - 1);
-            let slot = inlet.rx_base + index;
-            // SAFETY: the slot lies in the pool, since the pool's size is the sum of its ports' slots; the slot is
-            // reserved and not published, so that no other code uses it; a frame is not longer than a slot.
-            unsafe {
-                let to = start.add(slot as usize * SLOT_SIZE);
-                std::ptr::copy_nonoverlapping(frame.as_ptr(), to, frame.len());
-            }
+    fn publish(&self, inlet: &Inlet, room: &Range<u32>, frames: &[&[u8]]) {
+        for (position, frame) in (0..room.len()).zip(frames) {
+            let position = room.start.wrapping_add(position as u32);
+            inlet.write(inlet.bases.rx + (position & (inlet.slots - 1)), frame);
             let desc = rx_desc_of(frame.len() as u16, position.wrapping_add(1));
-            inlet.ring.ring().rx[index as usize].store(desc, Release);
-            state.rx_frames.fetch_add(1, Relaxed);
-            state.rx_bytes.fetch_add(frame.len() as u64, Relaxed);
+            self.publish_one(inlet, position, desc, frame.len());
         }
+    }
+
+    /// As [`Switch::deposit_at`], of a single long frame.
+    fn deposit_long(&self, inlet: &Inlet, frame: &[u8], spared: u32) -> bool {
+        if inlet.long_slots == 0 {
+            self.count_drop(inlet.port, DropReason::TooLong, 1);
+            return true;
+        }
+        let slots = room_slots(frame.len()) as u32;
+        let released = &inlet.ring.ring().receiver.rx_released;
+        let reserved = self.reserve_if(inlet, spared, |reserved, room| {
+            let after = Released {
+                head: reserved.head.wrapping_add(1),
+                long: long_start(reserved.long).wrapping_add(slots),
+            };
+            // As in `reserve_if`.
+            let used = after
+                .long
+                .wrapping_sub(Released::of(released.load(Acquire)).long);
+            (room > 0 && used <= inlet.long_slots).then_some(after)
+        });
+        let Some((before, _)) = reserved else {
+            return false;
+        };
+        let index = long_start(before.long) & (inlet.long_slots - 1);
+        let first = inlet.bases.rx_long + index;
+        inlet.write(first, frame);
+        let words = Offload::NONE.words(frame.len());
+        inlet.write_at(first + slots - 1, OFFLOAD_AT, &words);
+        let sequence = before.head.wrapping_add(1);
+        let desc = rx_desc_with_slot(rx_desc_of(frame.len() as u16, sequence), index);
+        self.publish_one(inlet, before.head, desc, frame.len());
+        true
+    }
+
+    fn publish_one(&self, inlet: &Inlet, position: u32, desc: u64, len: usize) {
+        let state = self.state(inlet.port);
+        let index = position & (inlet.slots - 1);
+        inlet.ring.ring().rx[index as usize].store(desc, Release);
+        state.rx_frames.fetch_add(1, Relaxed);
+        state.rx_bytes.fetch_add(len as u64, Relaxed);
+    }
+}
+
+impl Inlet {
+    /// Writes a frame into slots that were reserved for it, from `slot` on.
+    fn write(&self, slot: u32, frame: &[u8]) {
+        self.write_at(slot, 0, frame);
+    }
+
+    fn write_at(&self, slot: u32, offset: usize, bytes: &[u8]) {
+        let (start, len) = self.pool.as_raw_parts();
+        let at = slot as usize * SLOT_SIZE + offset;
+        assert!(at + bytes.len() <= len, "a port's slots lie in its pool");
+        // SAFETY: the bytes lie in the pool; their slots are reserved and not published, so that no other code uses them.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(at), bytes.len()) };
     }
 }
 
 fn is_frame(frame: &[u8]) -> bool {
-    (FRAME_MIN..=FRAME_MAX).contains(&frame.len())
+    (FRAME_MIN..=LONG_MAX).contains(&frame.len())
+}
+
+fn is_short(frame: &[u8]) -> bool {
+    frame.len() <= FRAME_MAX
 }

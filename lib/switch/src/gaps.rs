@@ -11,7 +11,9 @@ use crate::instance::InstanceMemory;
 use crate::ports::used;
 use crate::program::Switch;
 use crate::{DropReason, SwitchError};
-use nfluid_ring::layout::{Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot};
+use nfluid_ring::layout::{
+    FRAME_MAX, LONG_HOLE, Released, Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot,
+};
 use nfluid_ring::memory::RingMemory;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -27,7 +29,7 @@ pub struct Gaps {
 /// The state of a ring at a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    /// Position behind the last one that is reserved.
+    /// Positions behind the last ones that are reserved: a [`Released`] word.
     reserved: u64,
     /// The first one that is not published.
     waits_for: Option<u32>,
@@ -108,10 +110,19 @@ impl Switch {
         let _nobody_is = depositing.unwrap_or_else(PoisonError::into_inner);
         let missing = |(port, ring): &(u32, RingMemory)| self.gaps(*port, ring.ring());
         let before: Vec<Vec<Gap>> = rings.iter().map(missing).collect();
+        let ends: Vec<Released> = rings.iter().map(|(port, _)| self.reserved(*port)).collect();
         self.await_quiet()?;
         let mut filled = BTreeMap::new();
-        for ((port, ring), gaps) in rings.iter().zip(before) {
-            let holes = gaps.iter().filter(|gap| gap.fill(ring.ring())).count() as u64;
+        for (((port, ring), gaps), end) in rings.iter().zip(before).zip(ends) {
+            let state = self.state(*port);
+            let rows = Rows {
+                ring: ring.ring(),
+                mask: state.mask.load(Acquire),
+                end,
+                area: state.long_slots.load(Acquire),
+            };
+            // From the last one on: where the slots of a gap end is where those of the next frame begin.
+            let holes = gaps.iter().rev().filter(|gap| gap.fill(&rows)).count() as u64;
             self.count_drop(*port, DropReason::Reclaimed, holes);
             if holes > 0 {
                 filled.insert(*port, holes);
@@ -124,13 +135,17 @@ impl Switch {
         RingMemory::map(self.ring_map(port)?.as_fd()).ok()
     }
 
+    fn reserved(&self, port: u32) -> Released {
+        Released::of(self.state(port).rx_reserved.load(Acquire))
+    }
+
     /// Returns the positions of a port's ring that are reserved and not published now, in order.
     fn gaps(&self, port: u32, ring: &Ring) -> Vec<Gap> {
         let state = self.state(port);
         let slots = state.mask.load(Acquire).wrapping_add(1);
-        let reserved = state.rx_reserved.load(Acquire) as u32;
+        let reserved = self.reserved(port).head;
         // The owner's word: believed only as far as its ring goes.
-        let head = ring.receiver.rx_head.load(Acquire);
+        let head = Released::of(ring.receiver.rx_released.load(Acquire)).head;
         let unread = used(reserved, head, slots);
         let positions = (1..=unread).rev().map(|back| reserved.wrapping_sub(back));
         let gaps = positions.map(|position| {
@@ -143,6 +158,36 @@ impl Switch {
         });
         gaps.filter(|gap| rx_desc(gap.before).1 != gap.sequence)
             .collect()
+    }
+}
+
+/// A ring whose gaps are filled.
+struct Rows<'a> {
+    ring: &'a Ring,
+    mask: u32,
+    /// The positions behind the last ones that were reserved when the gaps were found.
+    end: Released,
+    /// The number of slots for long frames.
+    area: u32,
+}
+
+impl Rows<'_> {
+    /// Returns the slot for long frames at which the slots of a hole at `position` end: where those of the next frame or
+    /// hole begin that has some.
+    fn long_end(&self, position: u32) -> u32 {
+        let count = self.end.head.wrapping_sub(position).min(self.mask + 1);
+        let behind = (1..count).map(|step| position.wrapping_add(step));
+        let descriptors = behind.map(|position| {
+            let desc = self.ring.rx[(position & self.mask) as usize].load(Acquire);
+            (desc, position.wrapping_add(1))
+        });
+        let mut long = descriptors.filter(|(desc, sequence)| {
+            let (len, published) = rx_desc(*desc);
+            published == *sequence && (len == LONG_HOLE || usize::from(len) > FRAME_MAX)
+        });
+        let next = long.next();
+        let next = next.map_or(self.end.long, |(desc, _)| rx_desc_slot(desc));
+        next & (self.area - 1)
     }
 }
 
@@ -160,10 +205,15 @@ impl Gap {
     }
 
     /// Makes a hole of the position, unless a sender has published it meanwhile. The hole keeps the slot, which a
-    /// trust group's member names.
-    fn fill(&self, ring: &Ring) -> bool {
-        let hole = rx_desc_with_slot(rx_desc_of(0, self.sequence), rx_desc_slot(self.before));
-        ring.rx[self.index]
+    /// trust group's member names, and has all slots for long frames that nothing behind it has.
+    fn fill(&self, rows: &Rows<'_>) -> bool {
+        let hole = if rows.area == 0 {
+            rx_desc_with_slot(rx_desc_of(0, self.sequence), rx_desc_slot(self.before))
+        } else {
+            let end = rows.long_end(self.position());
+            rx_desc_with_slot(rx_desc_of(LONG_HOLE, self.sequence), end)
+        };
+        rows.ring.rx[self.index]
             .compare_exchange(self.before, hole, AcqRel, Acquire)
             .is_ok()
     }

@@ -4,12 +4,16 @@
 //! close them.
 
 use crate::SwitchError;
-use crate::abi::{PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_PINNED, PORT_UP, PORTS_MAX};
+use crate::abi::{
+    PORT_CHECKSUMS, PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_LONG, PORT_PINNED, PORT_SUPER, PORT_UP,
+    PORTS_MAX,
+};
 use crate::group::Group;
 use crate::handover::{Handover, Maps};
 use crate::maps::create_pool;
 use crate::program::Switch;
-use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, Ring, SLOT_SIZE};
+use nfluid_ring::Level;
+use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, Ring, SLOT_SIZE, is_long_area};
 use nfluid_ring::table::{ATTACH_MAGIC, ATTACH_MAGIC_SHARED, PortEntry, Table, TableHead};
 use std::os::fd::RawFd;
 use std::path::Path;
@@ -63,6 +67,21 @@ impl Wake {
     }
 }
 
+/// A port's slots for long frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LongSlots {
+    /// For frames that the port receives: 0, or a power of two, 64..=4096. A frame takes up to 32 of them, and up to half
+    /// of them stay empty, because no frame crosses a block of 64.
+    pub rx: u32,
+    /// For frames that the port's owner makes, as `rx`.
+    pub tx: u32,
+}
+
+impl LongSlots {
+    /// None: no frame is longer than a slot.
+    pub const NONE: LongSlots = LongSlots { rx: 0, tx: 0 };
+}
+
 /// A port to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSpec {
@@ -78,6 +97,11 @@ pub struct PortSpec {
     pub ring_slots: u32,
     /// TX slots of the port's own, a multiple of 32: as many frames as it makes per flush. 0 for one that only forwards.
     pub tx_slots: u32,
+    /// Slots for long frames.
+    pub long: LongSlots,
+    /// What the port's owner takes of frames to which something is still to be done. [`Level::Super`] needs slots for long
+    /// frames.
+    pub level: Level,
     /// Queue number and number of queues; each queue is a port, with ids one after the other.
     pub queue: (u16, u16),
     /// Frames sent into a switch must carry the port's own address.
@@ -100,6 +124,8 @@ impl PortSpec {
             mtu: 1500,
             ring_slots,
             tx_slots: BLOCK_SLOTS as u32,
+            long: LongSlots::NONE,
+            level: Level::Plain,
             queue: (0, 1),
             pinned: true,
             learn: false,
@@ -122,6 +148,20 @@ impl PortSpec {
                 self.name, self.tx_slots
             )));
         }
+        for long in [self.long.rx, self.long.tx] {
+            if !is_long_area(long) {
+                return Err(SwitchError::Limit(format!(
+                    "port '{}': a port has 64, 128, 256, 512, 1024, 2048 or 4096 slots for long frames, or 0, not {long}",
+                    self.name
+                )));
+            }
+        }
+        if self.level == Level::Super && self.long.rx == 0 {
+            return Err(SwitchError::Limit(format!(
+                "port '{}': super-frames need slots for long frames",
+                self.name
+            )));
+        }
         self.wake.check(&self.name, slots)?;
         if self.id >= PORTS_MAX || self.name.len() > 31 {
             return Err(SwitchError::Limit(format!(
@@ -135,6 +175,12 @@ impl PortSpec {
     /// Members of a group find their TX slots in the TX ring.
     fn check_shared(&self) -> Result<(), SwitchError> {
         self.check()?;
+        if self.long != LongSlots::NONE || self.level != Level::Plain {
+            return Err(SwitchError::Limit(format!(
+                "port '{}': a member of a trust group takes no long frames, partial checksums or super-frames",
+                self.name
+            )));
+        }
         if self.tx_slots > self.ring_slots {
             return Err(SwitchError::Limit(format!(
                 "port '{}': a member of a trust group has at most as many TX slots as its ring, {}, not {}",
@@ -150,6 +196,9 @@ impl PortSpec {
             | flag(self.pinned, PORT_PINNED)
             | flag(self.learn, PORT_LEARN)
             | flag(self.kernel_doorbell, PORT_KERNEL_DOORBELL)
+            | flag(self.long.rx > 0, PORT_LONG)
+            | flag(self.level >= Level::Checksums, PORT_CHECKSUMS)
+            | flag(self.level >= Level::Super, PORT_SUPER)
     }
 }
 
@@ -158,8 +207,20 @@ impl PortSpec {
 pub struct PortParts {
     /// As asked for.
     pub spec: PortSpec,
-    pub(crate) rx_base: u32,
-    tx_base: u32,
+    pub(crate) bases: Bases,
+}
+
+/// The first slots of a port in its pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bases {
+    /// Of its RX slots.
+    pub(crate) rx: u32,
+    /// Of its TX slots.
+    pub(crate) tx: u32,
+    /// Of its slots for long frames that it receives.
+    pub(crate) rx_long: u32,
+    /// Of its slots for long frames that its owner makes.
+    pub(crate) tx_long: u32,
 }
 
 /// Numbers under which an instance has the descriptors of doorbells; -1: it has none.
@@ -235,7 +296,7 @@ impl InstanceMemory {
             pool_id: pool,
             pool_slots: group.slots(),
             group: Some(Arc::clone(group)),
-            ports: parts_of(specs, &vec![(0, 0); specs.len()]),
+            ports: parts_of(specs, &vec![Bases::default(); specs.len()]),
         };
         let handover = Handover::of(Maps::create(group.pool()?, specs.len())?)?;
         group.join(&memory, &handover.maps)?;
@@ -256,7 +317,7 @@ impl InstanceMemory {
     ) -> Result<(Self, Maps), SwitchError> {
         let maps = Maps::open(directory, specs.len())?;
         let bases = match group {
-            Some(_) => vec![(0, 0); specs.len()],
+            Some(_) => vec![Bases::default(); specs.len()],
             None => bases(specs),
         };
         let own = slots_of(specs).max(BLOCK_SLOTS as u32);
@@ -297,9 +358,13 @@ impl InstanceMemory {
                     socket_fd: number(3 + 2 * i),
                     peer_doorbell_fd: doorbells.peers.get(i).copied().unwrap_or(-1),
                     ring_slots: part.spec.ring_slots,
-                    rx_base: part.rx_base,
-                    tx_base: part.tx_base,
+                    rx_base: part.bases.rx,
+                    tx_base: part.bases.tx,
                     tx_slots: part.spec.tx_slots,
+                    rx_long_base: part.bases.rx_long,
+                    rx_long_slots: part.spec.long.rx,
+                    tx_long_base: part.bases.tx_long,
+                    tx_long_slots: part.spec.long.tx,
                 }
             })
             .collect();
@@ -332,28 +397,48 @@ impl InstanceMemory {
 
 /// Slots that ports with these specs need.
 pub fn slots_of<'a>(specs: impl IntoIterator<Item = &'a PortSpec>) -> u32 {
-    let of = |spec: &PortSpec| spec.ring_slots + spec.tx_slots;
-    specs.into_iter().map(of).sum()
+    let (mut short, mut long) = (0u32, 0);
+    for spec in specs {
+        short += spec.ring_slots + spec.tx_slots;
+        long += spec.long.rx + spec.long.tx;
+    }
+    match long {
+        0 => short,
+        long => short.next_multiple_of(BLOCK_SLOTS as u32) + long,
+    }
 }
 
-/// First RX slot and first TX slot of each port, one after the other.
-fn bases(specs: &[PortSpec]) -> Vec<(u32, u32)> {
+/// Where the slots of each port are: those of all ports one after the other, then, in whole blocks, those for long frames.
+fn bases(specs: &[PortSpec]) -> Vec<Bases> {
     let mut next = 0;
-    specs
-        .iter()
-        .map(|spec| {
-            let (rx_base, tx_base) = (next, next + spec.ring_slots);
-            next = tx_base + spec.tx_slots;
-            (rx_base, tx_base)
+    let mut take = |slots: u32| {
+        let base = next;
+        next += slots;
+        base
+    };
+    let short = |spec: &PortSpec| (take(spec.ring_slots), take(spec.tx_slots));
+    let short: Vec<_> = specs.iter().map(short).collect();
+    let mut next = next.next_multiple_of(BLOCK_SLOTS as u32);
+    let mut take_long = |slots: u32| {
+        let base = if slots > 0 { next } else { 0 };
+        next += slots;
+        base
+    };
+    let places = specs.iter().zip(short);
+    places
+        .map(|(spec, (rx, tx))| Bases {
+            rx,
+            tx,
+            rx_long: take_long(spec.long.rx),
+            tx_long: take_long(spec.long.tx),
         })
         .collect()
 }
 
-fn parts_of(specs: &[PortSpec], bases: &[(u32, u32)]) -> Vec<PortParts> {
-    let part = |(spec, &(rx_base, tx_base)): (&PortSpec, &(u32, u32))| PortParts {
+fn parts_of(specs: &[PortSpec], bases: &[Bases]) -> Vec<PortParts> {
+    let part = |(spec, bases): (&PortSpec, &Bases)| PortParts {
         spec: spec.clone(),
-        rx_base,
-        tx_base,
+        bases: *bases,
     };
     specs.iter().zip(bases).map(part).collect()
 }

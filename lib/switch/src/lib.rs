@@ -55,7 +55,7 @@ pub use error::SwitchError;
 pub use gaps::Gaps;
 pub use group::Group;
 pub use handover::{Handover, Maps};
-pub use instance::{InstanceMemory, PortSpec, Wake};
+pub use instance::{InstanceMemory, LongSlots, PortSpec, Wake};
 pub use ports::{Destination, PortCounters, RingSample, WatchedRing};
 pub use program::{Form, Options, Switch};
 pub use queues::{QUEUES_MAX, Queues};

@@ -4,6 +4,7 @@ use crate::SwitchError;
 use crate::abi::{DROPS, DropReason, MEMBERS_MAX, PORT_UP, PortState, SWITCHES_MAX};
 use crate::program::Switch;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use nfluid_ring::layout::Released;
 use nfluid_ring::memory::ReceiverWords;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -36,6 +37,14 @@ pub struct PortCounters {
     pub rx_frames: u64,
     /// Bytes delivered.
     pub rx_bytes: u64,
+    /// Packets that sent super-frames will be, beyond one for each frame.
+    pub tx_more_segments: u64,
+    /// Bytes that these packets have beyond those of their frames: the headers of all segments but the first.
+    pub tx_more_bytes: u64,
+    /// As `tx_more_segments`, of delivered frames.
+    pub rx_more_segments: u64,
+    /// As `tx_more_bytes`, of delivered frames.
+    pub rx_more_bytes: u64,
     /// For an uplink: received frames that were left to the host's own stack; not in `tx_frames`.
     pub passed: u64,
     /// Frames that came with a congestion signal: marked on their way into the ring, or before.
@@ -63,6 +72,10 @@ impl PortCounters {
         self.tx_bad_heads += other.tx_bad_heads;
         self.rx_frames += other.rx_frames;
         self.rx_bytes += other.rx_bytes;
+        self.tx_more_segments += other.tx_more_segments;
+        self.tx_more_bytes += other.tx_more_bytes;
+        self.rx_more_segments += other.rx_more_segments;
+        self.rx_more_bytes += other.rx_more_bytes;
         self.passed += other.passed;
         self.marked += other.marked;
         self.doorbells += other.doorbells;
@@ -97,7 +110,8 @@ impl WatchedRing {
 /// The state of a ring at one reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSample {
-    /// Frames that wait, or are being copied into it: at most its slots.
+    /// Frames that wait, or are being copied into it: at most its slots. Of a port with slots for long frames, the same
+    /// part of the ring as of those, if that is more.
     pub waiting: u32,
     /// The number of slots.
     pub slots: u32,
@@ -246,6 +260,10 @@ impl Switch {
             tx_bad_heads: state.tx_bad_heads.load(Relaxed),
             rx_frames: state.rx_frames.load(Relaxed),
             rx_bytes: state.rx_bytes.load(Relaxed),
+            tx_more_segments: state.tx_more_segments.load(Relaxed),
+            tx_more_bytes: state.tx_more_bytes.load(Relaxed),
+            rx_more_segments: state.rx_more_segments.load(Relaxed),
+            rx_more_bytes: state.rx_more_bytes.load(Relaxed),
             passed: state.passed.load(Relaxed),
             marked: state.marked.load(Relaxed),
             doorbells: state.doorbells.load(Relaxed),
@@ -291,13 +309,21 @@ impl Switch {
     pub fn look_at(&self, ring: &WatchedRing) -> RingSample {
         let state = self.state(ring.port);
         let slots = state.mask.load(Relaxed).wrapping_add(1);
-        // The head is read first: slots reserved in between make the ring look fuller, never negative.
-        let read_to = ring.words.rx_head();
-        let reserved = state.rx_reserved.load(Acquire) as u32;
+        // The word of the receiver is read first: slots reserved in between make the ring look fuller, never negative.
+        let released = ring.words.released();
+        let reserved = Released::of(state.rx_reserved.load(Acquire));
+        let frames = used(reserved.head, released.head, slots);
+        let waiting = match state.long_slots.load(Relaxed) {
+            0 => frames,
+            area => {
+                let long = u64::from(used(reserved.long, released.long, area));
+                frames.max((long * u64::from(slots) / u64::from(area)) as u32)
+            }
+        };
         RingSample {
-            waiting: used(reserved, read_to, slots),
+            waiting,
             slots,
-            read_to,
+            read_to: released.head,
             sends: ring.words.sends(),
         }
     }

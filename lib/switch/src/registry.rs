@@ -97,9 +97,8 @@ impl Switch {
         specs: &[PortSpec],
     ) -> Result<(), SwitchError> {
         let fits = |(part, new): (&PortParts, &PortSpec)| {
-            let old = &part.spec;
-            (old.id, old.ring_slots, old.tx_slots, old.queue)
-                == (new.id, new.ring_slots, new.tx_slots, new.queue)
+            let form = |spec: &PortSpec| (spec.ring_slots, spec.tx_slots, spec.long, spec.queue);
+            part.spec.id == new.id && form(&part.spec) == form(new)
         };
         if specs.len() != memory.ports.len() || !memory.ports.iter().zip(specs).all(fits) {
             return Err(SwitchError::Limit(
@@ -277,7 +276,9 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
     state.flags.store(0, Release);
     state.mask.store(spec.ring_slots - 1, Relaxed);
     state.pool.store(memory.pool_id, Relaxed);
-    state.rx_base.store(part.rx_base, Relaxed);
+    state.rx_base.store(part.bases.rx, Relaxed);
+    state.long_base.store(part.bases.rx_long, Relaxed);
+    state.long_slots.store(spec.long.rx, Relaxed);
     state.group.store(group, Relaxed);
     switch.set_destination(spec.id, Destination::None);
     state.mac.store(mac_word(spec.mac), Relaxed);
@@ -309,6 +310,10 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
         &state.marked,
         &state.signal,
         &state.signal_checked,
+        &state.tx_more_segments,
+        &state.tx_more_bytes,
+        &state.rx_more_segments,
+        &state.rx_more_bytes,
     ] {
         counter.store(0, Relaxed);
     }

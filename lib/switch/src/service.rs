@@ -4,7 +4,9 @@ use crate::SwitchError;
 use crate::abi::{PORT_KERNEL_DOORBELL, PORT_LEARN, PORT_PINNED};
 use crate::handover::Maps;
 use crate::instance::{InstanceMemory, PortParts, Wake};
+use crate::ports::used;
 use crate::program::Switch;
+use nfluid_ring::layout::Released;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -77,8 +79,8 @@ impl Switch {
         }
         // A sender that has found the port up may have reserved slots: the sender must not publish them behind the
         // successor's head. Slots reserved after this look are the successor's.
-        let reserved = |part: &PortParts| self.state(part.spec.id).rx_reserved.load(Acquire) as u32;
-        let reserved: Vec<u32> = memory.ports.iter().map(reserved).collect();
+        let reserved = |part: &PortParts| self.state(part.spec.id).rx_reserved.load(Acquire);
+        let reserved: Vec<u64> = memory.ports.iter().map(reserved).collect();
         let holes = self.fill_gaps_of(memory, maps)?;
         let mut lost = 0;
         for ((part, ring), reserved) in memory.ports.iter().zip(&maps.rings).zip(reserved) {
@@ -87,8 +89,9 @@ impl Switch {
             let words = ring.ring();
             let state = self.state(part.spec.id);
             // The instance's word: believed only as far as its ring goes.
-            let head = words.receiver.rx_head.load(Acquire);
-            let unread = u64::from(crate::ports::used(reserved, head, part.spec.ring_slots));
+            let head = Released::of(words.receiver.rx_released.load(Acquire)).head;
+            let unread = used(Released::of(reserved).head, head, part.spec.ring_slots);
+            let unread = u64::from(unread);
             let counted = holes.get(&part.spec.id).map_or(0, |holes| *holes);
             self.count_drop(
                 part.spec.id,
@@ -96,7 +99,7 @@ impl Switch {
                 unread.saturating_sub(counted),
             );
             lost += unread;
-            words.receiver.rx_head.store(reserved, Release);
+            words.receiver.rx_released.store(reserved, Release);
             words.receiver.rx_sleep.store(0, Release);
             let consumed = state.tx_pos.load(Acquire);
             words.sender.tx_head.store(consumed, Release);

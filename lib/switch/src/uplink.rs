@@ -118,7 +118,8 @@ impl InstanceMemory {
         let is_same = switch.is_up(port.id)
             && state.mask.load(Acquire) == port.ring_slots.wrapping_sub(1)
             && state.pool.load(Acquire) == pool
-            && state.rx_base.load(Acquire) == 0;
+            && state.rx_base.load(Acquire) == 0
+            && state.long_slots.load(Acquire) == port.long.rx;
         let is_whole = ["pool", "bell", "ring0"]
             .iter()
             .all(|name| pins.join(name).exists());

@@ -10,7 +10,9 @@ use super::memory::{
 };
 use super::mutation::Mutation;
 use super::schedule::step;
-use nfluid_ring::layout::{Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot, tx_desc};
+use nfluid_ring::layout::{
+    Released, Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot, tx_desc,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -333,7 +335,7 @@ impl Daemon {
         let room = self.reserve(instance, frames.len()).await;
         let mut left = Orphans {
             m: &self.m,
-            slots: room.end - room.start,
+            slots: u64::from(room.end - room.start),
         };
         let count = left.slots as usize;
         self.publish(instance, room, frames, &mut left).await;
@@ -342,15 +344,15 @@ impl Daemon {
     }
 
     /// As `Switch::reserve`.
-    pub async fn reserve(&self, instance: &Instance, most: usize) -> std::ops::Range<u64> {
+    pub async fn reserve(&self, instance: &Instance, most: usize) -> std::ops::Range<u32> {
         let port = self.port(instance.number);
         loop {
             let reserved = load(&port.rx_reserved).await;
-            let head = load(&instance.ring.ring().receiver.rx_head).await;
+            let head = Released::of(load(&instance.ring.ring().receiver.rx_released).await).head;
             let room = instance.slots - used(reserved as u32, head, instance.slots);
             let next = reserved + u64::from(room).min(most as u64);
             if swap(&port.rx_reserved, reserved, next).await == reserved {
-                return reserved..next;
+                return reserved as u32..next as u32;
             }
         }
     }
@@ -358,16 +360,16 @@ impl Daemon {
     async fn publish(
         &self,
         instance: &Instance,
-        room: std::ops::Range<u64>,
+        room: std::ops::Range<u32>,
         frames: &[Vec<u8>],
         left: &mut Orphans<'_>,
     ) {
         let port = self.port(instance.number);
         for (position, frame) in room.zip(frames) {
-            let index = position as u32 & (instance.slots - 1);
+            let index = position & (instance.slots - 1);
             step().await;
             instance.pool.write(index, frame);
-            let desc = rx_desc_of(frame.len() as u16, (position as u32).wrapping_add(1));
+            let desc = rx_desc_of(frame.len() as u16, position.wrapping_add(1));
             store(&instance.ring.ring().rx[index as usize], desc).await;
             left.slots -= 1;
             self.m.audit.deposited();
@@ -382,7 +384,7 @@ impl Daemon {
         let port = self.port(number);
         let slots = port.mask.get() + 1;
         let reserved = load(&port.rx_reserved).await as u32;
-        let head = load(&ring.receiver.rx_head).await;
+        let head = Released::of(load(&ring.receiver.rx_released).await).head;
         let mut gaps = Vec::new();
         for back in (1..=used(reserved, head, slots)).rev() {
             let position = reserved.wrapping_sub(back);
@@ -463,14 +465,14 @@ impl Daemon {
         if !self.m.has(Mutation::ReclaimDoesNotWait) {
             holes = self.fill_gaps(instance).await;
         }
-        let head = load(&ring.receiver.rx_head).await;
+        let head = Released::of(load(&ring.receiver.rx_released).await).head;
         let lost = u64::from(used(reserved, head, instance.slots));
         add(&port.drops[drop::RECLAIMED], lost.saturating_sub(holes)).await;
         step().await;
         self.m
             .audit
             .unread(instance.number, unread(instance, reserved, taken));
-        ring.receiver.rx_head.set(reserved);
+        ring.receiver.rx_released.set(u64::from(reserved));
         let consumed = load(&port.tx_pos).await;
         store(&ring.sender.tx_head, consumed).await;
         store(&ring.switch.tx_tail, consumed).await;
@@ -483,7 +485,7 @@ impl Daemon {
 /// Frames that were published and neither taken nor released.
 pub(super) fn unread(instance: &Instance, reserved: u32, taken: u32) -> u64 {
     let ring = instance.ring.ring();
-    let head = ring.receiver.rx_head.get();
+    let head = Released::of(ring.receiver.rx_released.get()).head;
     let is_released = head.wrapping_sub(taken).cast_signed() > 0;
     let first = if is_released { head } else { taken };
     let left = reserved.wrapping_sub(first);

@@ -3,7 +3,7 @@
 use super::memory::{Destination, Memory, PORT_UP, Pool, Port, RingFile, add, load, store, swap};
 use super::mutation::Mutation;
 use super::schedule::step;
-use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX};
+use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, Released};
 use std::rc::Rc;
 
 pub(super) const DEST_LINK: u64 = 1;
@@ -136,7 +136,7 @@ pub(super) enum Reservation {
 async fn reserve_once(m: &Memory, to: &Target, want: u32) -> Reservation {
     let port = to.port(m);
     let reserved = load(&port.rx_reserved).await;
-    let head = load(&to.ring.ring().receiver.rx_head).await;
+    let head = Released::of(load(&to.ring.ring().receiver.rx_released).await).head;
     let used = (reserved as u32).wrapping_sub(head);
     let slots = port.mask.get() + 1;
     if used >= slots {

@@ -71,6 +71,7 @@ impl Instance {
                 rx_base: 0,
                 tx_base: self.slots,
                 tx_slots,
+                ..PortEntry::default()
             };
             let fds = PortFds {
                 socket: File::open("/dev/null").expect("it is there").into(),

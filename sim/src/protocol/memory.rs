@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 /// `enum nfl_drop`, by number: see `nfluid_switch::DropReason`.
-pub const DROPS: usize = 16;
+pub const DROPS: usize = 32;
 /// `NFL_PORT_UP` and the flags of a port's addresses.
 pub const PORT_UP: u32 = 1;
 /// Frames must carry the port's own address.

@@ -126,8 +126,8 @@ fn a_receiver_that_writes_into_its_ring_meanwhile_changes_nothing_of_others() {
                     }
                     to.raw_ring()
                         .receiver
-                        .rx_head
-                        .store((word >> 33) as u32, Ordering::Relaxed);
+                        .rx_released
+                        .store(word >> 33, Ordering::Relaxed);
                 }
             });
             for round in 0..400 {

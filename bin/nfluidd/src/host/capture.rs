@@ -108,12 +108,11 @@ impl Listeners {
 
 fn pcap_record(captured: &Captured<'_>, offset_ns: u64) -> Vec<u8> {
     let time_us = captured.time_ns.saturating_add(offset_ns) / 1000;
-    let len = captured.frame.len() as u32;
     let head = [
         (time_us / 1_000_000) as u32,
         (time_us % 1_000_000) as u32,
-        len,
-        len,
+        captured.frame.len() as u32,
+        captured.len,
     ];
     let mut record: Vec<u8> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
     record.extend_from_slice(captured.frame);
@@ -142,10 +141,12 @@ mod tests {
                 to: 2,
                 time_ns,
                 frame: &frame,
+                len: 9014,
             };
             let record = pcap_record(&captured, 1_000_000_000);
             assert_eq!(record.len(), 16 + frame.len());
             assert_eq!(record[8..12], 60u32.to_le_bytes());
+            assert_eq!(record[12..16], 9014u32.to_le_bytes());
         }
     }
 }

@@ -3,14 +3,18 @@
 use nfluid_ring::attach::Attached;
 use nfluid_ring::batch::{Batch, Outbox, frame_at};
 use nfluid_ring::engine::Engine;
-use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, RING_MAX, Ring, SLOT_SIZE, tx_desc};
+use nfluid_ring::layout::{
+    BATCH_MAX, FRAME_MAX, FRAME_MIN, LONG_MAX, OFFLOAD_AT, RING_MAX, Ring, SLOT_SIZE, room_slots,
+};
 use nfluid_ring::memory::Pool;
+use nfluid_ring::offload::Offload;
 use nfluid_ring::port::{Port, PortFds, TakenSlot, WhenFull};
 use nfluid_ring::table::{PortEntry, Table};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,7 +136,8 @@ impl Ground {
         let ahead = u32::from(script.byte() % 80);
         let position = port.taken().wrapping_add(ahead);
         let index = (position & (port.entry().ring_slots - 1)) as usize;
-        let desc = tx_desc(script.half(), position.wrapping_add(1));
+        let low = script.word();
+        let desc = u64::from(low) | u64::from(position.wrapping_add(1)) << 32;
         port.raw_ring().rx[index].store(desc, Ordering::Release);
     }
 
@@ -147,7 +152,7 @@ impl Ground {
             0 => ring.sender.tx_head.store(low, Ordering::Relaxed),
             1 => ring.switch.tx_tail.store(low, Ordering::Relaxed),
             2 => ring.switch.peer_asleep.store(low, Ordering::Relaxed),
-            3 => ring.receiver.rx_head.store(low, Ordering::Relaxed),
+            3 => ring.receiver.rx_released.store(desc, Ordering::Relaxed),
             4 => ring.receiver.rx_sleep.store(low, Ordering::Relaxed),
             5 => ring.tx[index].store(desc, Ordering::Relaxed),
             6 => ring.switch.served.store(low & 1, Ordering::Relaxed),
@@ -164,8 +169,9 @@ impl Ground {
         let pool = Arc::clone(&self.pool);
         let before = self.ports[at].stats();
         let mut bytes = 0;
-        let count = self.ports[at].receive(max, |frame| {
+        let count = self.ports[at].receive_offload(max, |frame, offload| {
             check(&pool, &entry, frame);
+            assert!(Offload::check(offload.words(frame.len()), frame.len()).is_ok());
             bytes += frame.len() as u64;
             frame.fill(0x5a);
         });
@@ -207,6 +213,19 @@ impl Ground {
         let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len);
         assert_eq!(sent, has_slot && is_frame);
         assert_eq!(port.queued(), queued.wrapping_add(u32::from(sent)));
+        let entry = *port.entry();
+        let pool = Arc::clone(&self.pool);
+        let queued = port.queued();
+        let sent = port.send_long(|slots| {
+            let area = entry.tx_long_base..entry.tx_long_base + entry.tx_long_slots;
+            assert_eq!(slots.len(), LONG_MAX);
+            let first = slot_of(&pool, slots);
+            assert!(area.contains(&first) && area.contains(&(first + 31)));
+            slots.fill(0xb6);
+            (len, Offload::NONE)
+        });
+        assert!(!sent || (entry.tx_long_slots > 0 && (FRAME_MIN..=LONG_MAX).contains(&len)));
+        assert_eq!(port.queued(), queued.wrapping_add(u32::from(sent)));
     }
 
     fn flush(&mut self, at: usize, script: &mut Script<'_>) {
@@ -232,7 +251,9 @@ impl Ground {
             assert!(frames.len() <= BATCH_MAX);
             for at in 0..frames.len() {
                 let (frame, mut outbox) = frame_at(frames, at, outbox);
-                assert!(slots.insert(check(&pool, &entry, frame.bytes())), "twice");
+                for slot in check(&pool, &entry, frame.bytes()) {
+                    assert!(slots.insert(slot), "twice");
+                }
                 let choice = script.byte();
                 let _fits = frame.resize(usize::from(script.half()));
                 match choice % 3 {
@@ -252,18 +273,30 @@ impl Ground {
     }
 }
 
-/// The slot in which a frame lies, which is one of the port's, or of the group's.
-fn check(pool: &Pool, entry: &PortEntry, frame: &[u8]) -> usize {
-    assert!((FRAME_MIN..=FRAME_MAX).contains(&frame.len()));
+/// The slot of the pool that begins where these bytes do.
+fn slot_of(pool: &Pool, bytes: &[u8]) -> u32 {
     let (start, len) = pool.as_raw_parts();
-    let offset = (frame.as_ptr() as usize).wrapping_sub(start as usize);
+    let offset = (bytes.as_ptr() as usize).wrapping_sub(start as usize);
     assert!(offset < len && offset.is_multiple_of(SLOT_SIZE), "{offset}");
-    let slot = offset / SLOT_SIZE;
-    if pool.is_shared() {
-        assert!(slot < pool.slots() as usize);
-        return slot;
-    }
-    let first = entry.rx_base as usize;
-    assert!((first..first + entry.ring_slots as usize).contains(&slot));
-    slot
+    (offset / SLOT_SIZE) as u32
+}
+
+/// The slots in which a frame lies, which are the port's, or of the group's.
+fn check(pool: &Pool, entry: &PortEntry, frame: &[u8]) -> Range<u32> {
+    assert!((FRAME_MIN..=LONG_MAX).contains(&frame.len()));
+    let first = slot_of(pool, frame);
+    let slots = first..first + room_slots(frame.len()) as u32;
+    let own = if pool.is_shared() {
+        0..pool.slots()
+    } else if frame.len() <= FRAME_MAX {
+        entry.rx_base..entry.rx_base + entry.ring_slots
+    } else {
+        entry.rx_long_base..entry.rx_long_base + entry.rx_long_slots
+    };
+    assert!(
+        own.start <= slots.start && slots.end <= own.end,
+        "{slots:?}"
+    );
+    assert!(frame.len() <= (slots.len() - 1) * SLOT_SIZE + OFFLOAD_AT);
+    slots
 }

@@ -37,6 +37,7 @@ fn port(pool: &Arc<Pool>, ring_slots: u32, rx_base: u32) -> Port {
         rx_base,
         tx_base: rx_base + ring_slots,
         tx_slots: 64,
+        ..PortEntry::default()
     };
     let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
     let fds = PortFds {

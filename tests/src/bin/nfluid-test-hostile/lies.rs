@@ -53,8 +53,8 @@ fn lie(arguments: &[&str]) -> Answer {
         // After an empty batch the true position is published: with false positions alone the ring would stay full
         // forever.
         let claimed = if received == 0 { 0 } else { claim(turn) };
-        let head = &port.raw_ring().receiver.rx_head;
-        head.store(actual.wrapping_add(claimed), Relaxed);
+        let released = &port.raw_ring().receiver.rx_released;
+        released.store(u64::from(actual.wrapping_add(claimed)), Relaxed);
         if received == 0 {
             let _woken = doorbell.wait(ports, None, SLEEP);
         }
