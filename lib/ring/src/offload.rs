@@ -39,6 +39,8 @@ const UDP_HEADER: u16 = 8;
 
 /// What a port's owner can take. Each level includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Level {
     /// Frames as they are on a wire.
     #[default]
