@@ -152,12 +152,18 @@ fn interfaces_that_cannot_be_taken_are_refused_with_the_reason() {
     spec.mode = Mode::Native;
     let text = refusal(&fixture, &spec);
     assert!(text.contains("takes no XDP program (native: "), "{text}");
-    assert!(text.contains("does not support XDP"), "the kernel's own words: {text}");
+    assert!(
+        text.contains("does not support XDP"),
+        "the kernel's own words: {text}"
+    );
     spec.mode = Mode::Auto;
     let uplink = fixture.open(&spec).expect("an uplink");
     let path = uplink.status().path.expect("connected");
     assert_eq!(path.receive, ReceivePath::Generic);
-    assert!(path.receive_why.contains("does not support XDP"), "{path:?}");
+    assert!(
+        path.receive_why.contains("does not support XDP"),
+        "{path:?}"
+    );
 }
 
 // promise: 2.11

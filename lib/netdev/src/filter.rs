@@ -143,6 +143,17 @@ impl FilteredProgram {
         }
     }
 
+    /// Returns true if an uplink's filter is on the interface of this number.
+    pub fn is_uplinks(netlink: &Netlink, interface: u32) -> bool {
+        let seat = FilterSeat {
+            index: interface,
+            side: Side::Ingress,
+            made_clsact: false,
+            handle: UPLINK_HANDLE,
+        };
+        netlink.filter(&seat.filter()).is_some()
+    }
+
     /// Returns the place of the filter.
     pub fn seat(&self) -> &FilterSeat {
         &self.seat

@@ -43,6 +43,6 @@ pub use netlink::{Link, MaxSizes, Monitor, Netlink};
 pub use netns::{NetNs, interface_names};
 pub use nic::{ANYWHERE, FlowTable, Nic, Steering};
 pub use offload::ChangedFeatures;
-pub use pinned::PinnedProgram;
+pub use pinned::{PinnedProgram, programs_at_tc};
 pub use place::Place;
 pub use program::{program_by_id, program_id, program_name};

@@ -158,7 +158,8 @@ impl Connection {
         let before = before.filter(|record| record.index == link.index);
         // An interface that has another owner's program is not changed.
         let previous = before.and_then(|record| record.program);
-        means.receiver.check_free(&link, previous)?;
+        let seat = before.and_then(|record| record.tc.as_ref());
+        means.receiver.check_free(netlink, &link, previous, seat)?;
         let mut record = before.cloned().unwrap_or_else(|| Record {
             name: spec.name.clone(),
             interface: spec.interface.clone(),

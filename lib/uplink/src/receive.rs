@@ -3,8 +3,8 @@
 use crate::error::UplinkError;
 use nfluid_netdev::hook::{self, Hooked};
 use nfluid_netdev::{
-    FilterSeat, FilteredProgram, Link, Mode, Netlink, PinnedProgram, Place, Side, program_by_id,
-    program_id, program_name,
+    FilterSeat, FilteredProgram, Link, Mode, NetdevError, Netlink, PinnedProgram, Place, Side,
+    program_by_id, program_id, program_name, programs_at_tc,
 };
 use nfluid_switch::{Queues, Switch, SwitchError, UplinkHook};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Names under which the kernel lists our programs at XDP.
 const NAMES: [&str; 2] = ["uplink_goto", "uplink_call"];
+/// The same at tc. The kernel lists the first 15 bytes.
+const TC_NAMES: [&str; 2] = ["uplink_tc_goto", "uplink_tc_call"];
 /// File of the link of the program at tc, among the pins of the uplink's port.
 const TC_PIN: &str = "receive";
 
@@ -158,12 +160,33 @@ impl Receiver {
         }
     }
 
-    /// Is the interface without a program at XDP, or with one of our own, `ours`?
+    /// Is the interface without a program at XDP and without another uplink's at tc, or are the programs there our own:
+    /// `ours` at XDP, and the one in `seat`?
     ///
     /// # Errors
-    /// [`NetdevError::Busy`](nfluid_netdev::NetdevError::Busy) when another owner's program is there.
-    pub fn check_free(&self, link: &Link, ours: Option<u32>) -> Result<(), UplinkError> {
-        self.previous(link, ours).map(drop)
+    /// [`NetdevError::Busy`] or [`NetdevError::BusyAtTc`] when another owner's program is there.
+    pub fn check_free(
+        &self,
+        netlink: &Netlink,
+        link: &Link,
+        ours: Option<u32>,
+        seat: Option<&(u32, TcSeat)>,
+    ) -> Result<(), UplinkError> {
+        self.previous(link, ours)?;
+        let is_an_uplinks = |id: &u32| {
+            let name = program_by_id(*id).and_then(|program| program_name(&program));
+            name.is_some_and(|name| TC_NAMES.iter().any(|own| own.starts_with(&name)))
+        };
+        let is_ours = |id: &u32| seat.is_some_and(|(own, _)| own == id);
+        let mut linked = programs_at_tc(link.index).into_iter();
+        let has_filter = matches!(seat, Some((_, TcSeat::Filter(_))));
+        if linked.any(|id| is_an_uplinks(&id) && !is_ours(&id))
+            || (!has_filter && FilteredProgram::is_uplinks(netlink, link.index))
+        {
+            let interface = link.name.clone();
+            return Err(NetdevError::BusyAtTc { interface }.into());
+        }
+        Ok(())
     }
 
     /// Returns our own program on the interface, to be replaced; an error if the program has another owner.

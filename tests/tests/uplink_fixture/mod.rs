@@ -168,7 +168,7 @@ impl Raw {
 
     /// The next frame, VLAN tag put back where the kernel keeps it beside; `None` after the time.
     pub fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
-        let mut bytes = vec![0u8; 4096];
+        let mut bytes = vec![0u8; 1 << 17];
         let mut control = [0u64; 16];
         let mut poll = libc::pollfd {
             fd: self.0.as_raw_fd(),
