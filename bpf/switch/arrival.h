@@ -189,6 +189,8 @@ static __always_inline __u32 HOOK(steered_to)(struct FRAME_CTX *ctx, __u32 me)
 /* Writes the frame into its room. A function of its own, to save stack. */
 static __noinline bool HOOK(load_frame)(struct FRAME_CTX *ctx, void *block, __u64 slot, __u64 len)
 {
+	/* Changes nothing. Where a caller has compared half of the register, Linux 6.12 forgets all bounds below. */
+	len &= 0xffff;
 	if (len <= NFL_FRAME_MAX)
 		return HOOK(frame_copy)(ctx, block_slot(block, slot), len, NFL_FRAME_MAX);
 	return slot <= NFL_LONG_START_MAX &&
