@@ -364,7 +364,7 @@ fn read_frame(tap: &OwnedFd, port: &mut Port) -> Read {
             read = Read::TooLong;
             return (0, Offload::NONE);
         }
-        match Offload::from_kernel(header, len) {
+        match Offload::from_kernel(header, &slots[..len]) {
             Ok(offload) => {
                 read = Read::Queued;
                 (len, offload)
