@@ -210,6 +210,10 @@ impl PoolSpec {
             ),
             (instance.ring != self.ring, "its flavor has other rings"),
             (
+                instance.ports.iter().any(|port| port.long > 0),
+                "its shells have no memory for long frames, and its uplinks let such frames in; 'frames: plain' does without",
+            ),
+            (
                 instance.ports.len() != self.ports as usize,
                 "its shells have another number of ports",
             ),
@@ -264,6 +268,7 @@ mod tests {
                 name: "in".to_owned(),
                 mac: Mac([2, 0, 0, 0, 0, 1]),
                 mtu: DEFAULT_MTU,
+                long: 0,
                 queues: 1,
             }],
             ..InstanceSpec::bare(program, Tier::PROCESS)
