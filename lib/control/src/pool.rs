@@ -1,6 +1,6 @@
 //! Pools of shells: prepared instances. Creating an instance can use a shell of a pool.
 
-use crate::model::{Deployment, Instance, Program};
+use crate::model::{Deployment, Program};
 use crate::placement::Placement;
 use crate::quantity::Bytes;
 use crate::spec::InstanceSpec;
@@ -229,14 +229,6 @@ impl PoolSpec {
         let found = reasons.into_iter().find(|(is_so, _)| *is_so);
         found.map(|(_, reason)| reason)
     }
-}
-
-/// Returns the number of ports of an instance, with every queue counted.
-pub fn ports_of(instance: &Instance) -> u64 {
-    let ports = instance.ports.iter();
-    ports
-        .map(|(_, port)| u64::from(port.queues.unwrap_or(1)))
-        .sum()
 }
 
 #[cfg(test)]

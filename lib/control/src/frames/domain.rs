@@ -42,6 +42,8 @@ pub struct Domain {
     pub uplinks: BTreeSet<String>,
     /// Its instances.
     pub instances: BTreeSet<String>,
+    /// Its frames are plain whatever its instances take.
+    pub(crate) is_refused: bool,
     /// Number of ports, each queue counted.
     pub ports: usize,
     /// What its uplinks may let in.
@@ -107,6 +109,12 @@ impl Levels {
                     domain.frames = domain.frames.min(desired.levels.of_uplink(name));
                 }
             }
+            let present = domain.instances.iter();
+            let mut present = present.filter_map(|name| current.instances.get(name));
+            if present.any(|spec| spec.ports.iter().any(|port| port.long == 0)) {
+                // It gets memory only when it is made again, or gets other neighbours.
+                domain.frames = Frames::Plain;
+            }
         }
         Levels::of(&domains)
     }
@@ -114,32 +122,22 @@ impl Levels {
 
 /// Returns all domains that have uplinks, as the wires of all these inventories together make them.
 pub fn domains(parts: &[&Inventory]) -> Vec<Domain> {
-    let mut sets = Sets::new();
-    // Reasons of wires: instances that do not exist yet get frames.
+    let mut sets = Sets::default();
+    // Wires on which frames wait for instances that do not exist yet.
     let mut refusals: Vec<(Node, String)> = Vec::new();
     for part in parts {
+        join_all(part, &mut sets);
         for (port, to) in &part.wires {
-            let node = Node::of(port);
-            for other in neighbours(to) {
-                sets.join(node.clone(), other);
-            }
-            if let Some(why) = refusal(to) {
-                refusals.push((node, why));
-            }
-        }
-        for (name, members) in &part.members {
-            for member in member_names(name, *members) {
-                sets.join(Node::Instance(name.clone()), Node::Instance(member));
-            }
+            refusals.extend(refusal(to).map(|why| (Node::of(port), why)));
         }
     }
     let mut found: BTreeMap<usize, Builder> = BTreeMap::new();
     for part in parts {
-        let taken = interfaces_of_fast_paths(part);
+        let taps = taps(part);
         for (name, spec) in &part.uplinks {
             let set = sets.set_of(Node::Uplink(name.clone()));
             let builder = found.entry(set).or_default();
-            builder.add_uplink(name, spec, &taken);
+            builder.add_uplink(name, spec, &taps);
         }
         for (name, spec) in &part.instances {
             if let Some(set) = sets.find(&Node::Instance(name.clone())) {
@@ -156,6 +154,20 @@ pub fn domains(parts: &[&Inventory]) -> Vec<Domain> {
     let mut domains: Vec<Domain> = with_uplinks.map(Builder::build).collect();
     memory::divide(&mut domains);
     domains
+}
+
+/// Joins all objects between which frames can pass.
+pub(crate) fn join_all(part: &Inventory, sets: &mut Sets<Node>) {
+    for (port, to) in &part.wires {
+        for other in neighbours(to) {
+            sets.join(Node::of(port), other);
+        }
+    }
+    for (name, members) in &part.members {
+        for member in member_names(name, *members) {
+            sets.join(Node::Instance(name.clone()), Node::Instance(member));
+        }
+    }
 }
 
 fn neighbours(to: &Destination) -> impl Iterator<Item = Node> {
@@ -189,11 +201,11 @@ struct Builder {
 }
 
 impl Builder {
-    fn add_uplink(&mut self, name: &str, spec: &UplinkSpec, taken: &Interfaces<'_>) {
+    fn add_uplink(&mut self, name: &str, spec: &UplinkSpec, taps: &Taps<'_>) {
         if self.domain.uplinks.insert(name.to_owned()) {
             self.domain.ports += 1;
         }
-        if let Some(why) = uplink_refuses(name, spec, taken) {
+        if let Some(why) = uplink_refuses(name, spec, taps) {
             self.refused.get_or_insert(why);
         }
     }
@@ -212,6 +224,7 @@ impl Builder {
     fn build(self) -> Domain {
         let mut domain = self.domain;
         let objects = domain.uplinks.len() + domain.instances.len();
+        domain.is_refused = self.refused.is_some();
         let refused = self.refused.or_else(|| {
             (domain.ports > PORTS_MAX).then(|| {
                 format!(
@@ -269,23 +282,23 @@ pub(super) fn taken(name: &str, spec: &InstanceSpec) -> (Frames, String) {
     (spec.frames, why)
 }
 
-/// The fast paths that use interfaces, by the namespace and the name of these.
-type Interfaces<'a> = HashMap<(Option<&'a str>, &'a str), &'a str>;
+/// Taps by which fast paths hand up packets, by namespace and name, and the fast paths.
+type Taps<'a> = HashMap<(Option<&'a str>, &'a str), &'a str>;
 
-fn interfaces_of_fast_paths(part: &Inventory) -> Interfaces<'_> {
-    let mut taken = HashMap::new();
-    for (name, spec) in &part.instances {
-        let Some(attach) = &spec.attach else { continue };
-        let own = attach.interfaces.iter().map(String::as_str);
-        for interface in own.chain(attach.slow.iter().flat_map(Slow::taps)) {
-            taken.insert((attach.netns.as_deref(), interface), name.as_str());
-        }
-    }
-    taken
+fn taps(part: &Inventory) -> Taps<'_> {
+    let attached = part
+        .instances
+        .iter()
+        .filter_map(|(name, spec)| Some((name, spec.attach.as_ref()?)));
+    let taps = attached.flat_map(|(name, attach)| {
+        let taps = attach.slow.iter().flat_map(Slow::taps);
+        taps.map(move |tap| ((attach.netns.as_deref(), tap), name.as_str()))
+    });
+    taps.collect()
 }
 
 /// Returns the reason for which an uplink takes plain frames alone.
-fn uplink_refuses(name: &str, spec: &UplinkSpec, taken: &Interfaces<'_>) -> Option<String> {
+fn uplink_refuses(name: &str, spec: &UplinkSpec, taps: &Taps<'_>) -> Option<String> {
     if spec.super_frames == SuperFrames::Off {
         return Some(format!("uplink '{name}' has 'super: off'"));
     }
@@ -295,8 +308,8 @@ fn uplink_refuses(name: &str, spec: &UplinkSpec, taken: &Interfaces<'_>) -> Opti
     if spec.mode != XdpMode::Auto {
         return Some(format!("uplink '{name}' has a 'mode', which is XDP's"));
     }
-    let fast = taken.get(&(spec.netns.as_deref(), spec.interface.as_str()))?;
+    let fast = taps.get(&(spec.netns.as_deref(), spec.interface.as_str()))?;
     Some(format!(
-        "fast path '{fast}' uses the interface of uplink '{name}'"
+        "uplink '{name}' takes the packets that fast path '{fast}' hands up"
     ))
 }

@@ -70,6 +70,17 @@ fn floor(slots: u32) -> u32 {
 }
 
 impl Inventory {
+    /// Makes all frames plain.
+    pub(crate) fn forget_frames(&mut self) {
+        self.levels = Levels::default();
+        for spec in self.uplinks.values_mut() {
+            spec.long = 0;
+        }
+        for spec in self.instances.values_mut() {
+            spec.ports.iter_mut().for_each(|port| port.long = 0);
+        }
+    }
+
     /// Decides what the uplinks let in, and gives all ports their memory for long frames.
     pub(crate) fn assign_frames(&mut self) {
         let domains = domains(&[self]);

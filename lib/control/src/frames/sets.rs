@@ -4,21 +4,22 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Sets that are joined, and never divided. A key that nobody named is a set of its own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Sets<K> {
     numbers: HashMap<K, usize>,
     parents: Vec<usize>,
 }
 
-impl<K: Hash + Eq> Sets<K> {
-    /// Creates sets without keys.
-    pub fn new() -> Self {
+impl<K> Default for Sets<K> {
+    fn default() -> Self {
         Sets {
             numbers: HashMap::new(),
             parents: Vec::new(),
         }
     }
+}
 
+impl<K: Hash + Eq> Sets<K> {
     /// Returns the number of the set that has this key. Sets that are joined later may get other numbers.
     pub fn set_of(&mut self, key: K) -> usize {
         let fresh = self.parents.len();
@@ -30,9 +31,12 @@ impl<K: Hash + Eq> Sets<K> {
     }
 
     /// Returns the number of the set that has this key, if the key was ever named.
-    pub fn find(&mut self, key: &K) -> Option<usize> {
-        let number = *self.numbers.get(key)?;
-        Some(self.root(number))
+    pub fn find(&self, key: &K) -> Option<usize> {
+        let mut number = *self.numbers.get(key)?;
+        while let Some(parent) = self.parents.get(number).filter(|it| **it != number) {
+            number = *parent;
+        }
+        Some(number)
     }
 
     /// Joins the sets of two keys. Returns the number of the result, and of the set that is a part of it now.
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn keys_are_together_that_were_joined_over_any_way() {
-        let mut sets = Sets::new();
+        let mut sets = Sets::default();
         for (one, other) in [(1, 2), (3, 4), (9, 9), (4, 2), (7, 8)] {
             sets.join(one, other);
         }

@@ -89,6 +89,14 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Returns the number of ports, with every queue counted.
+    pub fn queues(&self) -> usize {
+        let ports = self.ports.iter();
+        ports
+            .map(|(_, port)| usize::from(port.queues.unwrap_or(1)))
+            .sum()
+    }
+
     /// Returns the frames that the NF takes.
     pub fn effective_frames(&self) -> Frames {
         let is_built_in = matches!(self.program, Program::BuiltIn { .. });
