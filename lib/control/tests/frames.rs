@@ -342,7 +342,7 @@ fn follow(present: &mut Inventory, actions: &[Action], what: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     // promise: 2.37
     #[test]

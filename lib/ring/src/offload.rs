@@ -51,6 +51,18 @@ pub enum Level {
     Super,
 }
 
+impl Level {
+    /// The level with this number, from 0 on; with a higher one, the highest level.
+    #[must_use]
+    pub const fn numbered(number: u8) -> Self {
+        match number {
+            0 => Level::Plain,
+            1 => Level::Checksums,
+            _ => Level::Super,
+        }
+    }
+}
+
 /// The protocol of a super-frame's segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentKind {

@@ -36,6 +36,11 @@ impl Frames {
         ("super", Frames::Super),
     ];
 
+    /// Returns the number of the kind, 0 to 2.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
     pub(crate) fn is_plain(&self) -> bool {
         *self == Frames::Plain
     }
