@@ -52,6 +52,16 @@ pub enum Level {
 }
 
 impl Level {
+    /// The level's name in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Plain => "plain",
+            Level::Checksums => "checksums",
+            Level::Super => "super",
+        }
+    }
+
     /// The level with this number, from 0 on; with a higher one, the highest level.
     #[must_use]
     pub const fn numbered(number: u8) -> Self {

@@ -53,7 +53,8 @@ impl RunningUplink {
         }
     }
 
-    fn path(&self) -> Option<UplinkPath> {
+    /// Returns the paths of frames; `None`: the process or its interface is away.
+    pub fn path(&self) -> Option<UplinkPath> {
         self.process.as_ref()?.status().path
     }
 
