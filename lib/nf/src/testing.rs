@@ -2,9 +2,11 @@
 
 use crate::function::{Nanos, NetworkFunction, PortInfo};
 use arrayvec::ArrayVec;
-use nfluid_ring::layout::{BATCH_MAX, FRAME_MAX, FRAME_MIN, SLOT_SIZE};
+use nfluid_ring::layout::{BATCH_MAX, FRAME_MIN, LONG_MAX, SLOT_SIZE, room_slots};
+use nfluid_ring::offload::OFFLOAD_BYTES;
 use nfluid_ring::{Action, Batch, Frame, Offload, Outbox};
 use nfluid_wire::ether::MacAddr;
+use std::vec;
 use std::vec::Vec;
 
 /// A frame that left the NF: the port and the frame.
@@ -16,7 +18,7 @@ pub struct Collected(pub Vec<Sent>);
 
 impl Outbox for Collected {
     fn emit_offload(&mut self, port: u8, frame: &[u8], _offload: Offload) -> bool {
-        let fits = (FRAME_MIN..=FRAME_MAX).contains(&frame.len());
+        let fits = (FRAME_MIN..=LONG_MAX).contains(&frame.len());
         if fits {
             self.0.push((port, frame.to_vec()));
         }
@@ -66,12 +68,12 @@ pub fn ports(count: u8) -> Vec<PortInfo> {
 pub fn run(nf: &mut dyn NetworkFunction, now: Nanos, frames: &[Sent]) -> Vec<Sent> {
     let mut sent = Vec::new();
     for chunk in frames.chunks(BATCH_MAX) {
-        let mut slots: Vec<[u8; SLOT_SIZE]> = Vec::with_capacity(chunk.len());
-        for (_, bytes) in chunk {
-            let mut slot = [0xa5u8; SLOT_SIZE];
+        let slots = chunk.iter().map(|(_, bytes)| {
+            let mut slot = vec![0xa5; room_slots(bytes.len()) * SLOT_SIZE - OFFLOAD_BYTES];
             slot[..bytes.len()].copy_from_slice(bytes);
-            slots.push(slot);
-        }
+            slot
+        });
+        let mut slots: Vec<Vec<u8>> = slots.collect();
         let mut batch: ArrayVec<Frame<'_>, BATCH_MAX> = slots
             .iter_mut()
             .zip(chunk)
