@@ -33,6 +33,7 @@ pub mod ndp;
 pub mod tcp;
 pub mod udp;
 
+pub use checksum::ChecksumState;
 pub use error::ParseError;
 pub use ether::{EtherType, EthernetFrame, MacAddr, VlanTag};
 pub use flow::{FlowKey, HashSeed, L3, PacketMeta};

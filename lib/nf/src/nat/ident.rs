@@ -54,6 +54,5 @@ pub(super) fn set(packet: &mut [u8], ident: u16) {
     let mut ip = Ipv4Packet::new_unchecked(packet);
     let delta = Delta::new().replace_u16(ip.ident(), ident);
     ip.set_ident(ident);
-    let checksum = delta.apply(ip.checksum());
-    ip.set_checksum(checksum);
+    ip.update_checksum(delta);
 }

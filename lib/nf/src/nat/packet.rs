@@ -5,7 +5,7 @@ use crate::tcp::Segment;
 use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
-use nfluid_wire::{EtherType, L3, PacketMeta, TcpFlags};
+use nfluid_wire::{ChecksumState, EtherType, L3, PacketMeta, TcpFlags};
 
 /// ICMP queries: echo, timestamp. (Information and address mask are dead, RFC 6918.)
 const QUERIES: [Icmpv4Type; 2] = [Icmpv4Type::ECHO_REQUEST, Icmpv4Type::TIMESTAMP];
@@ -58,13 +58,15 @@ pub(super) struct Packet {
     pub(super) l3: usize,
     pub(super) l4: usize,
     pub(super) end: usize,
+    /// The state of the transport's checksum.
+    pub(super) checksum: ChecksumState,
 }
 
 impl Packet {
     #[inline]
-    pub(super) fn parse(frame: &[u8]) -> Packet {
+    pub(super) fn parse(frame: &[u8], checksum: ChecksumState) -> Packet {
         match PacketMeta::parse(frame) {
-            Ok(meta) => Packet::from_meta(&meta),
+            Ok(meta) => Packet::from_meta(&meta, checksum),
             Err(_) => Packet::without_transport(malformed_as(frame), Vlan::UNTAGGED),
         }
     }
@@ -93,11 +95,12 @@ impl Packet {
             l3: 0,
             l4: 0,
             end: 0,
+            checksum: ChecksumState::Complete,
         }
     }
 
     #[inline]
-    fn from_meta(meta: &PacketMeta) -> Packet {
+    fn from_meta(meta: &PacketMeta, checksum: ChecksumState) -> Packet {
         let vlan = Vlan::of(meta);
         let l3 = usize::from(meta.l3_offset);
         let L3::V4 { src, dst } = meta.l3 else {
@@ -127,6 +130,7 @@ impl Packet {
             l3,
             l4: usize::from(meta.l4_offset),
             end: l3 + meta.total_len as usize,
+            checksum,
         }
     }
 }

@@ -18,6 +18,7 @@ use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 use nfluid_ring::layout::BATCH_MAX;
 use nfluid_ring::{Batch, Frame, Outbox, frame_at};
+use nfluid_wire::ChecksumState;
 use nfluid_wire::MacAddr;
 use nfluid_wire::ether::EthernetFrame;
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -113,7 +114,7 @@ impl Nat {
 
     #[inline]
     fn parse(&self, frame: &Frame<'_>) -> Work {
-        let packet = Packet::parse(frame.bytes());
+        let packet = Packet::parse(frame.bytes(), ChecksumState::Complete);
         let key = match frame.in_port() {
             INSIDE => packet.src,
             _ => packet.dst,
@@ -275,7 +276,7 @@ impl Nat {
         frame: &mut Frame<'_>,
         outbox: &mut dyn Outbox,
     ) -> Result<(), DropReason> {
-        let packet = Packet::parse(frame.bytes());
+        let packet = Packet::parse(frame.bytes(), ChecksumState::Complete);
         let receiver = self.let_in(now, frame, &packet, None)?;
         let gateway = EthernetFrame::new_unchecked(frame.bytes()).dst();
         self.deliver(now, frame, receiver, outbox)?;

@@ -13,6 +13,7 @@ use super::process::datagram;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use nfluid_ring::{Frame, Outbox};
+use nfluid_wire::ChecksumState;
 
 /// Seconds that a fragment waits: RFC 6146 section 4, `FRAGMENT_MIN`.
 pub(super) const WAIT_SECS: u32 = 2;
@@ -124,7 +125,7 @@ impl Nat {
                 self.counters.dropped(DropReason::FragmentRefused);
                 continue;
             };
-            let packet = Packet::parse(&bytes);
+            let packet = Packet::parse(&bytes, ChecksumState::Complete);
             debug_assert_eq!(packet.class, Class::LaterFragment, "only those wait");
             self.take_course(from, &mut bytes, &packet, course);
             outbox.commit(decided);

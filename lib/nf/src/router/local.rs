@@ -18,7 +18,7 @@ use nfluid_wire::ipv4::{self, Ipv4Packet};
 use nfluid_wire::ipv6::{self, Ipv6Packet, UpperLayer};
 use nfluid_wire::tcp::{self, TcpFlags, TcpPacket};
 use nfluid_wire::udp::UdpPacket;
-use nfluid_wire::{IpProtocol, build, ether};
+use nfluid_wire::{ChecksumState, IpProtocol, build, ether};
 
 /// The answer to a transport message for the router.
 enum Answer {
@@ -322,7 +322,7 @@ fn check_options(header: &[u8]) -> Result<(), (DropReason, Option<Error>)> {
 
 fn answer_udp(message: &[u8], pseudo_header: u16) -> Answer {
     match UdpPacket::new_checked(message) {
-        Ok(datagram) if datagram.verify_checksum(pseudo_header) => {
+        Ok(datagram) if datagram.verify_checksum(pseudo_header, ChecksumState::Complete) => {
             Answer::Error(Error::PortUnreachable)
         }
         _ => Answer::Nothing(DropReason::LocalMalformed),
@@ -333,7 +333,7 @@ fn answer_tcp(message: &[u8], pseudo_header: u16, between: Ends) -> Answer {
     let Ok(segment) = TcpPacket::new_checked(message) else {
         return Answer::Nothing(DropReason::LocalMalformed);
     };
-    if !segment.verify_checksum(pseudo_header) {
+    if !segment.verify_checksum(pseudo_header, ChecksumState::Complete) {
         return Answer::Nothing(DropReason::LocalMalformed);
     }
     let flags = segment.flags();
