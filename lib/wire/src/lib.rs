@@ -30,6 +30,7 @@ pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ndp;
+pub mod segment;
 pub mod tcp;
 pub mod udp;
 

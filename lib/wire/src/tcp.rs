@@ -11,6 +11,9 @@ use crate::{ParseError, TlvOptions};
 /// Bytes of a TCP header without options.
 pub const HEADER_LEN: usize = 20;
 
+/// Where the checksum is in the header, in bytes.
+pub const CHECKSUM_OFFSET: usize = field::CHECKSUM.start;
+
 mod field {
     use core::ops::Range;
     pub const SRC_PORT: Range<usize> = 0..2;

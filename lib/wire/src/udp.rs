@@ -8,6 +8,9 @@ use crate::view::view;
 /// Bytes of a UDP header.
 pub const HEADER_LEN: usize = 8;
 
+/// Where the checksum is in the header, in bytes.
+pub const CHECKSUM_OFFSET: usize = field::CHECKSUM.start;
+
 mod field {
     use core::ops::Range;
     pub const SRC_PORT: Range<usize> = 0..2;

@@ -1,6 +1,8 @@
 //! The body for the property tests, the captures and the fuzz target: every function of this crate on received bytes,
 //! done to any bytes, and the conditions that must hold whatever the bytes are.
 
+mod unfinished;
+
 use nfluid_wire::arp::ArpRepr;
 use nfluid_wire::ether::{self, VlanStack};
 use nfluid_wire::icmpv4::Icmpv4Packet;
@@ -18,6 +20,7 @@ use nfluid_wire::{
 pub fn everything(bytes: &[u8]) {
     frame(bytes);
     views(bytes);
+    unfinished::frame(bytes);
     let _ = PacketMeta::parse_quoted(bytes).map(|meta| meta.flow_key());
     let _ = ArpRepr::parse(bytes).map(|packet| packet.to_bytes());
     let _ = NdpRepr::parse(bytes).map(|message| message.body());
