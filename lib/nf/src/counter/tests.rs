@@ -1,5 +1,6 @@
 use super::build;
 use crate::function::{CommandError, Nanos, NetworkFunction};
+use crate::super_frames::{assert_same_as_packets, ends, shapes};
 use crate::testing::{Sent, ports, run};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -130,6 +131,17 @@ fn an_unknown_key_is_refused() {
 }
 
 proptest! {
+    /// Catches: a super-frame that counts as one packet, of its whole length, in any counter.
+    #[test]
+    fn a_super_frame_counts_as_its_packets(shape in shapes(), (src, dst) in ends(), to: [u8; 6]) {
+        let macs = (MacAddr([2; 6]), MacAddr(to));
+        let frame = shape.between(src, dst).macs(macs.0, macs.1);
+        let (bytes, offload) = shape.written(&frame);
+        let [mut whole, mut cut] = [counter(), counter()];
+        let both: [&mut dyn NetworkFunction; 2] = [&mut *whole, &mut *cut];
+        assert_same_as_packets(both, Nanos(0), &[(0, bytes, offload)]);
+    }
+
     // promise: 10.19
     #[test]
     fn any_frame_is_counted_once(

@@ -5,7 +5,7 @@ use super::states::{Refusal, States};
 use crate::function::{Metric, PortInfo};
 use crate::icmp_error::{self, Sent};
 use crate::stateful::{Reader, StateError, Writer};
-use crate::traffic::Forwarded;
+use crate::traffic::{Forwarded, OnWire};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use nfluid_wire::ParseError;
@@ -126,8 +126,8 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn forwarded(&mut self, in_port: u8, len: usize) {
-        self.forwarded.count(in_port, len);
+    pub(super) fn forwarded(&mut self, in_port: u8, frame: OnWire) {
+        self.forwarded.count(in_port, frame);
     }
 
     #[inline]

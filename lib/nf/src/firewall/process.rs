@@ -9,6 +9,7 @@ use super::reject;
 use super::rule::{Answer, ICMP, ICMPV6, RuleAction};
 use crate::function::Nanos;
 use crate::tcp::Segment;
+use crate::traffic::OnWire;
 use arrayvec::ArrayVec;
 use core::ops::ControlFlow;
 use nfluid_ring::layout::BATCH_MAX;
@@ -132,7 +133,7 @@ impl Firewall {
         match verdict {
             Verdict::Forward => {
                 let in_port = frame.in_port() & 1;
-                self.counters.forwarded(in_port, frame.len());
+                self.counters.forwarded(in_port, OnWire::of(frame));
                 frame.send(in_port ^ 1);
             }
             Verdict::Drop(reason) => {

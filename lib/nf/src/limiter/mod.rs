@@ -12,6 +12,7 @@ mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::Stateful;
+use crate::traffic::OnWire;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -66,7 +67,7 @@ impl NetworkFunction for Limiter {
             {
                 self.counters.marked += 1;
             }
-            self.counters.forwarded.count(from, frame.len());
+            self.counters.forwarded.count(from, OnWire::of(frame));
             frame.send(from ^ 1);
         }
     }

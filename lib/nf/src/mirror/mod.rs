@@ -9,6 +9,7 @@ mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
+use crate::traffic::OnWire;
 use alloc::boxed::Box;
 use alloc::string::String;
 use capture::Capture;
@@ -111,7 +112,7 @@ impl NetworkFunction for Mirror {
             if self.config.selection.matches(from, frame.bytes()) {
                 self.copy(now, frame.bytes(), &mut outbox);
             }
-            self.counters.forwarded.count(from, frame.len());
+            self.counters.forwarded.count(from, OnWire::of(frame));
             frame.send(from ^ 1);
         }
     }

@@ -8,6 +8,7 @@ use super::packet::Packet;
 use super::process::Work;
 use crate::fragmentation::Fragments;
 use crate::function::PortInfo;
+use crate::traffic::OnWire;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::{Frame, Outbox};
 use nfluid_wire::icmpv4::unreachable_code;
@@ -70,12 +71,12 @@ impl Nat {
         };
         let reason = match (in_fragments, verdict) {
             (None, Ok(port)) => {
-                self.counters.forwarded.count(from, frame.len());
+                self.counters.forwarded.count(from, OnWire::of(frame));
                 frame.send(port);
                 return true;
             }
             (Some(Ok(())), _) => {
-                self.counters.forwarded.count(from, frame.len());
+                self.counters.forwarded.count(from, OnWire::of(frame));
                 frame.discard();
                 return true;
             }

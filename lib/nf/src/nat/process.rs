@@ -14,6 +14,7 @@ use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::rewrite::{self, End};
 use crate::table::NONE;
+use crate::traffic::OnWire;
 use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 use nfluid_ring::layout::BATCH_MAX;
@@ -80,10 +81,10 @@ impl Nat {
         work: &Work,
         outbox: &mut dyn Outbox,
     ) -> bool {
-        let (from, len) = (frame.in_port(), frame.len());
+        let (from, arrived) = (frame.in_port(), OnWire::of(frame));
         match self.decide(now, frame, work, outbox) {
             Ok(port) => {
-                self.counters.forwarded.count(from, len);
+                self.counters.forwarded.count(from, arrived);
                 frame.send(port);
                 true
             }

@@ -10,9 +10,10 @@ use super::fragment::Datagram;
 use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::process::datagram;
+use crate::traffic::OnWire;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use nfluid_ring::{Frame, Outbox};
+use nfluid_ring::{Frame, Offload, Outbox};
 use nfluid_wire::ChecksumState;
 
 /// Seconds that a fragment waits: RFC 6146 section 4, `FRAGMENT_MIN`.
@@ -125,6 +126,7 @@ impl Nat {
                 self.counters.dropped(DropReason::FragmentRefused);
                 continue;
             };
+            let arrived = OnWire::of_bytes(bytes.len(), Offload::NONE);
             let packet = Packet::parse(&bytes, ChecksumState::Complete);
             debug_assert_eq!(packet.class, Class::LaterFragment, "only those wait");
             self.take_course(from, &mut bytes, &packet, course);
@@ -136,7 +138,7 @@ impl Nat {
                 Some(sent) => sent,
             };
             match sent {
-                Ok(()) => self.counters.forwarded.count(from, bytes.len()),
+                Ok(()) => self.counters.forwarded.count(from, arrived),
                 Err(reason) => self.counters.dropped(reason),
             }
         }

@@ -3,6 +3,7 @@
 use super::config::Forbidden;
 use super::hash::signature;
 use super::metrics::Counters;
+use crate::traffic::OnWire;
 use core::hint::black_box;
 use nfluid_ring::Frame;
 
@@ -24,7 +25,7 @@ pub(super) fn forward(
             counters.forbidden += 1;
             frame.discard();
         } else {
-            counters.forwarded.count(from, frame.len());
+            counters.forwarded.count(from, OnWire::of(frame));
             frame.send(from ^ 1);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::config::{Rules, TagAction, Unmatched};
 use super::metrics::{Counters, DropReason};
+use crate::traffic::OnWire;
 use nfluid_ring::Frame;
 use nfluid_wire::VlanTag;
 use nfluid_wire::ether::{self, EthernetFrame, VLAN_TAG_LEN, VlanStack};
@@ -14,7 +15,7 @@ const TCI: core::ops::Range<usize> = 14..16;
 /// Changes the tags of every frame and sends it to the other port.
 pub(super) fn forward(frames: &mut [Frame<'_>], rules: &Rules, counters: &mut Counters) {
     for frame in frames {
-        let (from, len) = (frame.in_port() & 1, frame.len());
+        let (from, arrived) = (frame.in_port() & 1, OnWire::of(frame));
         let to_trunk = from != TRUNK;
         let outcome = match &rules.action {
             TagAction::Push(tag) if to_trunk => push(frame, *tag),
@@ -33,7 +34,7 @@ pub(super) fn forward(frames: &mut [Frame<'_>], rules: &Rules, counters: &mut Co
                 continue;
             }
         }
-        counters.forwarded.count(from, len);
+        counters.forwarded.count(from, arrived);
         frame.send(from ^ 1);
     }
 }

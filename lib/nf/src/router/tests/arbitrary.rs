@@ -128,7 +128,7 @@ proptest! {
         if let nfluid_ring::Action::Send(port) = only.action() {
             by_slow.push((port, only.bytes().to_vec()));
         }
-        by_slow.append(&mut made.0);
+        by_slow.append(&mut made.plain());
         prop_assert_eq!(by_either, by_slow);
     }
 }

@@ -119,7 +119,7 @@ impl Bench {
     fn tick(&mut self) -> Vec<Sent> {
         let mut sent = Collected::default();
         self.nf.tick(self.now, &mut sent);
-        sent.0
+        sent.plain()
     }
 
     /// Returns the frames that leave while time passes, with a tick every 100 ms.
