@@ -95,7 +95,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "pushes, pops and translates 802.1Q and 802.1ad tags",
         ports: (2, 2),
         addresses: &[],
-        frames: Level::Plain,
+        frames: Level::Super,
         build: vlan::build,
     },
 ];

@@ -293,6 +293,7 @@ impl Offload {
 
     /// The same for a frame in which the headers have moved by `bytes` to the end of the frame (a tag was pushed;
     /// negative: a tag was pulled). `None`: the headers would be too long, or begin within the Ethernet header.
+    #[inline]
     #[must_use]
     pub fn moved(self, bytes: isize) -> Option<Self> {
         if self.is_none() {

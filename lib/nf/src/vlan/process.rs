@@ -24,12 +24,12 @@ pub(super) fn forward(frames: &mut [Frame<'_>], rules: &Rules, counters: &mut Co
             TagAction::Translate { access, .. } => translate(frame, access),
         };
         match outcome {
-            Ok(()) => counters.changed += 1,
+            Ok(()) => counters.changed += arrived.packets,
             Err(DropReason::Unmatched) if rules.unmatched == Unmatched::Pass => {
-                counters.unchanged += 1;
+                counters.unchanged += arrived.packets;
             }
             Err(reason) => {
-                counters.dropped(reason);
+                counters.dropped(reason, arrived);
                 frame.discard();
                 continue;
             }
@@ -40,10 +40,13 @@ pub(super) fn forward(frames: &mut [Frame<'_>], rules: &Rules, counters: &mut Co
 }
 
 fn push(frame: &mut Frame<'_>, tag: VlanTag) -> Result<(), DropReason> {
+    let moved = frame.offload().moved(VLAN_TAG_LEN as isize);
+    let moved = moved.ok_or(DropReason::TooLong)?;
     let len = frame.len();
     if !frame.resize(len + VLAN_TAG_LEN) {
         return Err(DropReason::TooLong);
     }
+    frame.set_offload(moved);
     ether::push_tag(frame.bytes_mut(), len, tag)
         .map(|_| ())
         .ok_or(DropReason::TooLong)
@@ -58,6 +61,8 @@ fn pop(frame: &mut Frame<'_>, tag: VlanTag) -> Result<(), DropReason> {
     if !ours {
         return Err(DropReason::Unmatched);
     }
+    let moved = frame.offload().moved(-(VLAN_TAG_LEN as isize));
+    frame.set_offload(moved.ok_or(DropReason::Malformed)?);
     let len = frame.len();
     let (_, shorter) = ether::pop_tag(frame.bytes_mut(), len).ok_or(DropReason::Malformed)?;
     if frame.resize(shorter) {
