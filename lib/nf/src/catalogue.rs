@@ -55,7 +55,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "limits rates by token buckets: RFC 2697, RFC 2698",
         ports: (2, 2),
         addresses: &[],
-        frames: Level::Plain,
+        frames: Level::Super,
         build: limiter::build,
     },
     Entry {
