@@ -63,7 +63,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "passes everything, copies what matches to a port or to memory",
         ports: (2, 3),
         addresses: &[],
-        frames: Level::Plain,
+        frames: Level::Super,
         build: mirror::build,
     },
     Entry {
