@@ -79,7 +79,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "forwards IPv4 and IPv6 by longest prefix, with ARP and neighbour discovery",
         ports: (2, 8),
         addresses: &["addresses"],
-        frames: Level::Plain,
+        frames: Level::Super,
         build: router::build,
     },
     Entry {

@@ -363,7 +363,7 @@ proptest! {
         let both: [&mut dyn NetworkFunction; 2] = [&mut *whole, &mut *cut];
         let packets = assert_same_as_packets(both, Nanos(0), &frames);
         prop_assert_eq!(packets.is_empty(), colour == 2);
-        let mut buckets = |nf: &mut dyn NetworkFunction| nf.command(Nanos(0), "buckets", &[]);
+        let buckets = |nf: &mut dyn NetworkFunction| nf.command(Nanos(0), "buckets", &[]);
         prop_assert_eq!(buckets(&mut *whole), buckets(&mut *cut));
     }
 

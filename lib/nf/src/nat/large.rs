@@ -6,11 +6,11 @@ use super::clock::Tenths;
 use super::metrics::{DropReason, Made};
 use super::packet::Packet;
 use super::process::Work;
-use crate::fragmentation::Fragments;
+use crate::fragmentation::{Cut, Large};
 use crate::function::PortInfo;
 use crate::traffic::OnWire;
 use nfluid_ring::layout::SLOT_SIZE;
-use nfluid_ring::{Frame, Outbox};
+use nfluid_ring::{Frame, Offload, Outbox};
 use nfluid_wire::icmpv4::unreachable_code;
 use nfluid_wire::ipv4::Ipv4Packet;
 
@@ -105,8 +105,7 @@ impl Nat {
         if packet.end - packet.l3 <= mtu {
             return None;
         }
-        let (link, ip) = frame.split_at(packet.l3);
-        let whole = Ipv4Packet::new_unchecked(ip);
+        let whole = Ipv4Packet::new_unchecked(&frame[packet.l3..]);
         if whole.dont_fragment() {
             return Some(Err(DropReason::TooBig));
         }
@@ -115,12 +114,14 @@ impl Nat {
             return Some(Err(DropReason::Malformed));
         }
         let mut buffer = [0; SLOT_SIZE];
-        buffer[..link.len()].copy_from_slice(link);
-        let mut fragments = Fragments::new(ip, mtu as u16);
-        while let Some(length) = fragments.write_next(&mut buffer[link.len()..]) {
-            if !outbox.emit(port, &buffer[..link.len() + length]) {
-                return Some(Err(DropReason::NoRoom));
-            }
+        let large = Large {
+            frame,
+            offload: Offload::NONE,
+            l3: packet.l3,
+            mtu: mtu as u16,
+        };
+        if large.send(&mut buffer, |part, _| outbox.emit(port, part)) != Cut::Done {
+            return Some(Err(DropReason::NoRoom));
         }
         self.counters.fragmented += 1;
         Some(Ok(()))

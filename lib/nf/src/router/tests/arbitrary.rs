@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn assert_all_counted(router: &Bench, frames: u64) {
+pub(super) fn assert_all_counted(router: &Bench, frames: u64) {
     let sum = router.metric("packets_forwarded_total", None)
         + router.metric("packets_consumed_total", None)
         + router.metric("packets_waited_total", None)

@@ -18,6 +18,7 @@ mod large;
 mod listening;
 mod redirects;
 mod resolution;
+mod super_frames;
 
 use super::Router;
 use super::config::Config;
