@@ -71,7 +71,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "hides inside hosts behind few addresses: NAPT44 by RFC 4787, 5382, 5508",
         ports: (2, 2),
         addresses: &["pool"],
-        frames: Level::Plain,
+        frames: Level::Super,
         build: nat::build,
     },
     Entry {

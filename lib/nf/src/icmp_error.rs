@@ -144,7 +144,7 @@ pub(crate) fn offender<'a>(
     room: &'a mut OffenderRoom,
 ) -> Option<&'a [u8]> {
     if offload.is_none() {
-        return frame.get(l3..);
+        return without_padding(frame.get(l3..)?);
     }
     let mut packets = offload.packets_of(frame).ok()?;
     let header_len = packets.header_len();
@@ -152,7 +152,19 @@ pub(crate) fn offender<'a>(
     let rest = room.0.get_mut(header_len..)?;
     let len = payload.len().min(rest.len());
     rest[..len].copy_from_slice(&payload[..len]);
-    room.0.get(l3..header_len + len)
+    without_padding(room.0.get(l3..header_len + len)?)
+}
+
+/// The bytes of an IP packet, as far as they are there, without what follows the packet.
+fn without_padding(packet: &[u8]) -> Option<&[u8]> {
+    let &[first, _, a, b, c, d, ..] = packet else {
+        return None;
+    };
+    let len = match first >> 4 {
+        4 => usize::from(u16::from_be_bytes([a, b])),
+        _ => ipv6::HEADER_LEN + usize::from(u16::from_be_bytes([c, d])),
+    };
+    packet.get(..len.min(packet.len()))
 }
 
 /// Room for the part of a packet that an error quotes, and for the frame's headers.

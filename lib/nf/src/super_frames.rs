@@ -157,7 +157,8 @@ pub(crate) fn metrics(nf: &dyn NetworkFunction) -> Vec<(&'static str, Vec<String
 
 /// Panics unless both NFs, which are alike, treat the frames as the packets that they become.
 pub(crate) fn assert_same_as_packets(
-    [whole, cut]: [&mut dyn NetworkFunction; 2],
+    whole: &mut dyn NetworkFunction,
+    cut: &mut dyn NetworkFunction,
     now: Nanos,
     frames: &[SentOffload],
 ) -> Vec<Sent> {

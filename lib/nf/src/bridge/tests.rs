@@ -72,8 +72,7 @@ proptest! {
         let (bytes, offload) = shape.written(&shape.between(src, dst));
         let [mut whole, mut cut] = [bridge(), bridge()];
         let frames = [(1, bytes, offload), (0, vec![7; 60], Offload::NONE)];
-        let both: [&mut dyn NetworkFunction; 2] = [&mut *whole, &mut *cut];
-        assert_same_as_packets(both, Nanos(0), &frames);
+        assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &frames);
     }
 }
 

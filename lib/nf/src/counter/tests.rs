@@ -140,8 +140,7 @@ proptest! {
         let frame = shape.between(src, dst).macs(macs.0, macs.1);
         let (bytes, offload) = shape.written(&frame);
         let [mut whole, mut cut] = [counter(), counter()];
-        let both: [&mut dyn NetworkFunction; 2] = [&mut *whole, &mut *cut];
-        assert_same_as_packets(both, Nanos(0), &[(0, bytes.clone(), offload)]);
+        assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &[(0, bytes.clone(), offload)]);
         let mut malformed = bytes;
         malformed[14 + 4 * shape.tags.len()] = 0;
         let packets = offload.segments(malformed.len()) as f64;

@@ -360,8 +360,7 @@ proptest! {
         }
         let (bytes, offload) = shape.written(&shape.between(src, dst));
         let frames = [(0, bytes, offload), (0, packet(&src.to_string(), 60), Offload::NONE)];
-        let both: [&mut dyn NetworkFunction; 2] = [&mut *whole, &mut *cut];
-        let packets = assert_same_as_packets(both, Nanos(0), &frames);
+        let packets = assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &frames);
         prop_assert_eq!(packets.is_empty(), colour == 2);
         let buckets = |nf: &mut dyn NetworkFunction| nf.command(Nanos(0), "buckets", &[]);
         prop_assert_eq!(buckets(&mut *whole), buckets(&mut *cut));

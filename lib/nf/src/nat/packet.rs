@@ -2,6 +2,8 @@
 
 use super::endpoint::{Endpoint, Protocol, Vlan};
 use crate::tcp::Segment;
+use crate::traffic::OnWire;
+use nfluid_ring::{Level, Offload};
 use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
@@ -60,14 +62,42 @@ pub(super) struct Packet {
     pub(super) end: usize,
     /// The state of the transport's checksum.
     pub(super) checksum: ChecksumState,
+    /// The packets that it is on a wire: 1, but of a super-frame.
+    pub(super) packets: u64,
+    /// Bytes of the largest of these packets, IP header included; 0 if it is not IPv4.
+    pub(super) size: usize,
 }
 
 impl Packet {
     #[inline]
-    pub(super) fn parse(frame: &[u8], checksum: ChecksumState) -> Packet {
-        match PacketMeta::parse(frame) {
-            Ok(meta) => Packet::from_meta(&meta, checksum),
+    pub(super) fn parse(frame: &[u8], offload: Offload) -> Packet {
+        let packet = match PacketMeta::parse(frame) {
+            Ok(meta) => Packet::from_meta(&meta, offload.checksum_state()),
             Err(_) => Packet::without_transport(malformed_as(frame), Vlan::UNTAGGED),
+        };
+        if offload.level() == Level::Super {
+            return packet.of_super_frame(frame.len(), offload);
+        }
+        packet
+    }
+
+    /// A super-frame of `len` bytes of which no packets can be made.
+    #[cold]
+    pub(super) fn contradictory(len: usize, offload: Offload) -> Packet {
+        Packet::without_transport(Class::Malformed, Vlan::UNTAGGED).of_super_frame(len, offload)
+    }
+
+    #[cold]
+    fn of_super_frame(self, len: usize, offload: Offload) -> Packet {
+        let is_ipv4 = self.size > 0;
+        Packet {
+            packets: OnWire::of_bytes(len, offload).packets,
+            size: if is_ipv4 {
+                offload.packet_len(len) - self.l3
+            } else {
+                0
+            },
+            ..self
         }
     }
 
@@ -96,6 +126,8 @@ impl Packet {
             l4: 0,
             end: 0,
             checksum: ChecksumState::Complete,
+            packets: 1,
+            size: 0,
         }
     }
 
@@ -131,6 +163,8 @@ impl Packet {
             l4: usize::from(meta.l4_offset),
             end: l3 + meta.total_len as usize,
             checksum,
+            packets: 1,
+            size: meta.total_len as usize,
         }
     }
 }

@@ -19,7 +19,6 @@ use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 use nfluid_ring::layout::BATCH_MAX;
 use nfluid_ring::{Batch, Frame, Outbox, frame_at};
-use nfluid_wire::ChecksumState;
 use nfluid_wire::MacAddr;
 use nfluid_wire::ether::EthernetFrame;
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -43,7 +42,7 @@ impl Nat {
     pub(super) fn process_batch(&mut self, now: Tenths, batch: &mut Batch<'_, '_>) {
         let (frames, outbox) = batch.split();
         let mut works: ArrayVec<Work, BATCH_MAX> =
-            frames.iter().map(|frame| self.parse(frame)).collect();
+            frames.iter_mut().map(|frame| self.parse(frame)).collect();
         for (work, frame) in works.iter_mut().zip(&*frames) {
             self.locate(work, frame.in_port());
         }
@@ -108,14 +107,17 @@ impl Nat {
             reason == DropReason::FragmentUnknown && self.let_wait(now, frame, &work.packet);
         if !waits {
             self.refuse(now, frame, &work.packet, reason, outbox);
-            self.counters.dropped(reason);
+            self.counters.dropped_many(reason, work.packet.packets);
         }
         frame.discard();
     }
 
     #[inline]
-    fn parse(&self, frame: &Frame<'_>) -> Work {
-        let packet = Packet::parse(frame.bytes(), ChecksumState::Complete);
+    fn parse(&self, frame: &mut Frame<'_>) -> Work {
+        let packet = match frame.settle() {
+            Ok(()) => Packet::parse(frame.bytes(), frame.offload()),
+            Err(_) => Packet::contradictory(frame.len(), frame.offload()),
+        };
         let key = match frame.in_port() {
             INSIDE => packet.src,
             _ => packet.dst,
@@ -177,11 +179,11 @@ impl Nat {
             }
             Class::Arp => self.arp(frame, packet),
             Class::NotIpv4 if self.state.config.non_ipv4 == NonIpv4::Pass => {
-                Ok(self.untouched(frame))
+                Ok(self.untouched(frame, packet))
             }
             Class::NotIpv4 => Err(DropReason::NotIpv4),
-            Class::OtherProtocol => self.untranslated(frame, DropReason::OtherProtocol),
-            Class::IcmpOther => self.untranslated(frame, DropReason::IcmpOther),
+            Class::OtherProtocol => self.untranslated(frame, packet, DropReason::OtherProtocol),
+            Class::IcmpOther => self.untranslated(frame, packet, DropReason::IcmpOther),
             Class::Malformed => Err(DropReason::Malformed),
         }
     }
@@ -202,7 +204,7 @@ impl Nat {
                 .iter()
                 .any(|prefix| prefix.contains_v4(packet.src.address));
         if !hidden || !is_routable(packet.src.address) || !is_routable(packet.dst.address) {
-            return self.untranslated(frame, DropReason::Untranslated);
+            return self.untranslated(frame, packet, DropReason::Untranslated);
         }
         let hairpin = self.state.is_external(packet.dst.address);
         if hairpin && self.is_for_itself(frame, work) {
@@ -241,7 +243,7 @@ impl Nat {
         if hairpin {
             self.turn_back(now, frame, outbox)?;
         } else {
-            self.counters.out += 1;
+            self.counters.out += packet.packets;
         }
         let port = if hairpin { INSIDE } else { OUTSIDE };
         self.remember(now, frame, packet, datagram, port);
@@ -264,7 +266,9 @@ impl Nat {
         );
         let ident = match known {
             Some(course) => course.ident,
-            None => self.idents.take(hasher, ends, protocol),
+            None => self
+                .idents
+                .take_many(hasher, ends, protocol, packet.packets),
         };
         ident::set(ip, ident);
     }
@@ -277,12 +281,12 @@ impl Nat {
         frame: &mut Frame<'_>,
         outbox: &mut dyn Outbox,
     ) -> Result<(), DropReason> {
-        let packet = Packet::parse(frame.bytes(), ChecksumState::Complete);
+        let packet = Packet::parse(frame.bytes(), frame.offload());
         let receiver = self.let_in(now, frame, &packet, None)?;
         let gateway = EthernetFrame::new_unchecked(frame.bytes()).dst();
         self.deliver(now, frame, receiver, outbox)?;
         EthernetFrame::new_unchecked(frame.bytes_mut()).set_src(gateway);
-        self.counters.hairpin += 1;
+        self.counters.hairpin += packet.packets;
         Ok(())
     }
 
@@ -296,7 +300,7 @@ impl Nat {
     ) -> Verdict {
         let packet = &work.packet;
         if !self.state.is_external(packet.dst.address) {
-            return self.untranslated(frame, DropReason::Untranslated);
+            return self.untranslated(frame, packet, DropReason::Untranslated);
         }
         if self.is_for_itself(frame, work) {
             return Ok(self.answer_ping(frame, packet));
@@ -313,7 +317,7 @@ impl Nat {
         if EthernetFrame::new_unchecked(frame.bytes()).dst() == self.macs[usize::from(OUTSIDE)] {
             self.deliver(now, frame, index, outbox)?;
         }
-        self.counters.inbound += 1;
+        self.counters.inbound += packet.packets;
         self.remember(now, frame, packet, datagram, INSIDE);
         Ok(INSIDE)
     }
@@ -420,16 +424,16 @@ impl Nat {
     }
 
     /// Treats a packet that the NAT does not translate, for a reason.
-    fn untranslated(&mut self, frame: &Frame<'_>, reason: DropReason) -> Verdict {
+    fn untranslated(&mut self, frame: &Frame<'_>, packet: &Packet, reason: DropReason) -> Verdict {
         match self.state.config.untranslated {
-            Untranslated::Pass => Ok(self.untouched(frame)),
+            Untranslated::Pass => Ok(self.untouched(frame, packet)),
             Untranslated::Drop => Err(reason),
         }
     }
 
     /// Sends a frame to the other port as it is.
-    pub(super) fn untouched(&mut self, frame: &Frame<'_>) -> u8 {
-        self.counters.untouched += 1;
+    pub(super) fn untouched(&mut self, frame: &Frame<'_>, packet: &Packet) -> u8 {
+        self.counters.untouched += packet.packets;
         (frame.in_port() & 1) ^ 1
     }
 }

@@ -57,7 +57,7 @@ impl State {
             }
             return Err(reason);
         }
-        self.note_outbound(now, index, mac);
+        self.note_outbound(now, index, mac, packet.packets);
         Ok(index)
     }
 
@@ -160,7 +160,7 @@ impl State {
                 self.refresh_inbound(now, session, packet.protocol);
             }
         }
-        self.note_inbound(now, index);
+        self.note_inbound(now, index, packet.packets);
         Ok(index)
     }
 
@@ -260,11 +260,11 @@ impl State {
     }
 
     #[inline]
-    fn note_outbound(&mut self, now: Tenths, index: u32, mac: MacAddr) {
+    fn note_outbound(&mut self, now: Tenths, index: u32, mac: MacAddr, packets: u64) {
         let Some(mapping) = self.mappings.get_mut(index) else {
             return;
         };
-        mapping.packets += 1;
+        mapping.packets += packets;
         let moved = mapping.mac != mac;
         mapping.mac = mac;
         let (host, protocol) = (mapping.host, mapping.protocol);
@@ -280,12 +280,12 @@ impl State {
     }
 
     #[inline]
-    fn note_inbound(&mut self, now: Tenths, index: u32) {
+    fn note_inbound(&mut self, now: Tenths, index: u32, packets: u64) {
         let refresh = self.config.inbound_refresh;
         let Some(mapping) = self.mappings.get_mut(index) else {
             return;
         };
-        mapping.packets += 1;
+        mapping.packets += packets;
         let protocol = mapping.protocol;
         if refresh && protocol != Protocol::Tcp {
             let timeout = self.query_timeout(protocol);

@@ -215,19 +215,15 @@ impl Router {
             IpAddr::V6(_) => error.icmpv6(),
         };
         let frame = build::Frame::icmp(from, to, kind, code, rest).ttl(OWN_TTL);
-        let (frame, length) = match to {
+        let frame = match to {
             IpAddr::V4(_) => {
-                let packet = Ipv4Packet::new_unchecked(packet);
-                let tos = icmp_error::control_class(packet.tos());
-                let frame = frame.traffic_class(tos).ident(self.next_ident());
-                (frame, usize::from(packet.total_len()))
+                let tos = Ipv4Packet::new_unchecked(packet).tos();
+                let tos = icmp_error::control_class(tos);
+                frame.traffic_class(tos).ident(self.next_ident())
             }
-            IpAddr::V6(_) => {
-                let length = Ipv6Packet::new_unchecked(packet).payload_len();
-                (frame, usize::from(length) + 40)
-            }
+            IpAddr::V6(_) => frame,
         };
-        icmp_error::write(frame, &packet[..length.min(packet.len())], buffer)
+        icmp_error::write(frame, packet, buffer)
     }
 
     /// Identification of the next packet that the router makes.

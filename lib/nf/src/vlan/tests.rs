@@ -201,9 +201,8 @@ proptest! {
         ];
         for rules in rules {
             let [mut whole, mut cut] = [vlan(rules.clone()), vlan(rules)];
-            let both: [&mut dyn NetworkFunction; 2] = [&mut *whole, &mut *cut];
             let frames = [(u8::from(from_trunk), bytes.clone(), offload)];
-            let packets = assert_same_as_packets(both, Nanos(0), &frames);
+            let packets = assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &frames);
             prop_assert!([0, offload.segments(bytes.len())].contains(&packets.len()));
         }
     }

@@ -17,6 +17,7 @@ mod mappings;
 mod neighbours;
 mod properties;
 mod refusals;
+mod super_frames;
 mod tcp_sessions;
 
 use crate::function::{Metric, Nanos, NetworkFunction, PortInfo};

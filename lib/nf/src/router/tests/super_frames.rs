@@ -63,7 +63,7 @@ proptest! {
         let now = whole.now;
         let plain = written(&from_alice("192.0.2.7").ident(1), &[1; 8]);
         let frames = [(0, bytes, offload), (0, plain, Offload::NONE)];
-        let packets = assert_same_as_packets([&mut whole.nf, &mut cut.nf], now, &frames);
+        let packets = assert_same_as_packets(&mut whole.nf, &mut cut.nf, now, &frames);
         prop_assert_eq!(packets.len(), on_wire(&frames).len());
     }
 
@@ -77,7 +77,7 @@ proptest! {
         let (bytes, offload) = from_alice_to(&shape, bob, true, 64);
         let now = whole.now;
         let frames = [(0, bytes, offload)];
-        let packets = assert_same_as_packets([&mut whole.nf, &mut cut.nf], now, &frames);
+        let packets = assert_same_as_packets(&mut whole.nf, &mut cut.nf, now, &frames);
         for (_, packet) in &packets {
             prop_assert!(ipv4(packet).total_len() <= mtu);
         }
