@@ -47,7 +47,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "filters by ordered rules, with states",
         ports: (2, 2),
         addresses: &[],
-        frames: Level::Plain,
+        frames: Level::Super,
         build: firewall::build,
     },
     Entry {

@@ -63,13 +63,6 @@ impl Shape {
             None => partial(frame, &self.payload),
         }
     }
-
-    /// No tag, and no flag that belongs to one packet of a super-frame only.
-    pub(crate) fn plain(mut self) -> Self {
-        self.tags.clear();
-        self.flags = TcpFlags::ACK;
-        self
-    }
 }
 
 /// Any shape, of which the packets fit an MTU of 1500.
@@ -249,4 +242,63 @@ pub(crate) fn build(name: &str, config: &Value, ports: &[PortInfo]) -> Box<dyn N
     let entry = catalogue::find(name).expect("an NF");
     assert_eq!(entry.frames, Level::Super, "{name} takes super-frames");
     catalogue::build(name, config, ports).expect("a valid configuration")
+}
+
+mod tests {
+    use super::*;
+    use crate::testing::{Collected, ports};
+    use serde_json::json;
+
+    /// An NF that has no test of its own with any metadata, with a configuration that looks at packets.
+    fn others() -> Vec<(&'static str, Value)> {
+        let per = json!({"address": "destination", "prefixes_max": 2});
+        let limits =
+            json!({"cir": 8_000, "cbs": 9_000, "ebs": 9_000, "per": per, "yellow": {"dscp": 9}});
+        let selection = json!({"ports": [80], "prefixes": ["10.0.0.0/25", "::/0"]});
+        vec![
+            ("bridge", Value::Null),
+            ("counter", Value::Null),
+            ("limiter", json!({"forward": limits, "reverse": limits})),
+            (
+                "mirror",
+                json!({"match": selection, "snaplen": 300, "rate": 100}),
+            ),
+            ("vlan", json!({"push": {"id": 7}})),
+            (
+                "vlan",
+                json!({"translate": [{"access": 1, "trunk": 2}], "unmatched": "pass"}),
+            ),
+        ]
+    }
+
+    proptest! {
+        /// Catches: panics, and metadata that the switch would refuse: the bench looks.
+        #[test]
+        fn any_metadata_are_survived(
+            frames in vec_of((0..2_u8, any_frame(ends(), (MacAddr([2; 6]), MacAddr([4; 6])))), 1..40),
+            gap in 0..3_000_000_000_u64,
+        ) {
+            for (name, config) in others() {
+                let mut nf = build(name, &config, &ports(2));
+                let mut now = Nanos::from_secs(1);
+                let mut passed = 0;
+                for (port, (bytes, offload)) in &frames {
+                    let frame = (*port, bytes.clone(), *offload);
+                    passed += run_offload(&mut *nf, now, &[frame]).len();
+                    now.0 += gap;
+                    nf.tick(now, &mut Collected::default());
+                }
+                prop_assert!(passed <= frames.len(), "{}", name);
+            }
+        }
+    }
+
+    /// Catches: an NF that is added to the catalogue without a word about super-frames.
+    #[test]
+    fn every_network_function_says_what_it_takes() {
+        for entry in catalogue::ENTRIES {
+            let is_plain = entry.frames == Level::Plain;
+            assert_eq!(is_plain, entry.name == "signature", "{}", entry.name);
+        }
+    }
 }

@@ -114,15 +114,15 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn matched(&mut self, rule: usize, len: usize) {
+    pub(super) fn matched(&mut self, rule: usize, frame: OnWire) {
         if let Some(count) = self.rules.get_mut(rule) {
-            count.add(len);
+            count.add(frame);
         }
     }
 
     #[inline]
-    pub(super) fn default_policy(&mut self, len: usize) {
-        self.default_policy.add(len);
+    pub(super) fn default_policy(&mut self, frame: OnWire) {
+        self.default_policy.add(frame);
     }
 
     #[inline]
@@ -131,15 +131,15 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn dropped(&mut self, reason: Drop) {
-        self.dropped[reason.index()] += 1;
+    pub(super) fn dropped(&mut self, reason: Drop, frame: OnWire) {
+        self.dropped[reason.index()] += frame.packets;
     }
 
     #[cold]
-    pub(super) fn malformed(&mut self, error: ParseError) {
+    pub(super) fn malformed(&mut self, error: ParseError, frame: OnWire) {
         match self.malformed.iter_mut().find(|(known, _)| *known == error) {
-            Some((_, count)) => *count += 1,
-            None => self.malformed.push((error, 1)),
+            Some((_, count)) => *count += frame.packets,
+            None => self.malformed.push((error, frame.packets)),
         }
     }
 
