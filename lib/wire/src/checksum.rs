@@ -142,11 +142,13 @@ impl Delta {
         // Folding first keeps the sum far from overflow however many changes were collected.
         !fold(!checksum as u64 + fold(self.0) as u64)
     }
+}
 
-    /// A sum, not complemented, after the change.
-    #[inline]
+impl Delta {
+    /// A sum, not complemented, after the change. Apart, so that complete checksums cost no more for it.
+    #[cold]
     #[must_use]
-    pub(crate) const fn apply_to_sum(self, sum: u16) -> u16 {
+    const fn apply_to_sum(self, sum: u16) -> u16 {
         fold(sum as u64 + fold(self.0) as u64)
     }
 }
@@ -182,11 +184,11 @@ impl TransportDelta {
     #[inline]
     #[must_use]
     pub(crate) const fn apply_udp(self, checksum: u16, state: ChecksumState) -> u16 {
-        match (state, checksum) {
-            (ChecksumState::Complete, 0) => 0,
-            (ChecksumState::Complete, _) => never_zero(self.apply(checksum, state)),
-            (ChecksumState::Partial, _) => self.apply(checksum, state),
+        if checksum == 0 && matches!(state, ChecksumState::Complete) {
+            return 0;
         }
+        // A partial one is no 0 afterwards: it has the sum of an address in it.
+        never_zero(self.apply(checksum, state))
     }
 }
 

@@ -26,8 +26,8 @@ struct Count {
 
 impl Count {
     fn add(&mut self, frame: OnWire) {
-        self.packets += frame.packets;
-        self.bytes += frame.bytes;
+        self.packets += frame.packets();
+        self.bytes += frame.bytes();
     }
 
     fn more(&mut self, (packets, bytes): (u64, u64)) {
@@ -87,12 +87,12 @@ impl Tally {
     /// Counts a frame, or all packets of a super-frame.
     pub(super) fn count(&mut self, frame: &Frame<'_>) {
         let on_wire = OnWire::of(frame);
-        self.bytes += on_wire.bytes;
+        self.bytes += on_wire.bytes();
         self.count_sizes(frame, on_wire);
-        self.count_group(frame.bytes(), on_wire.packets);
+        self.count_group(frame.bytes(), on_wire.packets());
         match PacketMeta::parse_l3(frame.bytes()) {
             Ok(meta) => self.count_packet(&meta, on_wire),
-            Err(_) => self.malformed += on_wire.packets,
+            Err(_) => self.malformed += on_wire.packets(),
         }
     }
 
@@ -100,8 +100,8 @@ impl Tally {
     fn count_sizes(&mut self, frame: &Frame<'_>, on_wire: OnWire) {
         let class = |len: u64| SIZE_BOUNDS.partition_point(|&bound| (bound as u64) < len);
         let full = frame.offload().packet_len(frame.len()) as u64;
-        let others = on_wire.packets.saturating_sub(1);
-        let last = on_wire.bytes.saturating_sub(others * full);
+        let others = on_wire.packets().saturating_sub(1);
+        let last = on_wire.bytes().saturating_sub(others * full);
         self.sizes[class(full)] += others;
         self.sizes[class(last)] += 1;
     }
@@ -119,7 +119,7 @@ impl Tally {
     }
 
     fn count_packet(&mut self, meta: &PacketMeta, on_wire: OnWire) {
-        let packets_if = |is_such: bool| u64::from(is_such) * on_wire.packets;
+        let packets_if = |is_such: bool| u64::from(is_such) * on_wire.packets();
         self.tagged += packets_if(meta.vlan_count > 0);
         self.fragments += packets_if(meta.fragment != Fragment::None);
         self.ethertype(meta.ethertype).add(on_wire);

@@ -132,14 +132,14 @@ impl Counters {
 
     #[inline]
     pub(super) fn dropped(&mut self, reason: Drop, frame: OnWire) {
-        self.dropped[reason.index()] += frame.packets;
+        self.dropped[reason.index()] += frame.packets();
     }
 
     #[cold]
     pub(super) fn malformed(&mut self, error: ParseError, frame: OnWire) {
         match self.malformed.iter_mut().find(|(known, _)| *known == error) {
-            Some((_, count)) => *count += frame.packets,
-            None => self.malformed.push((error, frame.packets)),
+            Some((_, count)) => *count += frame.packets(),
+            None => self.malformed.push((error, frame.packets())),
         }
     }
 

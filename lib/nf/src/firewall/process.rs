@@ -74,7 +74,7 @@ impl Firewall {
         for (at, packet) in packets.into_iter().enumerate() {
             let (frame, mut outbox) = frame_at(frames, at, outbox);
             let verdict = match packet {
-                Ok(packet) => self.decide_by_rules(now, &packet, OnWire::of(frame), found[at]),
+                Ok(packet) => self.decide_by_rules(now, &packet, frame, found[at]),
                 Err(verdict) => verdict,
             };
             self.act(now, verdict, frame, &mut outbox);
@@ -127,7 +127,7 @@ impl Firewall {
         Verdict::Drop(Drop::Malformed)
     }
 
-    #[inline]
+    #[inline(always)]
     fn act(
         &mut self,
         now: Nanos,
@@ -170,7 +170,6 @@ impl Firewall {
         meta: &PacketMeta,
         frame: &Frame<'_>,
     ) -> Verdict {
-        let (bytes, on_wire) = (frame.bytes(), OnWire::of(frame));
         let check_at = self.ruleset.checks_states_at();
         let mut states_checked = false;
         if check_at == 0 {
@@ -188,7 +187,7 @@ impl Firewall {
                     return verdict;
                 }
             }
-            match self.apply(now, packet, on_wire, found, || segment(meta, bytes)) {
+            match self.apply(now, packet, frame, found, || segment(meta, frame.bytes())) {
                 ControlFlow::Break(verdict) => return verdict,
                 ControlFlow::Continue(next) => start = next,
             }
@@ -201,7 +200,7 @@ impl Firewall {
         &mut self,
         now: Nanos,
         packet: &Packet,
-        frame: OnWire,
+        frame: &Frame<'_>,
         mut found: Option<usize>,
     ) -> Verdict {
         loop {
@@ -219,18 +218,18 @@ impl Firewall {
         &mut self,
         now: Nanos,
         packet: &Packet,
-        frame: OnWire,
+        frame: &Frame<'_>,
         found: Option<usize>,
         segment: impl FnOnce() -> Option<Segment<'a>>,
     ) -> ControlFlow<Verdict, usize> {
         let Some(index) = found else {
-            self.counters.default_policy(frame);
+            self.counters.default_policy(OnWire::of(frame));
             return ControlFlow::Break(match self.default {
                 DefaultPolicy::Allow => Verdict::Forward,
                 DefaultPolicy::Deny => Verdict::Drop(Drop::Default),
             });
         };
-        self.counters.matched(index, frame);
+        self.counters.matched(index, OnWire::of(frame));
         let (action, keep_state) = self.ruleset.action(index);
         ControlFlow::Break(match action {
             RuleAction::Count | RuleAction::CheckState => {
@@ -242,6 +241,7 @@ impl Firewall {
                 None => Verdict::Forward,
                 Some(keep) => {
                     let (rule, segment) = (index as u32, segment());
+                    let frame = OnWire::of(frame);
                     let made = self
                         .states
                         .create(rule, keep, packet, segment.as_ref(), frame, now);
@@ -264,15 +264,15 @@ impl Firewall {
         meta: &PacketMeta,
         frame: &Frame<'_>,
     ) -> Option<Verdict> {
-        let (bytes, on_wire) = (frame.bytes(), OnWire::of(frame));
+        let bytes = frame.bytes();
         let segment = || segment(meta, bytes);
-        let rule = match self.states.admit(packet, on_wire, now, segment) {
+        let rule = match self.states.admit(packet, OnWire::of(frame), now, segment) {
             Ok(Some(rule)) => rule,
             Ok(None) if self.icmp_errors => self.state_of_error(now, packet, meta, bytes)?,
             Ok(None) => return None,
             Err(refusal) => return Some(Verdict::Drop(Drop::Refused(refusal))),
         };
-        self.counters.matched(rule as usize, on_wire);
+        self.counters.matched(rule as usize, OnWire::of(frame));
         Some(Verdict::Forward)
     }
 

@@ -59,8 +59,8 @@ impl Count {
     /// Adds a frame.
     #[inline]
     pub fn add(&mut self, frame: OnWire) {
-        self.packets += frame.packets;
-        self.bytes += frame.bytes;
+        self.packets += frame.packets();
+        self.bytes += frame.bytes();
     }
 }
 
@@ -126,7 +126,7 @@ impl State {
     ///
     /// # Errors
     /// The packet must not pass, and changes nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(
         &mut self,
         packet: &Packet,
@@ -158,7 +158,7 @@ impl State {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn idle_s(&self, timeouts: &config::Timeouts) -> u32 {
         let own = |general: u32| match self.timeout_s {
             0 => general,

@@ -181,7 +181,7 @@ impl Meter {
         frame: &Frame<'_>,
     ) -> Colour {
         let size = size(meta, frame);
-        let packets = OnWire::of(frame).packets;
+        let packets = OnWire::of(frame).packets();
         if let (Some(table), Some(meta)) = (&mut self.table, meta)
             && let Some(network) = table.key.network(meta.l3)
         {
@@ -249,9 +249,9 @@ fn size(meta: Option<&PacketMeta>, frame: &Frame<'_>) -> Size {
     let link = meta.map_or(HEADER_LEN, |meta| usize::from(meta.l3_offset));
     let on_wire = OnWire::of(frame);
     match meta {
-        _ if on_wire.packets > 1 => Size {
+        _ if on_wire.packets() > 1 => Size {
             first: frame.offload().packet_len(len) - link,
-            all: on_wire.bytes as usize - on_wire.packets as usize * link,
+            all: on_wire.bytes() as usize - on_wire.packets() as usize * link,
         },
         Some(meta) if len <= ETHERNET_MIN => Size::one(meta.total_len as usize),
         _ => Size::one(len - link),

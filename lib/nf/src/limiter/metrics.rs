@@ -35,8 +35,8 @@ impl Counters {
     #[inline]
     pub(super) fn coloured(&mut self, from: u8, colour: Colour, frame: OnWire) {
         let (packets, bytes) = &mut self.colours[usize::from(from & 1)][colour as usize];
-        *packets += frame.packets;
-        *bytes += frame.bytes;
+        *packets += frame.packets();
+        *bytes += frame.bytes();
     }
 
     /// Writes all of them into an image.

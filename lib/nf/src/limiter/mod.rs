@@ -69,7 +69,7 @@ impl NetworkFunction for Limiter {
                 (colour, self.yellow[direction], &meta)
                 && marking::set_dscp(frame.bytes_mut(), meta, dscp)
             {
-                self.counters.marked += on_wire.packets;
+                self.counters.marked += on_wire.packets();
             }
             self.counters.forwarded.count(from, on_wire);
             frame.send(from ^ 1);

@@ -85,7 +85,7 @@ impl Allowance {
 impl Mirror {
     /// Copies a matching frame as far as the bounds allow.
     fn copy(&mut self, now: Nanos, frame: &Frame<'_>, outbox: &mut dyn Outbox) {
-        let packets = OnWire::of(frame).packets;
+        let packets = OnWire::of(frame).packets();
         if !self.allowance.take(packets) {
             self.counters.over_rate += packets;
             return;
@@ -114,7 +114,7 @@ impl NetworkFunction for Mirror {
             let (frame, mut outbox) = frame_at(frames, at, outbox);
             let from = frame.in_port();
             if from >= MIRROR {
-                self.counters.from_mirror_port += OnWire::of(frame).packets;
+                self.counters.from_mirror_port += OnWire::of(frame).packets();
                 frame.discard();
                 continue;
             }

@@ -50,10 +50,10 @@ impl Mtus {
         self.of[usize::from(port & 1)]
     }
 
-    /// Returns true for an IPv4 packet, or a super-frame of such packets, that does not fit both ports.
+    /// Returns true for an IPv4 packet that does not fit both ports. Of a super-frame, the packets may fit.
     #[inline]
     pub(super) fn is_large(&self, packet: &Packet) -> bool {
-        packet.size > self.least
+        packet.end.saturating_sub(packet.l3) > self.least
     }
 
     /// Room for a frame with a packet of the largest known MTU.
@@ -122,7 +122,7 @@ impl Nat {
         outbox: &mut dyn Outbox,
     ) -> Option<Result<(), DropReason>> {
         let mtu = self.mtus.of_port(port);
-        if packet.size <= mtu {
+        if packet.size(frame.len(), offload) <= mtu {
             return None;
         }
         let whole = Ipv4Packet::new_unchecked(&frame[packet.l3..]);

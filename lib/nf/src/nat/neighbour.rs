@@ -43,7 +43,7 @@ impl Nat {
             }
         }
         match self.state.config.non_ipv4 {
-            NonIpv4::Pass | NonIpv4::ArpOnly => Ok(self.untouched(frame, packet)),
+            NonIpv4::Pass | NonIpv4::ArpOnly => Ok(self.untouched(frame)),
             NonIpv4::Drop => Err(DropReason::NotIpv4),
         }
     }

@@ -2,12 +2,11 @@
 
 use super::endpoint::{Endpoint, Protocol, Vlan};
 use crate::tcp::Segment;
-use crate::traffic::OnWire;
 use nfluid_ring::{Level, Offload};
 use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
-use nfluid_wire::{ChecksumState, EtherType, L3, PacketMeta, TcpFlags};
+use nfluid_wire::{EtherType, L3, PacketMeta, TcpFlags};
 
 /// ICMP queries: echo, timestamp. (Information and address mask are dead, RFC 6918.)
 const QUERIES: [Icmpv4Type; 2] = [Icmpv4Type::ECHO_REQUEST, Icmpv4Type::TIMESTAMP];
@@ -60,44 +59,23 @@ pub(super) struct Packet {
     pub(super) l3: usize,
     pub(super) l4: usize,
     pub(super) end: usize,
-    /// The state of the transport's checksum.
-    pub(super) checksum: ChecksumState,
-    /// The packets that it is on a wire: 1, but of a super-frame.
-    pub(super) packets: u64,
-    /// Bytes of the largest of these packets, IP header included; 0 if it is not IPv4.
-    pub(super) size: usize,
 }
 
 impl Packet {
     #[inline]
-    pub(super) fn parse(frame: &[u8], offload: Offload) -> Packet {
-        let packet = match PacketMeta::parse(frame) {
-            Ok(meta) => Packet::from_meta(&meta, offload.checksum_state()),
+    pub(super) fn parse(frame: &[u8]) -> Packet {
+        match PacketMeta::parse(frame) {
+            Ok(meta) => Packet::from_meta(&meta),
             Err(_) => Packet::without_transport(malformed_as(frame), Vlan::UNTAGGED),
-        };
-        if offload.level() == Level::Super {
-            return packet.of_super_frame(frame.len(), offload);
         }
-        packet
     }
 
-    /// A super-frame of `len` bytes of which no packets can be made.
-    #[cold]
-    pub(super) fn contradictory(len: usize, offload: Offload) -> Packet {
-        Packet::without_transport(Class::Malformed, Vlan::UNTAGGED).of_super_frame(len, offload)
-    }
-
-    #[cold]
-    fn of_super_frame(self, len: usize, offload: Offload) -> Packet {
-        let is_ipv4 = self.size > 0;
-        Packet {
-            packets: OnWire::of_bytes(len, offload).packets,
-            size: if is_ipv4 {
-                offload.packet_len(len) - self.l3
-            } else {
-                0
-            },
-            ..self
+    /// Bytes of the largest packet, IP header included, that a frame is which this was parsed from; 0: not IPv4.
+    /// `frame_len` are the frame's.
+    pub(super) fn size(&self, frame_len: usize, offload: Offload) -> usize {
+        match offload.level() {
+            Level::Super if self.end > 0 => offload.packet_len(frame_len) - self.l3,
+            _ => self.end - self.l3.min(self.end),
         }
     }
 
@@ -108,6 +86,11 @@ impl Packet {
             return None;
         }
         Segment::read(frame.get(self.l4..self.end)?, !self.first_fragment)
+    }
+
+    /// A frame of which no packets can be made.
+    pub(super) fn malformed() -> Packet {
+        Packet::without_transport(Class::Malformed, Vlan::UNTAGGED)
     }
 
     fn without_transport(class: Class, vlan: Vlan) -> Packet {
@@ -125,14 +108,11 @@ impl Packet {
             l3: 0,
             l4: 0,
             end: 0,
-            checksum: ChecksumState::Complete,
-            packets: 1,
-            size: 0,
         }
     }
 
     #[inline]
-    fn from_meta(meta: &PacketMeta, checksum: ChecksumState) -> Packet {
+    fn from_meta(meta: &PacketMeta) -> Packet {
         let vlan = Vlan::of(meta);
         let l3 = usize::from(meta.l3_offset);
         let L3::V4 { src, dst } = meta.l3 else {
@@ -162,9 +142,6 @@ impl Packet {
             l3,
             l4: usize::from(meta.l4_offset),
             end: l3 + meta.total_len as usize,
-            checksum,
-            packets: 1,
-            size: meta.total_len as usize,
         }
     }
 }

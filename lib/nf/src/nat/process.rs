@@ -80,10 +80,11 @@ impl Nat {
         work: &Work,
         outbox: &mut dyn Outbox,
     ) -> bool {
-        let (from, arrived) = (frame.in_port(), OnWire::of(frame));
         match self.decide(now, frame, work, outbox) {
             Ok(port) => {
-                self.counters.forwarded.count(from, arrived);
+                self.counters
+                    .forwarded
+                    .count(frame.in_port(), OnWire::of(frame));
                 frame.send(port);
                 true
             }
@@ -107,7 +108,7 @@ impl Nat {
             reason == DropReason::FragmentUnknown && self.let_wait(now, frame, &work.packet);
         if !waits {
             self.refuse(now, frame, &work.packet, reason, outbox);
-            self.counters.dropped_many(reason, work.packet.packets);
+            self.counters.dropped_many(reason, packets(frame));
         }
         frame.discard();
     }
@@ -115,8 +116,8 @@ impl Nat {
     #[inline]
     fn parse(&self, frame: &mut Frame<'_>) -> Work {
         let packet = match frame.settle() {
-            Ok(()) => Packet::parse(frame.bytes(), frame.offload()),
-            Err(_) => Packet::contradictory(frame.len(), frame.offload()),
+            Ok(()) => Packet::parse(frame.bytes()),
+            Err(_) => Packet::malformed(),
         };
         let key = match frame.in_port() {
             INSIDE => packet.src,
@@ -179,11 +180,11 @@ impl Nat {
             }
             Class::Arp => self.arp(frame, packet),
             Class::NotIpv4 if self.state.config.non_ipv4 == NonIpv4::Pass => {
-                Ok(self.untouched(frame, packet))
+                Ok(self.untouched(frame))
             }
             Class::NotIpv4 => Err(DropReason::NotIpv4),
-            Class::OtherProtocol => self.untranslated(frame, packet, DropReason::OtherProtocol),
-            Class::IcmpOther => self.untranslated(frame, packet, DropReason::IcmpOther),
+            Class::OtherProtocol => self.untranslated(frame, DropReason::OtherProtocol),
+            Class::IcmpOther => self.untranslated(frame, DropReason::IcmpOther),
             Class::Malformed => Err(DropReason::Malformed),
         }
     }
@@ -204,7 +205,7 @@ impl Nat {
                 .iter()
                 .any(|prefix| prefix.contains_v4(packet.src.address));
         if !hidden || !is_routable(packet.src.address) || !is_routable(packet.dst.address) {
-            return self.untranslated(frame, packet, DropReason::Untranslated);
+            return self.untranslated(frame, DropReason::Untranslated);
         }
         let hairpin = self.state.is_external(packet.dst.address);
         if hairpin && self.is_for_itself(frame, work) {
@@ -227,14 +228,15 @@ impl Nat {
                 let segment = segment.as_ref();
                 let index = self
                     .state
-                    .outbound(now, packet, segment, work.hash, located, mac)?;
+                    .outbound(now, packet, segment, work.hash, located)?;
+                self.state.note_outbound(now, index, mac, packets(frame));
                 let outside = self
                     .state
                     .mappings
                     .get(index)
                     .map(|mapping| mapping.outside);
                 let outside = outside.ok_or(DropReason::NoMapping)?;
-                rewrite::set_endpoint(frame.bytes_mut(), packet, End::Source, outside);
+                rewrite::set_endpoint(frame, packet, End::Source, outside);
             }
         }
         if ident::is_meant(&frame.bytes()[packet.l3..]) {
@@ -243,7 +245,7 @@ impl Nat {
         if hairpin {
             self.turn_back(now, frame, outbox)?;
         } else {
-            self.counters.out += packet.packets;
+            self.counters.out += packets(frame);
         }
         let port = if hairpin { INSIDE } else { OUTSIDE };
         self.remember(now, frame, packet, datagram, port);
@@ -258,6 +260,7 @@ impl Nat {
         let datagram = datagram.map(|datagram| datagram.sent_by(packet.src.address));
         // A first fragment that comes twice, or late, keeps the treatment of the others.
         let known = datagram.and_then(|datagram| self.fragments.recall(hasher, datagram, now));
+        let packets = packets(frame);
         let ip = &mut frame.bytes_mut()[packet.l3..];
         let view = Ipv4Packet::new_unchecked(&*ip);
         let (ends, protocol) = (
@@ -266,9 +269,7 @@ impl Nat {
         );
         let ident = match known {
             Some(course) => course.ident,
-            None => self
-                .idents
-                .take_many(hasher, ends, protocol, packet.packets),
+            None => self.idents.take_many(hasher, ends, protocol, packets),
         };
         ident::set(ip, ident);
     }
@@ -281,12 +282,12 @@ impl Nat {
         frame: &mut Frame<'_>,
         outbox: &mut dyn Outbox,
     ) -> Result<(), DropReason> {
-        let packet = Packet::parse(frame.bytes(), frame.offload());
+        let packet = Packet::parse(frame.bytes());
         let receiver = self.let_in(now, frame, &packet, None)?;
         let gateway = EthernetFrame::new_unchecked(frame.bytes()).dst();
         self.deliver(now, frame, receiver, outbox)?;
         EthernetFrame::new_unchecked(frame.bytes_mut()).set_src(gateway);
-        self.counters.hairpin += packet.packets;
+        self.counters.hairpin += packets(frame);
         Ok(())
     }
 
@@ -300,7 +301,7 @@ impl Nat {
     ) -> Verdict {
         let packet = &work.packet;
         if !self.state.is_external(packet.dst.address) {
-            return self.untranslated(frame, packet, DropReason::Untranslated);
+            return self.untranslated(frame, DropReason::Untranslated);
         }
         if self.is_for_itself(frame, work) {
             return Ok(self.answer_ping(frame, packet));
@@ -317,7 +318,7 @@ impl Nat {
         if EthernetFrame::new_unchecked(frame.bytes()).dst() == self.macs[usize::from(OUTSIDE)] {
             self.deliver(now, frame, index, outbox)?;
         }
-        self.counters.inbound += packet.packets;
+        self.counters.inbound += packets(frame);
         self.remember(now, frame, packet, datagram, INSIDE);
         Ok(INSIDE)
     }
@@ -348,9 +349,10 @@ impl Nat {
         let index = self
             .state
             .inbound(now, packet, segment.as_ref(), hash, located)?;
+        self.state.note_inbound(now, index, packets(frame));
         let inside = self.state.mappings.get(index).map(|mapping| mapping.inside);
         let inside = inside.ok_or(DropReason::NoMapping)?;
-        rewrite::set_endpoint(frame.bytes_mut(), packet, End::Destination, inside);
+        rewrite::set_endpoint(frame, packet, End::Destination, inside);
         Ok(index)
     }
 
@@ -424,18 +426,24 @@ impl Nat {
     }
 
     /// Treats a packet that the NAT does not translate, for a reason.
-    fn untranslated(&mut self, frame: &Frame<'_>, packet: &Packet, reason: DropReason) -> Verdict {
+    fn untranslated(&mut self, frame: &Frame<'_>, reason: DropReason) -> Verdict {
         match self.state.config.untranslated {
-            Untranslated::Pass => Ok(self.untouched(frame, packet)),
+            Untranslated::Pass => Ok(self.untouched(frame)),
             Untranslated::Drop => Err(reason),
         }
     }
 
     /// Sends a frame to the other port as it is.
-    pub(super) fn untouched(&mut self, frame: &Frame<'_>, packet: &Packet) -> u8 {
-        self.counters.untouched += packet.packets;
+    pub(super) fn untouched(&mut self, frame: &Frame<'_>) -> u8 {
+        self.counters.untouched += packets(frame);
         (frame.in_port() & 1) ^ 1
     }
+}
+
+/// The packets that a frame is on a wire: what all counters count.
+#[inline]
+fn packets(frame: &Frame<'_>) -> u64 {
+    OnWire::of(frame).packets()
 }
 
 /// The datagram that a fragment belongs to, as it arrived.

@@ -6,6 +6,7 @@
 use super::endpoint::{Endpoint, Protocol};
 use super::packet::Packet;
 use core::net::Ipv4Addr;
+use nfluid_ring::Frame;
 use nfluid_wire::checksum::{ChecksumState, Delta, TransportDelta};
 use nfluid_wire::icmpv4::Icmpv4Packet;
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -34,7 +35,9 @@ pub(super) fn set_address(packet: &mut [u8], end: End, old: u32, new: u32) -> De
 
 /// Gives one end of a parsed [`super::packet::Class::Translatable`] packet another end point.
 #[inline]
-pub(super) fn set_endpoint(frame: &mut [u8], packet: &Packet, end: End, new: Endpoint) {
+pub(super) fn set_endpoint(frame: &mut Frame<'_>, packet: &Packet, end: End, new: Endpoint) {
+    let state = frame.checksum_state();
+    let frame = frame.bytes_mut();
     let old = match end {
         End::Source => packet.src,
         End::Destination => packet.dst,
@@ -46,7 +49,7 @@ pub(super) fn set_endpoint(frame: &mut [u8], packet: &Packet, end: End, new: End
         old: old.port,
         new: new.port,
     };
-    set_port(message, packet.protocol, ports, addresses, packet.checksum);
+    set_port(message, packet.protocol, ports, addresses, state);
 }
 
 /// Another port of one end, or another identifier of a query.

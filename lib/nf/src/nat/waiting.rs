@@ -151,7 +151,7 @@ impl Nat {
                 continue;
             };
             let arrived = OnWire::of_bytes(bytes.len(), Offload::NONE);
-            let packet = Packet::parse(&bytes, Offload::NONE);
+            let packet = Packet::parse(&bytes);
             debug_assert_eq!(packet.class, Class::LaterFragment, "only those wait");
             self.take_course(from, &mut bytes, &packet, course);
             outbox.commit(decided);

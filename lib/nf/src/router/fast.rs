@@ -148,7 +148,7 @@ impl Router {
     /// metadata that are not the frame's own: the slow path names the reason.
     #[cold]
     fn settle(&mut self, frame: &mut Frame<'_>) -> bool {
-        self.counters.received += OnWire::of(frame).packets.saturating_sub(1);
+        self.counters.received += OnWire::of(frame).packets().saturating_sub(1);
         frame.settle().is_ok()
     }
 }

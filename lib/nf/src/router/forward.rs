@@ -219,7 +219,7 @@ impl Router {
     ) {
         EthernetFrame::new_unchecked(&mut *frame).set_dst(mac);
         if !outbox.emit_offload(port, frame, offload) {
-            self.counters.no_room += OnWire::of_bytes(frame.len(), offload).packets;
+            self.counters.no_room += OnWire::of_bytes(frame.len(), offload).packets();
         }
     }
 

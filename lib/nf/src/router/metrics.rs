@@ -182,8 +182,8 @@ impl Counters {
     #[inline]
     pub(super) fn forward(&mut self, from: u8, frame: OnWire) {
         let counters = &mut self.forwarded[usize::from(from) % PORTS_MAX];
-        counters.packets += frame.packets;
-        counters.bytes += frame.bytes;
+        counters.packets += frame.packets();
+        counters.bytes += frame.bytes();
     }
 
     pub(super) fn drop(&mut self, reason: DropReason, packets: u64) {

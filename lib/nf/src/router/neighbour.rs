@@ -108,7 +108,7 @@ pub(super) struct WaitingFrame {
 impl WaitingFrame {
     /// The packets that the frame is on a wire.
     pub(super) fn packets(&self) -> u64 {
-        OnWire::of_bytes(self.bytes.len(), self.offload).packets
+        OnWire::of_bytes(self.bytes.len(), self.offload).packets()
     }
 
     fn slots(&self) -> usize {

@@ -41,7 +41,7 @@ pub(super) enum Verdict {
 impl Router {
     /// Handles a frame that the fast path left alone.
     pub(super) fn handle(&mut self, now: Nanos, frame: &mut Frame<'_>, outbox: &mut dyn Outbox) {
-        let packets = OnWire::of(frame).packets;
+        let packets = OnWire::of(frame).packets();
         let verdict = match frame.settle() {
             Ok(()) => self.decide(now, frame, outbox),
             Err(_) => Verdict::Drop(DropReason::BadOffload),

@@ -38,7 +38,7 @@ impl Counters {
     }
 
     pub(super) fn dropped(&mut self, reason: DropReason, frame: OnWire) {
-        self.drops[reason as usize] += frame.packets;
+        self.drops[reason as usize] += frame.packets();
     }
 
     /// Writes all of them into an image.

@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use nfluid_ring::Offload;
-use nfluid_ring::layout::FRAME_MAX;
+use nfluid_ring::layout::{FRAME_MAX, LONG_MAX};
 use nfluid_ring::offload::PartialChecksum;
 use nfluid_wire::build as wire;
 use nfluid_wire::ether::{EtherType, VlanStack, VlanTag};
@@ -119,10 +119,32 @@ fn identifiers_are_translated_both_ways() {
 #[test]
 fn what_does_not_fit_with_its_tag_is_dropped() {
     let mut nf = vlan(json!({"push": {"id": 100}}));
-    assert_eq!(run_one(&mut *nf, Nanos(0), 0, &[0; FRAME_MAX - 3]), []);
+    assert_eq!(run_one(&mut *nf, Nanos(0), 0, &[0; LONG_MAX - 3]), []);
     assert_eq!(drops(&*nf, "too_long"), 1.0);
-    let sent = run_one(&mut *nf, Nanos(0), 0, &[0; FRAME_MAX - 4]);
-    assert_eq!(sent[0].1.len(), FRAME_MAX);
+    for len in [FRAME_MAX, LONG_MAX].map(|most| most - 4) {
+        let sent = run_one(&mut *nf, Nanos(0), 0, &vec![0; len]);
+        assert_eq!(sent[0].1.len(), len + 4);
+    }
+}
+
+/// Catches: a frame that is lost since it fills its slots, one that overtakes others, or metadata that is not moved.
+#[test]
+fn a_frame_that_fills_its_slots_gets_its_tag_in_order() {
+    let mut nf = vlan(json!({"push": {"id": 100}}));
+    let checksum = |start| Offload::partial_checksum(PartialChecksum { start, offset: 16 });
+    let lengths = [60, FRAME_MAX, 61, FRAME_MAX - 3, FRAME_MAX - 4];
+    let frames = lengths.map(|len| (0, vec![0; len], checksum(34)));
+    let sent = run_offload(&mut *nf, Nanos(0), &frames);
+    let sent = sent.into_iter().map(|(port, frame, offload)| {
+        assert_eq!(
+            VlanStack::peek(&frame).unwrap().outer(),
+            Some(VlanTag::new(100))
+        );
+        (port, frame.len(), offload)
+    });
+    let expected = lengths.map(|len| (1, len + 4, checksum(38)));
+    assert_eq!(Vec::from_iter(sent), expected);
+    assert_eq!(drops(&*nf, "too_long"), 0.0);
 }
 
 #[test]
