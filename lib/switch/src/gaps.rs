@@ -156,8 +156,7 @@ impl Switch {
                 before: ring.rx[index as usize].load(Acquire),
             }
         });
-        gaps.filter(|gap| rx_desc(gap.before).1 != gap.sequence)
-            .collect()
+        gaps.filter(Gap::is_open).collect()
     }
 }
 
@@ -200,6 +199,13 @@ struct Gap {
 }
 
 impl Gap {
+    /// Returns true if the position is not published. A descriptor with a later sequence was published after the ring had
+    /// gone round since `rx_reserved` was read.
+    fn is_open(&self) -> bool {
+        let published = rx_desc(self.before).1;
+        published.wrapping_sub(self.sequence).cast_signed() < 0
+    }
+
     fn position(&self) -> u32 {
         self.sequence.wrapping_sub(1)
     }
@@ -216,5 +222,32 @@ impl Gap {
         rows.ring.rx[self.index]
             .compare_exchange(self.before, hole, AcqRel, Acquire)
             .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 1.40
+    #[test]
+    fn a_descriptor_of_a_later_round_is_no_gap() {
+        let is_open = |published: u32, sequence: u32| {
+            let before = rx_desc_of(60, published);
+            let gap = Gap {
+                index: 0,
+                sequence,
+                before,
+            };
+            gap.is_open()
+        };
+        assert!(is_open(0, 1), "a new ring");
+        assert!(is_open(5, 69), "the round before");
+        assert!(!is_open(69, 69), "published");
+        assert!(!is_open(133, 69), "the round after");
+        assert!(
+            is_open(u32::MAX - 3, 60) && !is_open(60, u32::MAX - 3),
+            "positions wrap"
+        );
     }
 }
