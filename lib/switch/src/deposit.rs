@@ -16,7 +16,6 @@ use nfluid_ring::layout::{
     rx_desc_of, rx_desc_with_slot,
 };
 use nfluid_ring::memory::{Pool, RingMemory};
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -104,8 +103,8 @@ impl Switch {
                 [long] if !is_short(long) => usize::from(self.deposit_long(inlet, long, spared)),
                 short => {
                     let room = self.reserve(inlet, short.len(), spared);
-                    self.publish(inlet, &room, short);
-                    room.len()
+                    self.publish(inlet, room, short);
+                    room.1 as usize
                 }
             };
             done += put;
@@ -116,14 +115,17 @@ impl Switch {
         done
     }
 
-    /// Reserves positions, at most so many. Only this process can publish the reserved positions: the receiver stops at
-    /// them until then.
-    pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> Range<u32> {
+    /// Reserves positions, at most so many. Returns the first one, and how many there are. Only this process can publish
+    /// the reserved positions: the receiver stops at them until then.
+    pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> (u32, u32) {
         let reserved = self.reserve_if(inlet, spared, |reserved, room| {
             let head = reserved.head.wrapping_add((room as usize).min(most) as u32);
             Some(Released { head, ..reserved })
         });
-        reserved.map_or(0..0, |(before, after)| before.head..after.head)
+        let room = |(before, after): (Released, Released)| {
+            (before.head, after.head.wrapping_sub(before.head))
+        };
+        reserved.map_or((0, 0), room)
     }
 
     /// Reserves what `choose` makes of the positions that are reserved and of the number that are free, with so many
@@ -153,9 +155,9 @@ impl Switch {
     }
 
     /// Publishes frames in the slots that were reserved for them.
-    fn publish(&self, inlet: &Inlet, room: &Range<u32>, frames: &[&[u8]]) {
-        for (position, frame) in (0..room.len()).zip(frames) {
-            let position = room.start.wrapping_add(position as u32);
+    fn publish(&self, inlet: &Inlet, (first, count): (u32, u32), frames: &[&[u8]]) {
+        for (step, frame) in (0..count).zip(frames) {
+            let position = first.wrapping_add(step);
             inlet.write(inlet.bases.rx + (position & (inlet.slots - 1)), frame);
             let desc = rx_desc_of(frame.len() as u16, position.wrapping_add(1));
             self.publish_one(inlet, position, desc, frame.len());

@@ -171,8 +171,8 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Returns the slot for long frames at which the slots of a hole at `position` end: where those of the next frame or
-    /// hole begin that has some.
+    /// Returns the lower half of the position, of the slots for long frames, at which those of a hole at `position` end:
+    /// where those of the next frame begin that has some, or those of the next hole end.
     fn long_end(&self, position: u32) -> u32 {
         let count = self.end.head.wrapping_sub(position).min(self.mask + 1);
         let behind = (1..count).map(|step| position.wrapping_add(step));
@@ -185,8 +185,7 @@ impl Rows<'_> {
             published == *sequence && (len == LONG_HOLE || usize::from(len) > FRAME_MAX)
         });
         let next = long.next();
-        let next = next.map_or(self.end.long, |(desc, _)| rx_desc_slot(desc));
-        next & (self.area - 1)
+        next.map_or(self.end.long, |(desc, _)| rx_desc_slot(desc))
     }
 }
 

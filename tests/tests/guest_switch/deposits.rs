@@ -22,7 +22,7 @@ fn what_a_daemon_has_reserved_and_never_published_holds_nobody_up_for_ever() {
         let inlet = inlet.expect("of no group");
         assert_eq!(scratch.switch.deposit_at(&inlet, &[&frames[0]], 0), 1);
         // Here it is killed, and others send on.
-        assert_eq!(scratch.switch.reserve(&inlet, 3, 0).count(), 3);
+        assert_eq!(scratch.switch.reserve(&inlet, 3, 0).1, 3);
         send(&mut members.ports[1], &frames[1]);
         members.ports[1].flush(WhenFull::Drop).expect("sent");
         assert_eq!(received(&mut members.ports[0]), frames[..1]);
