@@ -170,7 +170,23 @@ impl Switch {
             self.count_drop(inlet.port, DropReason::TooLong, 1);
             return true;
         }
-        let slots = room_slots(frame.len()) as u32;
+        let Some(at) = self.reserve_long(inlet, frame.len(), spared) else {
+            return false;
+        };
+        let first = inlet.bases.rx_long + (at.long & (inlet.long_slots - 1));
+        inlet.write(first, frame);
+        let words = Offload::NONE.words(frame.len());
+        let last = first + room_slots(frame.len()) as u32 - 1;
+        inlet.write_at(last, OFFLOAD_AT, &words);
+        let sequence = at.head.wrapping_add(1);
+        let desc = rx_desc_with_slot(rx_desc_of(frame.len() as u16, sequence), at.long);
+        self.publish_one(inlet, at.head, desc, frame.len());
+        true
+    }
+
+    /// As [`Switch::reserve`], for a long frame of `len` bytes. Returns its position, and that of its first slot.
+    pub fn reserve_long(&self, inlet: &Inlet, len: usize, spared: u32) -> Option<Released> {
+        let slots = room_slots(len) as u32;
         let released = &inlet.ring.ring().receiver.rx_released;
         let reserved = self.reserve_if(inlet, spared, |reserved, room| {
             let after = Released {
@@ -183,18 +199,10 @@ impl Switch {
                 .wrapping_sub(Released::of(released.load(Acquire)).long);
             (room > 0 && used <= inlet.long_slots).then_some(after)
         });
-        let Some((before, _)) = reserved else {
-            return false;
-        };
-        let index = long_start(before.long) & (inlet.long_slots - 1);
-        let first = inlet.bases.rx_long + index;
-        inlet.write(first, frame);
-        let words = Offload::NONE.words(frame.len());
-        inlet.write_at(first + slots - 1, OFFLOAD_AT, &words);
-        let sequence = before.head.wrapping_add(1);
-        let desc = rx_desc_with_slot(rx_desc_of(frame.len() as u16, sequence), index);
-        self.publish_one(inlet, before.head, desc, frame.len());
-        true
+        reserved.map(|(before, _)| Released {
+            long: long_start(before.long),
+            ..before
+        })
     }
 
     fn publish_one(&self, inlet: &Inlet, position: u32, desc: u64, len: usize) {
