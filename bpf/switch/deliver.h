@@ -14,15 +14,25 @@ struct target {
 	struct nfl_ring *ring;
 };
 
-/* One word of stack serves as the key of every look-up: on 6.1 a call has 512 bytes in all. */
+static __always_inline bool port_is_up(struct nfl_port *port)
+{
+	return READ_ONCE(port->flags) & NFL_PORT_UP;
+}
+
+/*
+ * One word of stack serves as the key of every look-up: on 6.1 a call has 512 bytes in all. The port is up before and after
+ * the look-up of its ring: while a port is being entered or removed, the table may have the ring of no port.
+ */
 static __always_inline bool target_find(struct target *t, __u32 id)
 {
 	__u32 key = id;
 	void *rings;
 
 	t->port = bpf_map_lookup_elem(&nfl_ports, &key);
+	if (!t->port || !port_is_up(t->port))
+		return false;
 	rings = bpf_map_lookup_elem(&nfl_rings, &key);
-	if (!t->port || !rings || !(t->port->flags & NFL_PORT_UP))
+	if (!rings || !port_is_up(t->port))
 		return false;
 	key = 0;
 	t->ring = bpf_map_lookup_elem(rings, &key);
