@@ -183,7 +183,7 @@ impl Audit {
 
     /// The owner of a port has released. Whoever gives back a position gives back the slots for long frames that were
     /// reserved with it, and perhaps those up to the next long frame: skipped ones, and holes'.
-    pub(super) fn released(&self, port: u32, released: Released) {
+    pub fn released(&self, port: u32, released: Released) {
         let given_back = &self.given_back[port as usize];
         let mut held = self.held[port as usize].borrow_mut();
         held.retain(|held| {
