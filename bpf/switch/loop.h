@@ -34,16 +34,21 @@ __u32 unknown_zero;
  */
 #define unlinked(value) ((value) + *(volatile __u32 *)&unknown_zero)
 
-#define LOOP_GOTO(turns, body, ctx)                                                                \
+/* The names of bodies may be macros. */
+#define LOOP_GOTO(turns, body, ctx) LOOP_GOTO_NAMED(turns, body, ctx)
+#define LOOP_CALL(turns, body, ctx) LOOP_CALL_NAMED(turns, body, ctx)
+#define LOOP_CALL_BODY(body, type) LOOP_CALL_BODY_NAMED(body, type)
+
+#define LOOP_GOTO_NAMED(turns, body, ctx)                                                          \
 	for (__u32 turn = unknown_zero; turn != (turns) && can_loop; turn++) {                     \
 		if (body##_goto(ctx))                                                              \
 			break;                                                                     \
 	}
 
-#define LOOP_CALL(turns, body, ctx) bpf_loop(turns, body##_turn, ctx, 0)
+#define LOOP_CALL_NAMED(turns, body, ctx) bpf_loop(turns, body##_turn, ctx, 0)
 
 /* What bpf_loop calls. */
-#define LOOP_CALL_BODY(body, type)                                                                 \
+#define LOOP_CALL_BODY_NAMED(body, type)                                                                 \
 	static long body##_turn(__u32 turn, struct type *ctx)                                      \
 	{                                                                                          \
 		return body##_call(ctx);                                                           \

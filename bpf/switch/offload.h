@@ -11,6 +11,7 @@
 #define SWITCH_OFFLOAD_H
 
 #include "frame.h"
+#include "loop.h"
 
 /* virtio_net.h */
 #define OFFLOAD_NEEDS_CSUM 1
@@ -135,7 +136,9 @@ static __always_inline bool offload_check(struct offload *o, __u32 len)
 			return false;
 		segments = (len - headers + offload_size(o) - 1) / offload_size(o);
 	}
-	o->w1 = offset | segments << 16;
+	/* The code that follows does not depend on the words: the verifier follows it once. */
+	o->w0 = unlinked(o->w0);
+	o->w1 = unlinked(offset | segments << 16);
 	return true;
 }
 

@@ -12,29 +12,48 @@
 #include <bpf/bpf_helpers.h>
 
 #include "call.h"
+#include "client.h"
+#include "hook_tc.h"
+#include "hook_xdp.h"
+#include "long.h"
 #include "loop.h"
+#include "parse.h"
 
 #define EPERM_ 1
 #define EINVAL_ 22
 
-#define FORM(name) name##_goto
+#define PASTE(one, other) one##other
+
+#define HOOK(name) PASTE(name, _xdp)
+#define FRAME_CTX xdp_md
+#include "arrival.h"
+#undef HOOK
+#undef FRAME_CTX
+
+#define HOOK(name) PASTE(name, _tc)
+#define FRAME_CTX __sk_buff
+#include "arrival.h"
+#undef HOOK
+#undef FRAME_CTX
+
+#define FORM(name) PASTE(name, _goto)
 #define LOOP LOOP_GOTO
 #define LOOP_BODY(name, type)
 #include "pass.h"
 #include "transmit.h"
 #include "classify.h"
-#include "uplink.h"
+#include "uplinks.h"
 #undef FORM
 #undef LOOP
 #undef LOOP_BODY
 
-#define FORM(name) name##_call
+#define FORM(name) PASTE(name, _call)
 #define LOOP LOOP_CALL
 #define LOOP_BODY(name, type) LOOP_CALL_BODY(name, type)
 #include "pass.h"
 #include "transmit.h"
 #include "classify.h"
-#include "uplink.h"
+#include "uplinks.h"
 #undef FORM
 #undef LOOP
 #undef LOOP_BODY
@@ -128,11 +147,17 @@ int serve_call(struct nfl_serve *ctx)
 	return 0;
 }
 
+/* Frames may lie in several buffers: jumbo frames. */
 #define UPLINK(form)                                                                               \
-	SEC("xdp")                                                                                 \
+	SEC("xdp.frags")                                                                           \
 	int uplink_##form(struct xdp_md *ctx)                                                      \
 	{                                                                                          \
-		return uplink_receive_##form(ctx);                                                 \
+		return uplink_receive_xdp_##form(ctx) == ARRIVAL_TAKEN ? XDP_DROP : XDP_PASS;      \
+	}                                                                                          \
+	SEC("tc")                                                                                  \
+	int uplink_tc_##form(struct __sk_buff *ctx)                                                \
+	{                                                                                          \
+		return uplink_receive_tc_##form(ctx) == ARRIVAL_TAKEN ? TC_DROP : TC_NEXT;         \
 	}
 
 UPLINK(goto)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * The receive side of an uplink: an XDP program that writes a frame from the wire straight into the
- * slot of the port that takes it. Included once per loop form (loop.h), like transmit.h.
+ * The receive side of an uplink: a program at XDP or tc that writes a frame from the interface straight into the
+ * slots of the port that takes it. Included once per hook (arrival.h) and loop form (loop.h), like transmit.h.
  *
  * The uplink's port is the sender. Several CPUs may run this at once, so every word of the port is
  * written atomically here. Entered frames (tx_frames) are frames that were delivered or dropped with a reason;
@@ -12,33 +12,21 @@
 #define SWITCH_UPLINK_H
 
 #include "actions.h"
-#include "client.h"
 #include "coalesce.h"
 #include "fdb.h"
-#include "flow.h"
 #include "long.h"
 
 /* The port whose receive side this is: set for each interface before its program is loaded. The
  * index of the interface would not do: every network namespace counts from 1. */
 SEC(".rodata.uplink") volatile const __u32 uplink_port;
 
-
-/* As flow_port(): the frame's first bytes decide, as for frames in slots. A function of its own, to save stack. */
-static __noinline __u32 arrival_port(struct xdp_md *ctx, __u32 first, __u32 queues)
-{
-	__u64 words[FLOW_BYTES / 8 + 1] = {};
-	void *head = (void *)words + 2; /* addresses are aligned then, as the stack must be read */
-	__u64 len = bpf_xdp_get_buff_len(ctx);
-
-	len = len < FLOW_BYTES ? len : FLOW_BYTES;
-	if (!length_proven(len) || len > FLOW_BYTES || bpf_xdp_load_bytes(ctx, 0, head, len))
-		return first;
-	return flow_port(head, first, queues);
-}
+/* The verdict about a frame: taken, or left to the host's own stack. */
+#define ARRIVAL_TAKEN 0
+#define ARRIVAL_LEFT 1
 
 /* A frame on its way to all members of a switch. */
 struct broadcast {
-	struct xdp_md *ctx;
+	void *ctx;
 	struct nfl_port *port;
 	struct nfl_switch *sw;
 	__u64 way; /* the uplink's */
@@ -57,7 +45,7 @@ static __always_inline int drop_arrival(struct nfl_port *port, enum nfl_drop rea
 {
 	count_entered(port, 0);
 	count_drop(port, reason, 1);
-	return XDP_DROP;
+	return ARRIVAL_TAKEN;
 }
 
 /* Returns true if a frame with this source may come in here, and learns the source. */
@@ -69,29 +57,6 @@ static __always_inline bool arrival_source_ok(struct nfl_port *port, __u32 me,
 	if (!(port->flags & NFL_PORT_LEARN))
 		return true;
 	return fdb_learn(port, me, header_src_address(h));
-}
-
-/* The port that owns the receive queue on which the frame came in, or NFL_PORTS_MAX. */
-static __always_inline __u32 steered_to(struct xdp_md *ctx, __u32 me)
-{
-	void *queues = bpf_map_lookup_elem(&nfl_queues, &me);
-	__u32 queue = ctx->rx_queue_index;
-	__u32 *owner;
-
-	if (!queues)
-		return NFL_PORTS_MAX;
-	owner = bpf_map_lookup_elem(queues, &queue);
-	return owner && *owner ? *owner - 1 : NFL_PORTS_MAX;
-}
-
-/* Writes the frame into its room. A function of its own, to save stack. */
-static __noinline bool load_frame(struct xdp_md *ctx, void *block, __u64 slot, __u64 len)
-{
-	if (len <= NFL_FRAME_MAX)
-		return length_proven(len) &&
-		       !bpf_xdp_load_bytes(ctx, 0, block_slot(block, slot), len);
-	return slot <= NFL_LONG_START_MAX && is_within(len, NFL_FRAME_MIN, NFL_LONG_MAX) &&
-	       !bpf_xdp_load_bytes(ctx, 0, block + slot * NFL_SLOT_SIZE, len);
 }
 
 /* Copies that flooding may make are bounded per port and unit of time, about a millisecond. Two
@@ -108,11 +73,48 @@ static __always_inline void renew_copies(struct nfl_port *port)
 
 #endif
 
+/* The port that takes the frame; NFL_PORTS_MAX if no rule does; or CLIENT_WAITS, CLIENT_REFUSED. */
+__noinline __u32 FORM(HOOK(classify))(struct FRAME_CTX *ctx, __u32 me)
+{
+	struct search s = { .dest = NFL_PORTS_MAX };
+	struct nfl_decision fresh, *cached;
+	struct nfl_rule *head;
+	void *flows;
+	__u32 at;
+
+	s.rules = bpf_map_lookup_elem(&nfl_rules, &me);
+	if (!s.rules)
+		return NFL_PORTS_MAX;
+	s.index = unknown_zero;
+	head = bpf_map_lookup_elem(s.rules, &s.index);
+	if (!head)
+		return NFL_PORTS_MAX;
+	s.count = head->count;
+	fresh.generation = head->generation;
+	at = HOOK(parse_ethernet)(ctx, &s.flow);
+	if (s.flow.ether == ETHERTYPE_IPV4)
+		HOOK(parse_ipv4)(ctx, at, &s.flow);
+	else if (s.flow.ether == ETHERTYPE_IPV6)
+		HOOK(parse_ipv6)(ctx, at, &s.flow);
+	flows = bpf_map_lookup_elem(&nfl_flows, &me);
+	if (flows) {
+		cached = bpf_map_lookup_elem(flows, &s.flow);
+		if (cached && cached->generation == fresh.generation)
+			return HOOK(client_port)(ctx, me, &s.flow, cached->dest);
+	}
+	LOOP(NFL_RULES_MAX, try_rule, &s);
+	if (flows) {
+		fresh.dest = s.dest;
+		bpf_map_update_elem(flows, &s.flow, &fresh, BPF_ANY);
+	}
+	return HOOK(client_port)(ctx, me, &s.flow, s.dest);
+}
+
 /* Returns the port, of the ports behind port `id`, that takes the frame. */
-static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struct target *to,
+static __always_inline bool FORM(HOOK(choose_arrival_queue))(struct FRAME_CTX *ctx, struct target *to,
 						       __u32 *id)
 {
-	__u32 port = arrival_port(ctx, *id, to->port->queues);
+	__u32 port = HOOK(arrival_port)(ctx, *id, to->port->queues);
 
 	if (port == *id)
 		return true;
@@ -124,23 +126,31 @@ static __always_inline bool FORM(choose_arrival_queue)(struct xdp_md *ctx, struc
  * Brings the frame into port `id`, or drops and counts it. `way`: the uplink's own when the frame came in; read once, because
  * it may be another one by now. `entered`: the table of a spread that it looks into.
  */
-static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, __u64 way,
+static __always_inline int FORM(HOOK(bring))(struct FRAME_CTX *ctx, __u32 me, __u32 id, __u64 way,
 				       __u32 *entered)
 {
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
-	__u64 len = bpf_xdp_get_buff_len(ctx);
-	struct offload offload = {};
+	__u64 len = HOOK(frame_len)(ctx);
+	struct offload offload;
 	struct room room;
 	struct place at;
 
 	if (!port)
 		return 0;
 	count_entered(port, len);
+	if (!HOOK(frame_offload)(ctx, &offload, len)) {
+		count_drop(port, NFL_DROP_BAD_OFFLOAD, 1);
+		return 0;
+	}
+	if (offload_segments(&offload) > 1) {
+		__sync_fetch_and_add(&port->tx_more_segments, offload_more_segments(&offload));
+		__sync_fetch_and_add(&port->tx_more_bytes, offload_more_bytes(&offload));
+	}
 	if (!target_find(&room.to, id))
 		goto down;
 	if (room.to.port->queues & NFL_QUEUES_SPREAD)
 		*entered = spread_enter(room.to.port->queues);
-	if ((room.to.port->queues > 1 && !FORM(choose_arrival_queue)(ctx, &room.to, &id)) ||
+	if ((room.to.port->queues > 1 && !FORM(HOOK(choose_arrival_queue))(ctx, &room.to, &id)) ||
 	    (way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(room.to.port))))
 		goto down;
 	if (!room_fits(&room, &offload, len))
@@ -163,7 +173,7 @@ static __always_inline int FORM(bring)(struct xdp_md *ctx, __u32 me, __u32 id, _
 		count_drop(room.to.port, NFL_DROP_BAD_INDEX, 1);
 		return 0;
 	}
-	if (!load_frame(ctx, at.block, at.slot, len)) {
+	if (!HOOK(load_frame)(ctx, at.block, at.slot, len)) {
 		room_publish(&room, &at, 0, 0);
 		count_drop(port, NFL_DROP_BAD_LENGTH, 1);
 		return 0;
@@ -176,16 +186,16 @@ down:
 	return 0;
 }
 
-__noinline int FORM(uplink_deliver)(struct xdp_md *ctx, __u32 me, __u32 id, __u64 way)
+__noinline int FORM(HOOK(uplink_deliver))(struct FRAME_CTX *ctx, __u32 me, __u32 id, __u64 way)
 {
 	__u32 entered = 0;
 
-	FORM(bring)(ctx, me, id, way, &entered);
+	FORM(HOOK(bring))(ctx, me, id, way, &entered);
 	return entered ? spread_leave(entered) : 0;
 }
 
 /* A copy to the next member of the switch. */
-static __always_inline long FORM(broadcast_one)(struct broadcast *b)
+static __always_inline long FORM(HOOK(broadcast_one))(struct broadcast *b)
 {
 	__u32 id;
 
@@ -197,14 +207,14 @@ static __always_inline long FORM(broadcast_one)(struct broadcast *b)
 		return 0;
 	b->copies++;
 	__sync_fetch_and_add(&b->port->copies,
-			     1 + bpf_xdp_get_buff_len(b->ctx) / NFL_SLOT_SIZE);
-	FORM(uplink_deliver)(b->ctx, b->me, id, b->way);
+			     1 + HOOK(frame_len)(b->ctx) / NFL_SLOT_SIZE);
+	FORM(HOOK(uplink_deliver))(b->ctx, b->me, id, b->way);
 	return 0;
 }
-LOOP_BODY(broadcast_one, broadcast)
+LOOP_BODY(HOOK(broadcast_one), broadcast)
 
 /* Unknown unicast, broadcast, multicast: a copy to every other port of the switch. */
-__noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me, __u64 way)
+__noinline int FORM(HOOK(uplink_flood))(struct FRAME_CTX *ctx, __u32 me, __u64 way)
 {
 	struct broadcast b = { .ctx = ctx, .me = me, .way = way };
 	__u32 sw = way_dest(way);
@@ -218,7 +228,7 @@ __noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me, __u64 way)
 	if (!b.sw)
 		return 0;
 	renew_copies(b.port);
-	LOOP(NFL_MEMBERS_MAX, broadcast_one, &b);
+	LOOP(NFL_MEMBERS_MAX, HOOK(broadcast_one), &b);
 	if (b.member < b.sw->members)
 		drop_arrival(b.port, NFL_DROP_FLOOD_LIMIT);
 	else if (!b.copies)
@@ -227,15 +237,14 @@ __noinline int FORM(uplink_flood)(struct xdp_md *ctx, __u32 me, __u64 way)
 }
 
 /* A frame for a switch. */
-static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_port *port, __u32 me,
+static __always_inline int FORM(HOOK(uplink_bridge))(struct FRAME_CTX *ctx, struct nfl_port *port, __u32 me,
 					       __u64 way, __u64 len)
 {
 	struct header header = {};
 	__u64 address;
 	__u32 id;
 
-	if (bpf_xdp_load_bytes(ctx, 0, &header, sizeof(header)) &&
-	    bpf_xdp_load_bytes(ctx, 0, &header, NFL_FRAME_MIN))
+	if (!HOOK(frame_header)(ctx, &header))
 		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
 	if (header_tagged(&header) && len < TAG_END)
 		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
@@ -248,48 +257,48 @@ static __always_inline int FORM(uplink_bridge)(struct xdp_md *ctx, struct nfl_po
 	if (id == me)
 		return drop_arrival(port, NFL_DROP_SAME_PORT);
 	if (id >= NFL_PORTS_MAX)
-		FORM(uplink_flood)(ctx, me, way);
+		FORM(HOOK(uplink_flood))(ctx, me, way);
 	else
-		FORM(uplink_deliver)(ctx, me, id, way);
-	return XDP_DROP;
+		FORM(HOOK(uplink_deliver))(ctx, me, id, way);
+	return ARRIVAL_TAKEN;
 }
 
-static __always_inline int FORM(uplink_receive)(struct xdp_md *ctx)
+static __always_inline int FORM(HOOK(uplink_receive))(struct FRAME_CTX *ctx)
 {
 	__u32 me = uplink_port, id = NFL_PORTS_MAX;
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
-	__u64 len = bpf_xdp_get_buff_len(ctx), way;
+	__u64 len = HOOK(frame_len)(ctx), way;
 
 	if (!port)
-		return XDP_DROP;
+		return ARRIVAL_TAKEN;
 	way = port_way(port);
 	if (!(port->flags & NFL_PORT_UP))
 		return drop_arrival(port, NFL_DROP_PORT_DOWN);
 	if (len < NFL_FRAME_MIN || len > NFL_LONG_MAX)
 		return drop_arrival(port, NFL_DROP_BAD_LENGTH);
 	if (way_kind(way) == NFL_DEST_SWITCH)
-		return FORM(uplink_bridge)(ctx, port, me, way, len);
+		return FORM(HOOK(uplink_bridge))(ctx, port, me, way, len);
 	if (way_kind(way) == NFL_DEST_LINK)
 		id = way_dest(way);
 	else if (way_kind(way) == NFL_DEST_CLASSIFIER) {
-		id = steered_to(ctx, me);
+		id = HOOK(steered_to)(ctx, me);
 		if (id < NFL_PORTS_MAX)
 			__sync_fetch_and_add(&port->steered, 1);
 		else
-			id = FORM(classify)(ctx, me);
+			id = FORM(HOOK(classify))(ctx, me);
 	}
 	if (id < NFL_PORTS_MAX) {
-		FORM(uplink_deliver)(ctx, me, id, way);
-		return XDP_DROP; /* the frame has been copied */
+		FORM(HOOK(uplink_deliver))(ctx, me, id, way);
+		return ARRIVAL_TAKEN; /* the frame has been copied */
 	}
 	if (id == CLIENT_WAITS) {
 		count_entered(port, len);
-		return XDP_DROP;
+		return ARRIVAL_TAKEN;
 	}
 	if (id == CLIENT_REFUSED)
 		return drop_arrival(port, NFL_DROP_CLIENT);
 	if (!(port->flags & NFL_PORT_PASS))
 		return drop_arrival(port, NFL_DROP_NO_ROUTE);
 	__sync_fetch_and_add(&port->passed, 1);
-	return XDP_PASS;
+	return ARRIVAL_LEFT;
 }

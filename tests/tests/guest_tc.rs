@@ -62,13 +62,9 @@ fn send(sender: &mut InterfaceSender, from: &str) {
     sender.flush().unwrap();
 }
 
-/// Returns true if this kernel has links at tc: from Linux 6.6 on.
+/// Returns true if this kernel has links at tc.
 fn has_links() -> bool {
-    let system = rustix::system::uname();
-    let release = system.release().to_string_lossy();
-    let mut numbers = release.split('.').map_while(|number| number.parse().ok());
-    let version: [Option<u32>; 2] = [numbers.next(), numbers.next()];
-    version >= [Some(6), Some(6)]
+    nfluid_netdev::kernel_is_at_least(6, 6)
 }
 
 /// Returns the output of `tc` about an interface.

@@ -364,9 +364,9 @@ fn frames_too_long_for_a_slot_are_dropped_and_counted() {
     }
     let want = frame(INSIDE, OUTSIDE, &[], 2032, 1);
     assert_eq!(take(&mut ring.ports[0], 1), [want]);
-    let counters = switch.counters(spec.port);
-    assert_eq!(counters.dropped(DropReason::BadLength), 2);
-    assert_eq!(counters.tx_frames, 3);
+    let counters = switch.counters(instance.id(0));
+    assert_eq!(counters.dropped(DropReason::TooLong), 2);
+    assert_eq!(switch.counters(spec.port).tx_frames, 3);
 }
 
 // promise: 2.6

@@ -62,6 +62,15 @@ pub enum NetdevError {
         /// The id of the program.
         id: u32,
     },
+    /// Another uplink receives at tc on the interface.
+    #[error(
+        "interface {interface} belongs to another uplink: its program is at tc ('tc filter show dev {interface} ingress' or \
+         'bpftool net'); if no nfluid daemon runs that has it, remove the program there"
+    )]
+    BusyAtTc {
+        /// The interface.
+        interface: String,
+    },
     /// The kernel attaches the program in no mode that was allowed.
     #[error("interface {interface} takes no XDP program (native: {native}; generic: {generic})")]
     Refused {

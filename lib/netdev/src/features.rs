@@ -100,8 +100,8 @@ impl Features {
     ///
     /// # Errors
     /// When the kernel refuses to say.
-    fn enabled(&self, names: &[&str]) -> io::Result<Vec<String>> {
-        let values = self.values()?;
+    pub(crate) fn enabled(&self, names: &[&str]) -> Result<Vec<String>, NetdevError> {
+        let values = self.values().map_err(self.reading())?;
         let is_on = |name: &&&str| {
             self.bits.get(**name).is_some_and(|&bit| {
                 let block = &values[2 + bit / 32 * 4..];
@@ -134,33 +134,18 @@ impl Features {
         )))
     }
 
-    /// Switches off the features of `names` that are on; returns them.
+    /// The names among `names` of features that are off and can be on.
     ///
     /// # Errors
-    /// When the kernel refuses.
-    pub fn switch_off(&self, names: &[&str]) -> Result<Vec<String>, NetdevError> {
-        let was_on = self.enabled(names).map_err(self.reading())?;
-        if !was_on.is_empty() {
-            self.set(&was_on, false)?;
-        }
-        Ok(was_on)
-    }
-
-    /// Switches on the features of `names` that are off and can be on; returns them.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn switch_on(&self, names: &[&str]) -> Result<Vec<String>, NetdevError> {
-        let mut were_off = Vec::new();
+    /// When the kernel refuses to say.
+    pub(crate) fn inactive(&self, names: &[&str]) -> Result<Vec<String>, NetdevError> {
+        let mut inactive = Vec::new();
         for name in names {
             if self.can(name)? && !self.is_active(name).map_err(self.reading())? {
-                were_off.push((*name).to_owned());
+                inactive.push((*name).to_owned());
             }
         }
-        if !were_off.is_empty() {
-            self.set(&were_off, true)?;
-        }
-        Ok(were_off)
+        Ok(inactive)
     }
 }
 

@@ -17,8 +17,10 @@ use std::os::fd::BorrowedFd;
 
 /// Behind those that are there: the kernel gives 49152 and less to those that do not say theirs.
 const PRIORITY: u16 = 50_000;
-/// Ours among those of that priority.
+/// Those of fast paths among those of that priority.
 const HANDLE: u32 = 0x6e66;
+/// An uplink's, which takes what comes to it.
+const UPLINK_HANDLE: u32 = 0x6e75;
 /// The name of our filters' programs (`tc filter show`).
 const NAME: &str = "nfluid";
 
@@ -32,6 +34,13 @@ pub struct FilterSeat {
     side: Side,
     /// clsact was not there before this one, or one beside it.
     made_clsact: bool,
+    /// The filter's own number.
+    #[serde(default = "fast_path")]
+    handle: u32,
+}
+
+fn fast_path() -> u32 {
+    HANDLE
 }
 
 /// A program's hold on an interface by a filter.
@@ -52,6 +61,23 @@ impl FilterSeat {
         side: Side,
         beside: Option<&FilterSeat>,
     ) -> Result<Self, NetdevError> {
+        Self::prepare_as(place, side, beside, HANDLE)
+    }
+
+    /// As [`FilterSeat::prepare`], of the filter by which an uplink receives.
+    ///
+    /// # Errors
+    /// As for [`FilterSeat::prepare`].
+    pub fn prepare_for_uplink(place: &Place) -> Result<Self, NetdevError> {
+        Self::prepare_as(place, Side::Ingress, None, UPLINK_HANDLE)
+    }
+
+    fn prepare_as(
+        place: &Place,
+        side: Side,
+        beside: Option<&FilterSeat>,
+        handle: u32,
+    ) -> Result<Self, NetdevError> {
         place.on_interface(|netlink, link| {
             let made = netlink.make_clsact(link.index);
             let made = made.map_err(NetdevError::system(format!(
@@ -64,6 +90,7 @@ impl FilterSeat {
                 index: link.index,
                 side,
                 made_clsact: made || was_made,
+                handle,
             })
         })
     }
@@ -78,7 +105,7 @@ impl FilterSeat {
             index: self.index,
             side: self.side,
             priority: PRIORITY,
-            handle: HANDLE,
+            handle: self.handle,
         }
     }
 }
@@ -116,6 +143,17 @@ impl FilteredProgram {
         }
     }
 
+    /// Returns true if an uplink's filter is on the interface of this number.
+    pub fn is_uplinks(netlink: &Netlink, interface: u32) -> bool {
+        let seat = FilterSeat {
+            index: interface,
+            side: Side::Ingress,
+            made_clsact: false,
+            handle: UPLINK_HANDLE,
+        };
+        netlink.filter(&seat.filter()).is_some()
+    }
+
     /// Returns the place of the filter.
     pub fn seat(&self) -> &FilterSeat {
         &self.seat
@@ -125,7 +163,8 @@ impl FilteredProgram {
         let taken = errno(error) == Some(libc::EEXIST);
         let hint = if taken {
             format!(
-                ": a filter with priority {PRIORITY} and handle {HANDLE:#x} is there already ('tc filter show dev {} {}')",
+                ": a filter with priority {PRIORITY} and handle {:#x} is there already ('tc filter show dev {} {}')",
+                self.seat.handle,
                 self.place.interface,
                 self.side_name(),
             )

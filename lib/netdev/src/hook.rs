@@ -66,6 +66,8 @@ pub enum ReceivePath {
     Native,
     /// XDP on socket buffers: any interface, several times slower.
     Generic,
+    /// Ingress of tc: frames are socket buffers, and may have work left to be done.
+    Tc,
     /// Read from a tap by a thread.
     Tap,
 }
@@ -75,6 +77,7 @@ impl fmt::Display for ReceivePath {
         f.write_str(match self {
             ReceivePath::Native => "xdp-native",
             ReceivePath::Generic => "xdp-generic",
+            ReceivePath::Tc => "tc",
             ReceivePath::Tap => "tap",
         })
     }

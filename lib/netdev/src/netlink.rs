@@ -8,7 +8,7 @@ mod link;
 mod monitor;
 pub mod tc;
 
-pub use link::Link;
+pub use link::{Link, MaxSizes};
 pub use monitor::Monitor;
 
 use crate::error::NetdevError;

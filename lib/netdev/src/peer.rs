@@ -15,6 +15,21 @@ pub struct Peer {
     pub interface: String,
 }
 
+impl Peer {
+    /// The interface, by `netlink` of the peer's namespace.
+    ///
+    /// # Errors
+    /// When the interface has gone meanwhile.
+    pub fn link(&self, netlink: &Netlink) -> Result<Link, NetdevError> {
+        let found = netlink.link(&self.interface)?;
+        found.ok_or_else(|| NetdevError::NoInterface {
+            interface: self.interface.clone(),
+            namespace: self.netns.to_string(),
+            names: String::new(),
+        })
+    }
+}
+
 /// Finds the other end of `link`, an interface in the calling thread's namespace. `None`: it is no
 /// veth, or the other end is in a namespace that has no name and no process.
 ///

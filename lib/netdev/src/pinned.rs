@@ -176,6 +176,36 @@ impl PinnedProgram {
     }
 }
 
+/// BPF_MPROG_MAX (linux/bpf_mprog.h): more programs no hook takes.
+const PROGRAMS_MAX: usize = 64;
+
+/// The numbers of the programs that links hold at tc on an interface; none before Linux 6.6.
+pub fn programs_at_tc(interface: u32) -> Vec<u32> {
+    let mut programs = [0u32; PROGRAMS_MAX];
+    let mut query = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t,
+        prog_ids: programs.as_mut_ptr(),
+        ..Default::default()
+    };
+    query.__bindgen_anon_1.prog_cnt = programs.len() as u32;
+    // SAFETY: `query` is a live structure that says its own size, and the array that it points to has as many elements as
+    // it says.
+    let status = unsafe {
+        libbpf_sys::bpf_prog_query_opts(
+            interface as i32,
+            libbpf_sys::BPF_TCX_INGRESS,
+            &raw mut query,
+        )
+    };
+    // SAFETY: both fields of the union are numbers.
+    let count = unsafe { query.__bindgen_anon_1.prog_cnt } as usize;
+    if status == 0 {
+        programs[..count.min(programs.len())].to_vec()
+    } else {
+        Vec::new()
+    }
+}
+
 fn make_link(
     interface: u32,
     program: BorrowedFd<'_>,

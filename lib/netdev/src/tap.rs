@@ -1,12 +1,18 @@
 //! Tap interfaces: for programs that use the kernel's own stack (linux/if_tun.h).
 
 use crate::error::NetdevError;
+use crate::offload::Undone;
 use rustix::fs::{Mode, OFlags, open};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Makes the tap `interface` in the calling thread's namespace, or opens it if it exists. Frames
-/// come whole: no offloads, no header. The tap outlives the descriptor until [`remove`].
+/// linux/if_tun.h: TUN_F_CSUM, TUN_F_TSO4, TUN_F_TSO6, TUN_F_TSO_ECN, TUN_F_USO4, TUN_F_USO6.
+const CHECKSUMS: libc::c_ulong = 0x01;
+const TCP: libc::c_ulong = 0x02 | 0x04 | 0x08;
+const UDP: libc::c_ulong = 0x20 | 0x40;
+
+/// Makes the tap `interface` in the calling thread's namespace, or opens it if it exists. A `struct virtio_net_hdr` is
+/// before each frame; no work is left to be done until [`leave_undone`]. The tap outlives the descriptor until [`remove`].
 ///
 /// # Errors
 /// When the kernel refuses: no tun module, or the interface is no tap, or another process has it open.
@@ -17,11 +23,36 @@ pub fn open_tap(interface: &str) -> Result<OwnedFd, NetdevError> {
     // SAFETY: the request is a live ifreq.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })
         .map_err(failed("opening"))?;
-    // SAFETY: the argument is a number.
-    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, 0) })
-        .map_err(failed("switching offloads off on"))?;
+    set_offloads(&fd, 0).map_err(failed("switching offloads off on"))?;
     persist(&fd, true).map_err(failed("keeping"))?;
     Ok(fd)
+}
+
+/// Sets the work that a tap's kernel stack may leave undone on frames that it sends. Returns what it is now: the kernel may
+/// have no words for UDP.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn leave_undone(fd: &OwnedFd, undone: Undone) -> Result<Undone, NetdevError> {
+    let failed = NetdevError::system("changing the offloads of a tap");
+    match undone {
+        Undone::Nothing => set_offloads(fd, 0),
+        Undone::Checksums => set_offloads(fd, CHECKSUMS),
+        Undone::Segments { udp: true } if set_offloads(fd, CHECKSUMS | TCP | UDP).is_ok() => {
+            return Ok(undone);
+        }
+        Undone::Segments { .. } => set_offloads(fd, CHECKSUMS | TCP),
+    }
+    .map_err(failed)?;
+    Ok(match undone {
+        Undone::Segments { .. } => Undone::Segments { udp: false },
+        other => other,
+    })
+}
+
+fn set_offloads(fd: &OwnedFd, flags: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the argument is a number.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, flags) })
 }
 
 /// Removes the tap `interface` from the calling thread's namespace, if no other process has it open.
@@ -64,7 +95,7 @@ fn request(interface: &str) -> libc::ifreq {
     libc::ifreq {
         ifr_name: name,
         ifr_ifru: libc::__c_anonymous_ifr_ifru {
-            ifru_flags: (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short,
+            ifru_flags: (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short,
         },
     }
 }

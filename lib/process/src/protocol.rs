@@ -98,7 +98,8 @@ pub enum News<S> {
 mod tests {
     use super::*;
     use nfluid_netdev::ReceivePath;
-    use nfluid_uplink::{ErrorKind, TransmitPath, UplinkPath, UplinkStatus};
+    use nfluid_ring::Level;
+    use nfluid_uplink::{ErrorKind, Levels, TransmitPath, UplinkPath, UplinkStatus};
 
     fn status() -> UplinkStatus {
         UplinkStatus {
@@ -110,6 +111,11 @@ mod tests {
                 index: 3,
                 mtu: 1500,
                 mac: Some([2, 0, 0, 0, 0, 1]),
+                levels: Levels {
+                    enter: Level::Checksums,
+                    take: Level::Super,
+                },
+                levels_why: "an old kernel".to_owned(),
             }),
             sent_frames: 1,
             ..UplinkStatus::default()

@@ -39,6 +39,8 @@ const UDP_HEADER: u16 = 8;
 
 /// What a port's owner can take. Each level includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Level {
     /// Frames as they are on a wire.
     #[default]
@@ -169,16 +171,24 @@ impl Offload {
         Ok(offload)
     }
 
-    /// As [`Offload::check`], of the header with which the kernel hands a frame of `len` bytes to a tap or a packet
-    /// socket.
+    /// As [`Offload::check`], of the header with which the kernel hands `frame` to a tap. Its `hdr_len` is only a hint,
+    /// often without the tags (virtio 1.2, section 5.1.6.4.1): the length of the headers is read from the frame.
     ///
     /// # Errors
     /// As for [`Offload::check`].
-    pub fn from_kernel(header: [u8; VNET_BYTES], len: usize) -> Result<Self, BadOffload> {
+    pub fn from_kernel(header: [u8; VNET_BYTES], frame: &[u8]) -> Result<Self, BadOffload> {
         let mut words = [0; OFFLOAD_BYTES];
         words[..VNET_BYTES].copy_from_slice(&header);
         words[0] &= !CHECKSUM_VALID;
-        Self::check(words, len)
+        let start = u16::from_le_bytes([header[6], header[7]]);
+        let transport = match header[1] & !ECN {
+            UDP => UDP_HEADER,
+            _ => frame
+                .get(usize::from(start) + 12)
+                .map_or(0, |doff| u16::from(doff >> 4) * 4),
+        };
+        words[2..4].copy_from_slice(&start.saturating_add(transport).to_le_bytes());
+        Self::check(words, frame.len())
     }
 
     fn fits(&self, len: usize) -> bool {
@@ -422,7 +432,32 @@ mod tests {
     fn a_verified_checksum_is_a_complete_one() {
         let mut header = [0; VNET_BYTES];
         header[0] = CHECKSUM_VALID;
-        assert_eq!(Offload::from_kernel(header, 60), Ok(Offload::NONE));
+        assert_eq!(Offload::from_kernel(header, &[0; 60]), Ok(Offload::NONE));
+    }
+
+    #[test]
+    fn the_length_of_the_headers_is_read_from_the_frame() {
+        let mut frame = [0; 4000];
+        frame[34 + 12] = 8 << 4;
+        let good = Offload::segmented(34, CUT);
+        for hint in [0, 42, 54, 4000] {
+            let mut header = good.to_kernel();
+            header[2..4].copy_from_slice(&u16::to_le_bytes(hint));
+            assert_eq!(Offload::from_kernel(header, &frame), Ok(good), "{hint}");
+        }
+        frame[34 + 12] = 4 << 4;
+        assert_eq!(
+            Offload::from_kernel(good.to_kernel(), &frame),
+            Err(BadOffload)
+        );
+        assert_eq!(
+            Offload::from_kernel(good.to_kernel(), &frame[..40]),
+            Err(BadOffload)
+        );
+        assert_eq!(
+            Offload::from_kernel([0xff; VNET_BYTES], &frame),
+            Err(BadOffload)
+        );
     }
 
     #[test]

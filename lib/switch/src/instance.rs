@@ -197,8 +197,15 @@ impl PortSpec {
             | flag(self.learn, PORT_LEARN)
             | flag(self.kernel_doorbell, PORT_KERNEL_DOORBELL)
             | flag(self.long.rx > 0, PORT_LONG)
-            | flag(self.level >= Level::Checksums, PORT_CHECKSUMS)
-            | flag(self.level >= Level::Super, PORT_SUPER)
+            | level_flags(self.level)
+    }
+}
+
+pub(crate) fn level_flags(level: Level) -> u32 {
+    match level {
+        Level::Plain => 0,
+        Level::Checksums => PORT_CHECKSUMS,
+        Level::Super => PORT_CHECKSUMS | PORT_SUPER,
     }
 }
 

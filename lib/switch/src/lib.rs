@@ -60,4 +60,4 @@ pub use ports::{Destination, PortCounters, RingSample, WatchedRing};
 pub use program::{Form, Options, Switch};
 pub use queues::{QUEUES_MAX, Queues};
 pub use signal::PortSignal;
-pub use uplink::PortAccount;
+pub use uplink::{PortAccount, UplinkHook};

@@ -1,4 +1,4 @@
-//! The part of an uplink that the switch provides, besides an ordinary port: the XDP program that receives for the port, memory that
+//! The part of an uplink that the switch provides, besides an ordinary port: the programs that receive for the port, memory that
 //! outlives the uplink's process, and counters for frames that pass the port without a call.
 //!
 //! The interface and the thread behind such a port are not the switch's: `nfluid-uplink` has them.
@@ -6,11 +6,13 @@
 use crate::SwitchError;
 use crate::abi::{DropReason, PORT_PASS};
 use crate::handover::Handover;
+use crate::instance::level_flags;
 use crate::instance::{InstanceMemory, PortSpec};
 use crate::object::find_program;
 use crate::program::Switch;
 use crate::states::States;
 use libbpf_rs::MapCore;
+use nfluid_ring::Level;
 use nfluid_ring::layout::BLOCK_SLOTS;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -25,7 +27,24 @@ pub struct PortAccount {
     states: States,
 }
 
+/// The hook at which an uplink's frames come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UplinkHook {
+    /// XDP: frames are as on a wire.
+    Xdp,
+    /// Ingress of tc: frames may have partial checksums, or be super-frames.
+    Tc,
+}
+
 impl PortAccount {
+    /// Sets what the port's owner takes of frames to which something is still to be done, from the next frame on.
+    pub fn set_level(&self, level: Level) {
+        let flags = &self.states.port(self.port).flags;
+        let on = level_flags(level);
+        flags.fetch_or(on, Release);
+        flags.fetch_and(on | !level_flags(Level::Super), Release);
+    }
+
     /// Counts frames that the port's owner dropped as their sender.
     pub fn dropped(&self, reason: DropReason, frames: u64) {
         self.states.port(self.port).drops[reason as usize].fetch_add(frames, Relaxed);
@@ -41,13 +60,17 @@ impl PortAccount {
 }
 
 impl Switch {
-    /// Loads the XDP program that sends received frames of an interface from the port `port`, on the maps of this
+    /// Loads the program that sends received frames of an interface from the port `port`, on the maps of this
     /// switch.
     ///
     /// # Errors
     /// When the kernel refuses the program.
-    pub fn load_uplink(&self, port: u32) -> Result<OwnedFd, SwitchError> {
-        let name = format!("uplink_{}", self.form().suffix());
+    pub fn load_uplink(&self, port: u32, hook: UplinkHook) -> Result<OwnedFd, SwitchError> {
+        let form = self.form().suffix();
+        let name = match hook {
+            UplinkHook::Xdp => format!("uplink_{form}"),
+            UplinkHook::Tc => format!("uplink_tc_{form}"),
+        };
         let object = self.load_sharing_maps(&name, |map, open| {
             if map != ".rodata.uplink" {
                 return Ok(false);

@@ -1,19 +1,33 @@
 //! An uplink's hold on its interface: hook, way out, offloads, address, promiscuity. Made when the
 //! interface appears, undone when the uplink is closed. All of it happens in the calling thread's
 //! namespace.
+//!
+//! There are two forms. In the plain form frames are as on a wire: XDP receives, AF_XDP sends. In the other form frames may
+//! have work left to be done: a program at tc receives, AF_PACKET sends ([`Levels`]). [`Connection::set_levels`] leads
+//! from one form to the other, in an order in which each frame finds a program that takes it.
 
 use crate::error::UplinkError;
-use crate::outlet::{Outlet, Slots};
+use crate::outlet::{Outlet, Slots, Wanted};
 use crate::packet::PacketSocket;
 use crate::receive::Receiver;
-use crate::spec::{UplinkPath, UplinkSpec};
+use crate::shared::Shared;
+use crate::spec::{Levels, UplinkPath, UplinkSpec};
 use crate::state::{Record, stop_steering};
 use crate::steering::{self, Steered};
 use nfluid_netdev::hook::Hooked;
 use nfluid_netdev::nic::no_steering;
-use nfluid_netdev::{Link, Netlink, Nic, Steering, XdpHook, offload};
+use nfluid_netdev::offload::{self, Undone};
+use nfluid_netdev::{Link, Netlink, Nic, ReceivePath, Steering, kernel_is_at_least};
+use nfluid_ring::Level;
 use nfluid_ring::port::Port;
 use nfluid_switch::classifier::Rule;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time in which frames that the other end of a veth has sent come to the hook.
+const UNDER_WAY: Duration = Duration::from_millis(20);
+/// Longest time for which frames in the ring are sent in the former form.
+const DRAINED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The hold.
 #[derive(Debug)]
@@ -23,30 +37,129 @@ pub struct Connection {
     /// The way out.
     pub outlet: Outlet,
     record: Record,
-    hook: XdpHook,
-    receive_why: String,
+    /// At XDP; `None`: at tc.
+    hooked: Option<Hooked>,
+    levels_why: String,
     /// Keeps the interface promiscuous; absent: the interface cannot be.
     _promiscuous: Option<PacketSocket>,
 }
 
+/// An uplink's hold is made of these.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// Requests to the kernel, in the interface's namespace.
+    pub netlink: &'a Netlink,
+    /// The uplink.
+    pub spec: &'a UplinkSpec,
+    /// Its programs.
+    pub receiver: &'a Receiver,
+    /// Its slots.
+    pub slots: &'a Slots,
+    /// Its state.
+    pub shared: &'a Shared,
+}
+
+impl Means<'_> {
+    fn keep(&self, record: &Record) -> Result<(), UplinkError> {
+        let dir = self.spec.state_dir.as_deref();
+        dir.map_or(Ok(()), |dir| record.keep(dir))
+    }
+
+    /// Leaves as much undone of frames that come in as this level says.
+    fn allow(&self, link: &Link, record: &mut Record, level: Level) -> Result<(), UplinkError> {
+        let undone = match level {
+            Level::Plain => Undone::Nothing,
+            Level::Checksums => Undone::Checksums,
+            Level::Super => Undone::Segments { udp: has_uso() },
+        };
+        let plan = offload::plan(self.netlink, link, undone, &record.offloads)?;
+        record.offloads = plan.changed().clone();
+        self.keep(record)?;
+        Ok(plan.carry_out(self.netlink)?)
+    }
+
+    /// Puts the program at tc on the interface.
+    fn enter_tc(&self, record: &mut Record) -> Result<(), UplinkError> {
+        let id = self.receiver.tc_id();
+        let id = id.map_err(|why| {
+            UplinkError::system("receiving at tc")(std::io::Error::other(why.to_owned()))
+        })?;
+        let place = self.spec.place();
+        let seat = match &record.tc {
+            Some((_, seat)) if seat.is_attached(&place) => seat.clone(),
+            _ => self.receiver.tc_seat(&place, self.spec.pins.as_deref())?,
+        };
+        record.tc = Some((id, seat.clone()));
+        self.keep(record)?;
+        self.receiver.attach_tc(&place, &seat)
+    }
+
+    /// Takes the program at tc off the interface.
+    fn leave_tc(&self, record: &mut Record) -> Result<(), UplinkError> {
+        if let Some((_, seat)) = &record.tc {
+            seat.remove(&self.spec.place())?;
+        }
+        record.tc = None;
+        self.keep(record)
+    }
+
+    fn enter_xdp(&self, link: &Link, record: &mut Record) -> Result<Hooked, UplinkError> {
+        let previous = record.program.replace(self.receiver.id());
+        self.keep(record)?;
+        self.receiver
+            .attach(self.netlink, link, self.spec.mode, previous)
+    }
+
+    fn leave_xdp(&self, record: &mut Record) -> Result<(), UplinkError> {
+        if let Some(program) = record.program
+            && let Some(link) = self.netlink.link_by_index(record.index)?
+        {
+            crate::receive::detach_leftover(self.netlink, &link, program)?;
+        }
+        record.program = None;
+        self.keep(record)
+    }
+
+    /// The levels that can be had, and the reason for which no higher ones can.
+    fn possible(&self, asked: Levels) -> (Levels, String) {
+        if asked.take == Level::Plain {
+            return (asked, String::new());
+        }
+        match self.receiver.tc_id() {
+            Err(why) => (Levels::default(), format!("no program at tc: {why}")),
+            Ok(_) if asked.enter == Level::Super && !has_uso() => {
+                let why = "UDP is cut into packets before it comes in: before Linux 6.2";
+                (asked, why.to_owned())
+            }
+            Ok(_) => (asked, String::new()),
+        }
+    }
+}
+
+/// The kernel has words for UDP super-frames.
+fn has_uso() -> bool {
+    kernel_is_at_least(6, 2)
+}
+
 impl Connection {
     /// Takes hold of `link`. `before` is the record of an earlier hold on the same interface, by this daemon or its
-    /// predecessor: its changes are still to be undone in the end, and its program may be replaced.
+    /// predecessor: its changes are still to be undone in the end, and its programs may be replaced.
     ///
     /// # Errors
     /// When the interface refuses; what had been changed by then is put back.
     pub fn make(
-        netlink: &Netlink,
+        means: Means<'_>,
         link: Link,
-        spec: &UplinkSpec,
-        receiver: &Receiver,
-        (slots, port): (Slots, &Port),
+        port: &Port,
         before: Option<&Record>,
+        levels: Levels,
     ) -> Result<Self, UplinkError> {
+        let Means { netlink, spec, .. } = means;
         let before = before.filter(|record| record.index == link.index);
-        let previous = before.and_then(|record| record.program);
         // An interface that has another owner's program is not changed.
-        receiver.check_free(&link, previous)?;
+        let previous = before.and_then(|record| record.program);
+        let seat = before.and_then(|record| record.tc.as_ref());
+        means.receiver.check_free(netlink, &link, previous, seat)?;
         let mut record = before.cloned().unwrap_or_else(|| Record {
             name: spec.name.clone(),
             interface: spec.interface.clone(),
@@ -55,24 +168,23 @@ impl Connection {
             was_down: !link.up,
             ..Record::default()
         });
-        receiver.queues().clear()?;
+        means.receiver.queues().clear()?;
         record.stop_steering();
-        record.program = Some(receiver.id());
         if spec.mac.is_some() && spec.mac != link.mac {
             record.mac_before = record.mac_before.or(link.mac);
         }
-        let keep = |record: &Record| {
-            spec.state_dir
-                .as_deref()
-                .map_or(Ok(()), |dir| record.keep(dir))
-        };
-        keep(&record)?;
-        let made =
-            Self::hold(netlink, &link, spec, receiver, &mut record, previous).and_then(|hooked| {
-                keep(&record)?;
-                let outlet = Outlet::open(&link, hooked.hook, spec.transmit, slots, port)?;
-                Ok((hooked, outlet))
-            });
+        let (levels, levels_why) = means.possible(levels);
+        record.levels = levels;
+        means.keep(&record)?;
+        let made = Self::hold(means, &link, &mut record, levels).and_then(|hooked| {
+            let outlet = Outlet::open(
+                &link,
+                wanted(spec, hooked.as_ref()),
+                means.slots.clone(),
+                port,
+            )?;
+            Ok((hooked, outlet))
+        });
         let (hooked, outlet) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -80,36 +192,114 @@ impl Connection {
                 return Err(error);
             }
         };
+        means.shared.set_level(levels.take);
         let connection = Connection {
             _promiscuous: promiscuous(&link),
             link: netlink.link_by_index(link.index)?.unwrap_or(link),
             outlet,
             record,
-            hook: hooked.hook,
-            receive_why: hooked.why,
+            hooked,
+            levels_why,
         };
         connection.log(spec);
         Ok(connection)
     }
 
+    /// Puts the program of the form of `levels` on the interface, before that of the other form is taken off.
     fn hold(
-        netlink: &Netlink,
+        means: Means<'_>,
         link: &Link,
-        spec: &UplinkSpec,
-        receiver: &Receiver,
         record: &mut Record,
-        previous: Option<u32>,
-    ) -> Result<Hooked, UplinkError> {
-        if let Some(mac) = spec.mac.filter(|mac| link.mac != Some(*mac)) {
-            netlink.set_mac(link.index, mac)?;
+        levels: Levels,
+    ) -> Result<Option<Hooked>, UplinkError> {
+        if let Some(mac) = means.spec.mac.filter(|mac| link.mac != Some(*mac)) {
+            means.netlink.set_mac(link.index, mac)?;
         }
-        let changed = offload::prepare(netlink, link)?;
-        record.offloads.merge(changed);
-        let hooked = receiver.attach(netlink, link, spec.mode, previous)?;
+        let hooked = if levels.take == Level::Plain {
+            means.allow(link, record, Level::Plain)?;
+            let hooked = means.enter_xdp(link, record)?;
+            means.leave_tc(record)?;
+            Some(hooked)
+        } else {
+            means.enter_tc(record)?;
+            means.leave_xdp(record)?;
+            means.allow(link, record, levels.enter)?;
+            None
+        };
         if !link.up {
-            netlink.set_up(link.index, true)?;
+            means.netlink.set_up(link.index, true)?;
         }
         Ok(hooked)
+    }
+
+    /// Changes the levels. Frames that are under way in the former form are delivered: those that come in by its program,
+    /// those in the ring by its way out.
+    ///
+    /// # Errors
+    /// When the interface refuses. The hold is to be made again then.
+    pub fn set_levels(
+        &mut self,
+        means: Means<'_>,
+        port: &mut Port,
+        levels: Levels,
+    ) -> Result<(), UplinkError> {
+        let (levels, why) = means.possible(levels);
+        self.levels_why = why;
+        let link = self.link.clone();
+        let is_plain = self.hooked.is_some();
+        if levels.take > Level::Plain {
+            if is_plain {
+                means.enter_tc(&mut self.record)?;
+                self.replace_outlet(means, port, None)?;
+                self.hooked = None;
+            }
+            means.shared.set_level(levels.take);
+            if is_plain {
+                means.leave_xdp(&mut self.record)?;
+            }
+            means.allow(&link, &mut self.record, levels.enter)?;
+        } else {
+            means.allow(&link, &mut self.record, Level::Plain)?;
+            if !is_plain {
+                thread::sleep(UNDER_WAY);
+                let hooked = means.enter_xdp(&link, &mut self.record)?;
+                means.shared.set_level(Level::Plain);
+                self.drain(means, port);
+                self.replace_outlet(means, port, Some(&hooked))?;
+                self.hooked = Some(hooked);
+                thread::sleep(UNDER_WAY);
+                means.leave_tc(&mut self.record)?;
+            }
+        }
+        self.record.levels = levels;
+        means.keep(&self.record)?;
+        self.link = means
+            .netlink
+            .link_by_index(self.link.index)?
+            .unwrap_or(link);
+        self.log(means.spec);
+        Ok(())
+    }
+
+    /// Sends what was put into the ring before the level was lowered.
+    fn drain(&mut self, means: Means<'_>, port: &mut Port) {
+        // A call that has seen the former level is over in less.
+        thread::sleep(UNDER_WAY);
+        let start = Instant::now();
+        while self.outlet.pump(port, means.shared) > 0 && start.elapsed() < DRAINED_WITHIN {}
+    }
+
+    fn replace_outlet(
+        &mut self,
+        means: Means<'_>,
+        port: &mut Port,
+        hooked: Option<&Hooked>,
+    ) -> Result<(), UplinkError> {
+        self.outlet.await_confirmations(means.shared);
+        let wanted = wanted(means.spec, hooked);
+        let new = Outlet::open(&self.link, wanted, means.slots.clone(), port)?;
+        std::mem::replace(&mut self.outlet, new).abandon(port, means.shared);
+        Ok(())
     }
 
     fn log(&self, spec: &UplinkSpec) {
@@ -121,6 +311,7 @@ impl Connection {
             receive_why = path.receive_why,
             transmit = %path.transmit,
             transmit_why = path.transmit_why,
+            level = ?path.levels.enter,
             "uplink is connected"
         );
     }
@@ -131,55 +322,57 @@ impl Connection {
     ///
     /// # Errors
     /// The NIC steers nothing, with the reason; nothing is changed at the NIC then.
-    pub fn steer(
-        &mut self,
-        spec: &UplinkSpec,
-        receiver: &Receiver,
-        rules: &[Rule],
-    ) -> Result<Steered, UplinkError> {
-        receiver.queues().clear()?;
+    pub fn steer(&mut self, means: Means<'_>, rules: &[Rule]) -> Result<Steered, UplinkError> {
+        let spec = means.spec;
+        means.receiver.queues().clear()?;
         if let Some(taken) = &self.record.steering {
             stop_steering(&spec.interface, taken)?;
             self.record.steering = None;
-            self.keep(spec)?;
+            means.keep(&self.record)?;
         }
         if rules.is_empty() {
             return Ok(Steered::default());
+        }
+        if self.hooked.is_none() {
+            let why = "its frames come in at tc, which does not see the queues";
+            return Err(no_steering(&spec.interface, why).into());
         }
         Steering::of(&spec.interface)?;
         let nic = Nic::open(&spec.interface)?;
         let record = &mut self.record;
         let steered = steering::take(&nic, rules, &mut |taken| {
             record.steering = Some(taken.clone());
-            let dir = spec.state_dir.as_deref();
-            let kept = dir.map_or(Ok(()), |dir| record.keep(dir));
-            kept.map_err(|error| error.to_string())
+            means.keep(record).map_err(|error| error.to_string())
         });
         match steered {
             Ok(steered) if steered.flows > 0 => Ok(steered),
             other => {
                 self.record.stop_steering();
-                self.keep(spec)?;
+                means.keep(&self.record)?;
                 Ok(other.map_err(|why| no_steering(&spec.interface, &why))?)
             }
         }
     }
 
-    fn keep(&self, spec: &UplinkSpec) -> Result<(), UplinkError> {
-        let dir = spec.state_dir.as_deref();
-        dir.map_or(Ok(()), |dir| self.record.keep(dir))
-    }
-
     /// Returns the present path of frames.
     pub fn path(&self) -> UplinkPath {
+        let (receive, receive_why) = match &self.hooked {
+            Some(hooked) => (hooked.hook.path(), hooked.why.clone()),
+            None => {
+                let why = "frames may have work left to be done, which XDP does not see";
+                (ReceivePath::Tc, why.to_owned())
+            }
+        };
         UplinkPath {
-            receive: self.hook.path(),
-            receive_why: self.receive_why.clone(),
+            receive,
+            receive_why,
             transmit: self.outlet.path(),
             transmit_why: self.outlet.why().to_owned(),
             index: self.link.index,
             mtu: self.link.mtu,
             mac: self.link.mac,
+            levels: self.record.levels,
+            levels_why: self.levels_why.clone(),
         }
     }
 
@@ -196,7 +389,11 @@ impl Connection {
         let Some(link) = netlink.link(&spec.interface)? else {
             return Ok(false);
         };
-        let valid = link.index == self.link.index && link.xdp == self.record.program;
+        let has_program = match &self.record.tc {
+            Some((_, seat)) => seat.is_attached(&spec.place()),
+            None => link.xdp == self.record.program,
+        };
+        let valid = link.index == self.link.index && has_program;
         if link.up != self.link.up {
             let state = if link.up { "up" } else { "down" };
             tracing::warn!(
@@ -206,7 +403,6 @@ impl Connection {
                 "interface changed"
             );
         }
-        self.outlet.set_mtu(link.mtu);
         self.link = link;
         Ok(valid)
     }
@@ -216,6 +412,13 @@ impl Connection {
         undo(&self.record, spec);
         self.outlet
     }
+}
+
+/// The way out of the form in which this hook receives; `None`: tc.
+fn wanted(spec: &UplinkSpec, hooked: Option<&Hooked>) -> Wanted {
+    hooked.map_or(Wanted::Offloads, |hooked| {
+        Wanted::Plain(hooked.hook, spec.transmit)
+    })
 }
 
 fn undo(record: &Record, spec: &UplinkSpec) {

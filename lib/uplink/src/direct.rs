@@ -84,7 +84,7 @@ impl DirectOutlet {
         let mtu = self.mtu;
         let buffer = self.buffer(slot);
         let len = fill(buffer);
-        let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len) && takes(mtu, &buffer[..len]);
+        let is_frame = (FRAME_MIN..=FRAME_MAX).contains(&len) && takes(mtu, len, &buffer[..len]);
         if is_frame {
             self.free.pop();
             self.busy[slot as usize] = true;

@@ -40,7 +40,7 @@ mod xsk;
 
 pub use direct::DirectOutlet;
 pub use error::{ErrorKind, ReportedError, UplinkError};
-pub use spec::{Kind, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
+pub use spec::{Kind, Levels, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
 pub use state::program_of;
 pub use steering::{Choice, STEERED_MAX, Steered};
 pub use uplink::Uplink;

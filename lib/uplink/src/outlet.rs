@@ -10,6 +10,8 @@ use crate::shared::Shared;
 use crate::spec::{Transmit, TransmitPath};
 use crate::xsk::{Copying, Xsk};
 use nfluid_netdev::{Link, XdpHook};
+use nfluid_ring::Offload;
+use nfluid_ring::layout::FRAME_MAX;
 use nfluid_ring::memory::Pool;
 use nfluid_ring::port::{Port, TakenSlot};
 use std::sync::Arc;
@@ -29,6 +31,15 @@ const CONFIRMATION: Duration = Duration::from_millis(1);
 const HEADER: u32 = 14;
 /// A VLAN tag: interfaces take that much more than their MTU.
 const TAG: u32 = 4;
+
+/// The kind of way out that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The fastest for frames as they are on a wire, behind this hook.
+    Plain(XdpHook, Transmit),
+    /// One for frames to which something is still to be done.
+    Offloads,
+}
 
 /// A socket on the interface.
 #[derive(Debug)]
@@ -71,18 +82,25 @@ pub struct Outlet {
 impl Outlet {
     /// Opens a way out of `link`: AF_XDP in zero-copy mode behind a native hook of real hardware,
     /// else AF_XDP in copy mode, else AF_PACKET. Behind the generic hook zero-copy is not tried: it
-    /// would take the queue's frames away from the generic hook.
+    /// would take the queue's frames away from the generic hook. Frames that are longer than a slot, and those to which
+    /// something is still to be done, go by AF_PACKET.
     ///
     /// # Errors
     /// When not even AF_PACKET can be had.
     pub fn open(
         link: &Link,
-        hook: XdpHook,
-        transmit: Transmit,
+        wanted: Wanted,
         slots: Slots,
         port: &Port,
     ) -> Result<Self, UplinkError> {
-        let (socket, why) = open_socket(link, hook, transmit, &slots)?;
+        let (socket, why) = match wanted {
+            Wanted::Plain(hook, transmit) => open_socket(link, hook, transmit, &slots)?,
+            Wanted::Offloads => {
+                let why = "AF_XDP takes no super-frames";
+                let packet = PacketSocket::open_for_offloads(link.index)?;
+                (Socket::Packet(packet), why.to_owned())
+            }
+        };
         Ok(Outlet {
             socket,
             busy: vec![false; slots.count as usize],
@@ -100,6 +118,7 @@ impl Outlet {
         match &self.socket {
             Socket::Xsk(xsk) if xsk.copying() == Copying::Zero => TransmitPath::XdpZeroCopy,
             Socket::Xsk(_) => TransmitPath::XdpCopy,
+            Socket::Packet(packet) if packet.takes_offloads() => TransmitPath::PacketOffloads,
             Socket::Packet(_) => TransmitPath::Packet,
         }
     }
@@ -109,9 +128,10 @@ impl Outlet {
         &self.why
     }
 
-    /// Takes note of the interface's MTU.
-    pub fn set_mtu(&mut self, mtu: u32) {
+    /// Takes note of the interface's MTU. Returns false if frames of that length need another way out.
+    pub fn set_mtu(&mut self, mtu: u32) -> bool {
         self.mtu = mtu;
+        matches!(self.socket, Socket::Packet(_)) || !is_jumbo(mtu)
     }
 
     /// Are frames on their way?
@@ -143,7 +163,8 @@ impl Outlet {
         while taken < BATCH {
             let Some(frame) = port.take_slot() else { break };
             taken += 1;
-            if !fits(port, &frame, self.mtu) {
+            // A long frame is of another MTU, or of a sender that does not know the MTU.
+            if frame.slots > 1 || !fits(port, &frame, self.mtu) {
                 shared.refuse(1);
                 continue;
             }
@@ -211,15 +232,15 @@ impl Outlet {
         let count = taken.len();
         taken.retain(|frame| fits(port, frame, self.mtu));
         shared.refuse((count - taken.len()) as u64);
-        let frames: Vec<&[u8]> = taken
+        let frames: Vec<(&[u8], Offload)> = taken
             .iter()
-            .filter_map(|frame| port.taken_frame(frame))
+            .filter_map(|frame| Some((port.taken_frame(frame)?, port.taken_offload(frame))))
             .collect();
         let mut rest = &frames[..];
         while !rest.is_empty() {
             shared.kicks.fetch_add(1, Relaxed);
             let sent = packet.send(rest).unwrap_or(0);
-            let bytes: usize = rest[..sent].iter().map(|frame| frame.len()).sum();
+            let bytes: usize = rest[..sent].iter().map(|(frame, _)| frame.len()).sum();
             shared.sent_frames.fetch_add(sent as u64, Relaxed);
             shared.sent_bytes.fetch_add(bytes as u64, Relaxed);
             rest = &rest[sent..];
@@ -267,6 +288,15 @@ fn open_socket(
         Transmit::Copy => (&[Copying::Once], vec!["copy mode was asked for".to_owned()]),
         Transmit::Packet => (&[], vec!["AF_PACKET was asked for".to_owned()]),
     };
+    let ways = if is_jumbo(link.mtu) {
+        why = vec![format!(
+            "AF_XDP: frames of MTU {} are longer than a slot",
+            link.mtu
+        )];
+        &[]
+    } else {
+        ways
+    };
     for &copying in ways {
         let spare = slots.spare.clone();
         match Xsk::open(link.index, &slots.pool, slots.count, spare, copying) {
@@ -284,18 +314,24 @@ fn open_socket(
     Ok((Socket::Packet(packet), why.join("; ")))
 }
 
-/// Does the interface take this frame?
-fn fits(port: &Port, frame: &TakenSlot, mtu: u32) -> bool {
-    u32::from(frame.len) <= mtu + HEADER
-        || port
-            .taken_frame(frame)
-            .is_some_and(|bytes| takes(mtu, bytes))
+/// Are frames of this MTU longer than a slot?
+fn is_jumbo(mtu: u32) -> bool {
+    mtu + HEADER > FRAME_MAX as u32
 }
 
-/// Does an interface with this MTU take this frame?
-pub fn takes(mtu: u32, frame: &[u8]) -> bool {
+/// Does the interface take this frame, and each packet that it becomes?
+fn fits(port: &Port, frame: &TakenSlot, mtu: u32) -> bool {
+    let len = port.taken_offload(frame).packet_len(frame.len.into());
+    len <= (mtu + HEADER) as usize
+        || port
+            .taken_frame(frame)
+            .is_some_and(|bytes| takes(mtu, len, bytes))
+}
+
+/// Does an interface with this MTU take packets of `len` bytes that begin as this frame?
+pub fn takes(mtu: u32, len: usize, frame: &[u8]) -> bool {
     let room = mtu as usize + HEADER as usize;
-    frame.len() <= room || (frame.len() <= room + TAG as usize && is_tagged(frame))
+    len <= room || (len <= room + TAG as usize && is_tagged(frame))
 }
 
 fn is_tagged(frame: &[u8]) -> bool {

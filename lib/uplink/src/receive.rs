@@ -1,34 +1,73 @@
-//! The receive side: the XDP program of an uplink, loaded, attached, replaced, detached.
+//! The receive side: the programs of an uplink, loaded, attached, replaced, detached.
 
 use crate::error::UplinkError;
 use nfluid_netdev::hook::{self, Hooked};
-use nfluid_netdev::{Link, Mode, Netlink, program_by_id, program_id, program_name};
-use nfluid_switch::{Queues, Switch, SwitchError};
+use nfluid_netdev::{
+    FilterSeat, FilteredProgram, Link, Mode, NetdevError, Netlink, PinnedProgram, Place, Side,
+    program_by_id, program_id, program_name, programs_at_tc,
+};
+use nfluid_switch::{Queues, Switch, SwitchError, UplinkHook};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
-/// Names under which the kernel lists our programs.
+/// Names under which the kernel lists our programs at XDP.
 const NAMES: [&str; 2] = ["uplink_goto", "uplink_call"];
+/// The same at tc. The kernel lists the first 15 bytes.
+const TC_NAMES: [&str; 2] = ["uplink_tc_goto", "uplink_tc_call"];
+/// File of the link of the program at tc, among the pins of the uplink's port.
+const TC_PIN: &str = "receive";
 
-/// The program of one uplink.
+/// The programs of one uplink.
 #[derive(Debug)]
 pub struct Receiver {
     program: OwnedFd,
     id: u32,
+    /// At tc, with its number; or why it could not be loaded.
+    tc: Result<(OwnedFd, u32), String>,
     queues: Queues,
 }
 
+/// A program's place at tc: enough to find it again.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TcSeat {
+    /// A link of the kernel, which is pinned.
+    Link(PathBuf),
+    /// A filter: before Linux 6.6, or without a place for pins.
+    Filter(FilterSeat),
+}
+
+/// The hold of a program at tc.
+#[derive(Debug)]
+enum TcHold {
+    Link(PinnedProgram),
+    Filter(FilteredProgram),
+}
+
 impl Receiver {
-    /// Loads the program for the uplink whose port is `port`, on the maps of `switch`.
+    /// Loads the programs for the uplink whose port is `port`, on the maps of `switch`. `offloads`: the one for tc too.
     ///
     /// # Errors
-    /// When the kernel refuses the program.
-    pub fn load(switch: &Switch, port: u32) -> Result<Self, SwitchError> {
-        let program = switch.load_uplink(port)?;
+    /// When the kernel refuses the program for XDP.
+    pub fn load(switch: &Switch, port: u32, offloads: bool) -> Result<Self, SwitchError> {
+        let program = switch.load_uplink(port, UplinkHook::Xdp)?;
         let id = program_id(&program);
+        let tc = if offloads {
+            let loaded = switch.load_uplink(port, UplinkHook::Tc);
+            loaded
+                .map(|program| {
+                    let id = program_id(&program);
+                    (program, id)
+                })
+                .map_err(|error| error.to_string())
+        } else {
+            Err("super: off".to_owned())
+        };
         let queues = Queues::of(switch, port)?;
         Ok(Receiver {
             program,
             id,
+            tc,
             queues,
         })
     }
@@ -38,9 +77,20 @@ impl Receiver {
         &self.queues
     }
 
-    /// The kernel's number of the program.
+    /// The kernel's number of the program at XDP.
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// The kernel's number of the program at tc.
+    ///
+    /// # Errors
+    /// The reason for which there is none.
+    pub fn tc_id(&self) -> Result<u32, &str> {
+        match &self.tc {
+            Ok((_, id)) => Ok(*id),
+            Err(why) => Err(why),
+        }
     }
 
     /// Attaches the program to `link`: natively where the driver can, else generically, as far as
@@ -66,12 +116,77 @@ impl Receiver {
         )?)
     }
 
-    /// Is the interface without a program, or with one of our own, `ours`?
+    /// Prepares the place of the program at tc, to be noted before [`TcSeat::attach`]. `pins`: where the uplink's port is
+    /// pinned.
     ///
     /// # Errors
-    /// [`NetdevError::Busy`](nfluid_netdev::NetdevError::Busy) when another owner's program is there.
-    pub fn check_free(&self, link: &Link, ours: Option<u32>) -> Result<(), UplinkError> {
-        self.previous(link, ours).map(drop)
+    /// When the interface is not there, or takes no filters.
+    pub fn tc_seat(&self, place: &Place, pins: Option<&Path>) -> Result<TcSeat, UplinkError> {
+        match pins {
+            Some(pins) if has_links() => Ok(TcSeat::Link(pins.join(TC_PIN))),
+            _ => Ok(TcSeat::Filter(FilterSeat::prepare_for_uplink(place)?)),
+        }
+    }
+
+    /// Puts the program at tc on the interface, in the place of one of our own that is in this seat.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_tc(&self, place: &Place, seat: &TcSeat) -> Result<(), UplinkError> {
+        let (program, _) = self.tc.as_ref().map_err(|why| {
+            UplinkError::system("attaching at tc")(std::io::Error::other(why.clone()))
+        })?;
+        if let Some(hold) = TcHold::of(place, seat).filter(TcHold::is_attached) {
+            return match &hold {
+                TcHold::Link(link) => Ok(link.replace(program.as_fd())?),
+                TcHold::Filter(filter) => Ok(filter.replace(program.as_fd())?),
+            };
+        }
+        match seat {
+            TcSeat::Link(pin) => {
+                // What is pinned there is of an interface that has gone.
+                let _absent = std::fs::remove_file(pin);
+                let attached =
+                    PinnedProgram::attach_tc(place, program.as_fd(), Side::Ingress, pin)?;
+                let none = || std::io::Error::other("the kernel has no links at tc");
+                attached
+                    .map(drop)
+                    .ok_or_else(|| UplinkError::system("attaching at tc")(none()))
+            }
+            TcSeat::Filter(seat) => {
+                FilteredProgram::attach(place, seat.clone(), program.as_fd())?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Is the interface without a program at XDP and without another uplink's at tc, or are the programs there our own:
+    /// `ours` at XDP, and the one in `seat`?
+    ///
+    /// # Errors
+    /// [`NetdevError::Busy`] or [`NetdevError::BusyAtTc`] when another owner's program is there.
+    pub fn check_free(
+        &self,
+        netlink: &Netlink,
+        link: &Link,
+        ours: Option<u32>,
+        seat: Option<&(u32, TcSeat)>,
+    ) -> Result<(), UplinkError> {
+        self.previous(link, ours)?;
+        let is_an_uplinks = |id: &u32| {
+            let name = program_by_id(*id).and_then(|program| program_name(&program));
+            name.is_some_and(|name| TC_NAMES.iter().any(|own| own.starts_with(&name)))
+        };
+        let is_ours = |id: &u32| seat.is_some_and(|(own, _)| own == id);
+        let mut linked = programs_at_tc(link.index).into_iter();
+        let has_filter = matches!(seat, Some((_, TcSeat::Filter(_))));
+        if linked.any(|id| is_an_uplinks(&id) && !is_ours(&id))
+            || (!has_filter && FilteredProgram::is_uplinks(netlink, link.index))
+        {
+            let interface = link.name.clone();
+            return Err(NetdevError::BusyAtTc { interface }.into());
+        }
+        Ok(())
     }
 
     /// Returns our own program on the interface, to be replaced; an error if the program has another owner.
@@ -87,6 +202,48 @@ impl Receiver {
         }
         Err(hook::occupied(&link.name, id).into())
     }
+}
+
+impl TcSeat {
+    /// Is the program there?
+    pub fn is_attached(&self, place: &Place) -> bool {
+        TcHold::of(place, self).is_some_and(|hold| hold.is_attached())
+    }
+
+    /// Takes the program off the interface, if it is there.
+    ///
+    /// # Errors
+    /// When it is there still.
+    pub fn remove(&self, place: &Place) -> Result<(), UplinkError> {
+        match TcHold::of(place, self) {
+            None => Ok(()),
+            Some(TcHold::Link(link)) => Ok(link.remove()?),
+            Some(TcHold::Filter(filter)) => Ok(filter.remove()?),
+        }
+    }
+}
+
+impl TcHold {
+    fn of(place: &Place, seat: &TcSeat) -> Option<Self> {
+        match seat {
+            TcSeat::Link(pin) => PinnedProgram::open(pin).ok().map(TcHold::Link),
+            TcSeat::Filter(seat) => {
+                Some(TcHold::Filter(FilteredProgram::left(place, seat.clone())))
+            }
+        }
+    }
+
+    fn is_attached(&self) -> bool {
+        match self {
+            TcHold::Link(link) => link.is_attached(),
+            TcHold::Filter(filter) => filter.is_attached(),
+        }
+    }
+}
+
+/// Links at tc came with Linux 6.6.
+fn has_links() -> bool {
+    nfluid_netdev::kernel_is_at_least(6, 6)
 }
 
 /// Detaches program `id` from `link`, if the program is there and one of ours. Returns true if it was.

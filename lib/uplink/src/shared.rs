@@ -1,13 +1,14 @@
 //! State that an uplink's thread shares with the other threads of its process.
 
 use crate::error::UplinkError;
-use crate::spec::{UplinkPath, UplinkStatus};
+use crate::spec::{Levels, UplinkPath, UplinkStatus};
 use crate::steering::Steered;
+use nfluid_ring::Level;
 use nfluid_switch::classifier::Rule;
 use nfluid_switch::{DropReason, PortAccount};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,24 @@ pub struct SteeringOrder {
     pub rules: Vec<Rule>,
     /// The sender to the thread that waits.
     pub answer: Sender<Result<Steered, UplinkError>>,
+}
+
+/// Levels, which replace the former ones, and the party that waits for the result.
+#[derive(Debug)]
+pub struct LevelsOrder {
+    /// The levels.
+    pub levels: Levels,
+    /// The sender to the thread that waits.
+    pub answer: Sender<Result<(), UplinkError>>,
+}
+
+/// Orders to an uplink's thread: at most one of each kind.
+#[derive(Debug, Default)]
+pub struct Orders {
+    /// To steer.
+    pub steering: Option<SteeringOrder>,
+    /// To change the levels.
+    pub levels: Option<LevelsOrder>,
 }
 
 /// Counters and state of an uplink.
@@ -43,7 +62,9 @@ pub struct Shared {
     pub returned: AtomicU64,
     path: Mutex<Option<UplinkPath>>,
     steering: Mutex<Option<Steered>>,
-    order: Mutex<Option<SteeringOrder>>,
+    orders: Mutex<Orders>,
+    /// There may be an order: the thread of a tap, which has no time to look otherwise, looks here.
+    pub is_ordered: AtomicBool,
     /// Readable when the path has changed.
     pub changed: OwnedFd,
     /// Readable when there is an order.
@@ -74,7 +95,8 @@ impl Shared {
             returned: AtomicU64::new(0),
             path: Mutex::new(None),
             steering: Mutex::new(None),
-            order: Mutex::new(None),
+            orders: Mutex::default(),
+            is_ordered: AtomicBool::new(false),
         })
     }
 
@@ -114,22 +136,26 @@ impl Shared {
         }
     }
 
-    /// Leaves an order for the uplink's thread. An order that the thread has not seen yet is forgotten, and the
-    /// thread that waits for that order gets an error.
-    pub fn leave_order(&self, order: SteeringOrder) {
-        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);
+    /// Leaves an order for the uplink's thread by `put`. An order of the same kind that the thread has not seen yet is
+    /// forgotten, and the thread that waits for that order gets an error.
+    pub fn leave_order(&self, put: impl FnOnce(&mut Orders)) {
+        put(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        self.is_ordered.store(true, Release);
         // The write can only fail when the descriptor is readable already.
         let _readable = rustix::io::write(&self.ordered, &1u64.to_ne_bytes());
     }
 
-    /// The order, if there is one.
-    pub fn take_order(&self) -> Option<SteeringOrder> {
+    /// The orders that the thread has not seen.
+    pub fn take_orders(&self) -> Orders {
+        self.is_ordered.store(false, Release);
         // The read fails if there is no order.
         let _read = rustix::io::read(&self.ordered, &mut [0u8; 8]);
-        self.order
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        std::mem::take(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sets what the port takes of frames to which something is still to be done.
+    pub fn set_level(&self, level: Level) {
+        self.account.set_level(level);
     }
 
     /// Notes that the interface is back.

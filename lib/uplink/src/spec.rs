@@ -2,6 +2,7 @@
 
 use crate::steering::Steered;
 use nfluid_netdev::{Mode, Place, ReceivePath};
+use nfluid_ring::Level;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -30,6 +31,15 @@ pub enum Kind {
     Tap,
 }
 
+/// Levels of an uplink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Levels {
+    /// What frames that come in may have left to be done: no more than all ports take that they can reach.
+    pub enter: Level,
+    /// What frames to the interface may have left to be done; at least `enter`.
+    pub take: Level,
+}
+
 /// An uplink to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkSpec {
@@ -54,6 +64,15 @@ pub struct UplinkSpec {
     /// Slots of its ring: 64, 128, 256, 512 or 1024. A kernel's TCP sends bursts of several hundred
     /// frames: on a busy machine, 256 slots lost a sixth of them, 1024 a thirtieth.
     pub ring_slots: u32,
+    /// Slots of its ring for long frames, as in [`nfluid_switch::LongSlots`]; 0: it takes none.
+    #[serde(default)]
+    pub long_slots: u32,
+    /// The levels may be above plain: see [`crate::Uplink::set_levels`].
+    #[serde(default)]
+    pub offloads: bool,
+    /// The levels at first. A process that comes after one that has crashed goes on with the levels of that one.
+    #[serde(default)]
+    pub levels: Levels,
     /// Passes frames that no rule takes to the host's own stack, if true.
     pub pass: bool,
     /// Folder of the state file; `None`: keep no record (tests), so that a crash leaves its traces.
@@ -77,6 +96,9 @@ impl UplinkSpec {
             port,
             pool,
             ring_slots: 1024,
+            long_slots: 0,
+            offloads: false,
+            levels: Levels::default(),
             pass: false,
             state_dir: None,
             pins: None,
@@ -100,8 +122,10 @@ pub enum TransmitPath {
     XdpZeroCopy,
     /// AF_XDP; the kernel copies each frame once.
     XdpCopy,
-    /// AF_PACKET, for interfaces that take no AF_XDP socket.
+    /// AF_PACKET, for interfaces that take no AF_XDP socket, and for frames longer than a slot.
     Packet,
+    /// AF_PACKET, with what is still to be done to each frame.
+    PacketOffloads,
     /// Written to the tap by the uplink's thread.
     Tap,
 }
@@ -112,6 +136,7 @@ impl fmt::Display for TransmitPath {
             TransmitPath::XdpZeroCopy => "af-xdp-zero-copy",
             TransmitPath::XdpCopy => "af-xdp-copy",
             TransmitPath::Packet => "af-packet",
+            TransmitPath::PacketOffloads => "af-packet-offloads",
             TransmitPath::Tap => "tap",
         })
     }
@@ -134,6 +159,12 @@ pub struct UplinkPath {
     pub mtu: u32,
     /// Address of the interface.
     pub mac: Option<[u8; 6]>,
+    /// What frames that come in, and frames that go out, may have left to be done.
+    #[serde(default)]
+    pub levels: Levels,
+    /// The reason for which the levels are lower than they were asked for; empty if they are not.
+    #[serde(default)]
+    pub levels_why: String,
 }
 
 /// State and counters of an uplink.

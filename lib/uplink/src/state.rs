@@ -2,10 +2,11 @@
 //! undone, read by the daemon that comes after a crash.
 
 use crate::error::UplinkError;
-use crate::receive::detach_leftover;
+use crate::receive::{TcSeat, detach_leftover};
+use crate::spec::Levels;
 use crate::steering::{self, Taken};
 use nfluid_netdev::offload::{self, ChangedFeatures};
-use nfluid_netdev::{NetNs, NetdevError, Netlink, Nic, tap};
+use nfluid_netdev::{NetNs, NetdevError, Netlink, Nic, Place, tap};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -25,9 +26,15 @@ pub struct Record {
     pub netns: Option<PathBuf>,
     /// Index of the interface: distinguishes the interface from a later one of the same name.
     pub index: u32,
-    /// The kernel's number of the XDP program.
+    /// The kernel's number of the program at XDP, while it is there.
     pub program: Option<u32>,
-    /// Features switched off.
+    /// The program at tc, with its number, while it is there.
+    #[serde(default)]
+    pub tc: Option<(u32, TcSeat)>,
+    /// The levels of the uplink.
+    #[serde(default)]
+    pub levels: Levels,
+    /// Features switched off or on.
     pub offloads: ChangedFeatures,
     /// Address before.
     pub mac_before: Option<[u8; 6]>,
@@ -76,6 +83,14 @@ impl Record {
         if let Err(error) = stop_steering(&self.interface, &taken) {
             tracing::warn!(uplink = self.name, %error, "flow rules stay on the interface");
             self.steering = Some(taken);
+        }
+    }
+
+    /// The place of the interface.
+    pub fn place(&self) -> Place {
+        Place {
+            interface: self.interface.clone(),
+            netns: self.netns.clone(),
         }
     }
 
@@ -134,6 +149,9 @@ impl Record {
         if let Some(program) = self.program {
             detach_leftover(&netlink, &link, program)?;
         }
+        if let Some((_, seat)) = &self.tc {
+            seat.remove(&self.place())?;
+        }
         if let Some(taken) = &self.steering {
             stop_steering(&self.interface, taken)?;
         }
@@ -170,8 +188,11 @@ pub fn stop_steering(interface: &str, taken: &Taken) -> Result<(), UplinkError> 
 /// # Errors
 /// When the record cannot be read.
 pub fn program_of(state_dir: &Path, name: &str) -> Result<Option<u32>, UplinkError> {
-    let record = Record::find(state_dir, name)?;
-    Ok(record.and_then(|record| record.program))
+    let Some(record) = Record::find(state_dir, name)? else {
+        return Ok(None);
+    };
+    let at_tc = record.tc.map(|(program, _)| program);
+    Ok(record.program.or(at_tc))
 }
 
 fn read(path: &Path) -> Result<Record, UplinkError> {

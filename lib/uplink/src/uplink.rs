@@ -3,8 +3,8 @@
 use crate::error::UplinkError;
 use crate::memory;
 use crate::receive::Receiver;
-use crate::shared::{Shared, SteeringOrder};
-use crate::spec::{Kind, UplinkSpec, UplinkStatus};
+use crate::shared::{LevelsOrder, Shared, SteeringOrder};
+use crate::spec::{Kind, Levels, UplinkSpec, UplinkStatus};
 use crate::steering::Steered;
 use crate::tap_worker::TapWorker;
 use crate::worker::Worker;
@@ -15,8 +15,9 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::BLOCK_SLOTS;
 use nfluid_switch::classifier::Rule;
 use nfluid_switch::instance::{Doorbells, InstanceMemory, PortSpec};
-use nfluid_switch::{Handover, Switch, SwitchError, abi};
+use nfluid_switch::{Handover, LongSlots, Switch, SwitchError, abi};
 use rustix::event::{EventfdFlags, eventfd};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -27,8 +28,10 @@ use std::time::Duration;
 /// The work of an uplink's thread until an order stops it.
 type Work = Box<dyn FnOnce()>;
 
-/// Longest time in which a NIC takes a table of flow rules.
-const STEERING: Duration = Duration::from_secs(10);
+/// Longest time in which an order is carried out: a NIC takes a table of flow rules, for instance.
+const ORDER: Duration = Duration::from_secs(10);
+/// Slots in which a tap's thread reads frames that may be long: eight of the longest.
+const TAP_LONG_SLOTS: u32 = 256;
 
 /// Receive buffers for the driver of real hardware, in case it reads the slots without a copy.
 const SPARE_SLOTS: u32 = 1024;
@@ -62,6 +65,7 @@ impl Uplink {
             })?,
         };
         let port = PortSpec {
+            long: long_slots(&spec),
             tx_slots: if hardware {
                 SPARE_SLOTS
             } else {
@@ -129,7 +133,7 @@ impl Uplink {
         netns: NetNs,
     ) -> Result<(Arc<Shared>, Arc<OwnedFd>, JoinHandle<()>), UplinkError> {
         let receiver = match spec.kind {
-            Kind::Xdp => Some(Receiver::load(switch, spec.port)?),
+            Kind::Xdp => Some(Receiver::load(switch, spec.port, spec.offloads)?),
             Kind::Tap => None,
         };
         let shared = Arc::new(Shared::new(switch.account(spec.port)?)?);
@@ -208,10 +212,34 @@ impl Uplink {
             return Err(no_steering(&self.spec.interface, "it is a tap").into());
         }
         let (answer, answered) = channel();
-        self.shared.leave_order(SteeringOrder { rules, answer });
-        answered.recv_timeout(STEERING).unwrap_or_else(|_| {
+        let order = SteeringOrder { rules, answer };
+        self.shared
+            .leave_order(|orders| orders.steering = Some(order));
+        answered.recv_timeout(ORDER).unwrap_or_else(|_| {
             let why = "its driver takes longer than 10 s";
             Err(no_steering(&self.spec.interface, why).into())
+        })
+    }
+
+    /// Changes what frames may have left to be done that come in, and that go out. Nothing is lost that the interface and
+    /// the ports behind it can take. The levels stay when the interface vanishes and returns.
+    ///
+    /// # Errors
+    /// When the uplink takes no other levels, or the interface refuses.
+    pub fn set_levels(&self, levels: Levels) -> Result<(), UplinkError> {
+        if levels != Levels::default() && !self.spec.offloads {
+            let why = format!("uplink '{}' takes plain frames alone", self.spec.name);
+            return Err(SwitchError::Limit(why).into());
+        }
+        let (answer, answered) = channel();
+        let order = LevelsOrder { levels, answer };
+        self.shared
+            .leave_order(|orders| orders.levels = Some(order));
+        answered.recv_timeout(ORDER).unwrap_or_else(|_| {
+            let late = io::Error::from(io::ErrorKind::TimedOut);
+            Err(UplinkError::system("changing the levels of an uplink")(
+                late,
+            ))
         })
     }
 
@@ -250,6 +278,15 @@ impl Uplink {
 impl Drop for Uplink {
     fn drop(&mut self) {
         self.join(false);
+    }
+}
+
+/// Slots of the uplink's port for long frames. Only the thread of a tap makes such frames.
+fn long_slots(spec: &UplinkSpec) -> LongSlots {
+    let makes = spec.kind == Kind::Tap && spec.long_slots > 0;
+    LongSlots {
+        rx: spec.long_slots,
+        tx: if makes { TAP_LONG_SLOTS } else { 0 },
     }
 }
 

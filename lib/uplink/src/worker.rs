@@ -4,14 +4,14 @@
 //! changed interfaces and on the order to stop; it polls only as long as polling pays (doorbell) or while frames are
 //! on their way out.
 
-mod steering;
+mod orders;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Means};
 use crate::error::UplinkError;
 use crate::outlet::{Slots, discard};
 use crate::receive::Receiver;
 use crate::shared::Shared;
-use crate::spec::UplinkSpec;
+use crate::spec::{Levels, UplinkSpec};
 use crate::state::Record;
 use crate::steering::Steered;
 use nfluid_netdev::{Monitor, NetNs, NetdevError, Netlink};
@@ -50,6 +50,7 @@ pub struct Worker {
     connection: Option<Connection>,
     /// Record of the last hold on the interface, while the worker has none.
     last: Option<Record>,
+    levels: Levels,
     /// Readable on news or on the request to stop.
     events: OwnedFd,
     stop: Arc<OwnedFd>,
@@ -89,7 +90,9 @@ impl Worker {
             Some(dir) => Record::find(dir, &spec.name)?,
             None => None,
         };
+        let levels = before.as_ref().map_or(spec.levels, |record| record.levels);
         let mut worker = Worker {
+            levels,
             spec,
             netns,
             netlink,
@@ -111,15 +114,24 @@ impl Worker {
         Ok(worker)
     }
 
+    fn means(&self) -> Means<'_> {
+        Means {
+            netlink: &self.netlink,
+            spec: &self.spec,
+            receiver: &self.receiver,
+            slots: &self.slots,
+            shared: &self.shared,
+        }
+    }
+
     fn connect(&mut self) -> Result<(), UplinkError> {
         let link = self.spec.place().find(&self.netlink, &self.netns)?;
         let connection = Connection::make(
-            &self.netlink,
+            self.means(),
             link,
-            &self.spec,
-            &self.receiver,
-            (self.slots.clone(), &self.ring.ports[0]),
+            &self.ring.ports[0],
             self.last.as_ref(),
+            self.levels,
         )?;
         self.shared.set_path(Some(connection.path()));
         self.connection = Some(connection);
@@ -185,9 +197,7 @@ impl Worker {
     fn look(&mut self) {
         self.next_look = Instant::now() + LOOK;
         self.monitor.drain();
-        if let Some(order) = self.shared.take_order() {
-            self.obey(order);
-        }
+        self.obey();
         if self.connection.is_some() && !self.is_at_home() {
             self.leave_namespace();
             return;
@@ -196,7 +206,12 @@ impl Worker {
             Some(connection) => {
                 let stuck = connection.outlet.is_stuck();
                 match connection.is_valid(&self.netlink, &self.spec) {
-                    Ok(true) if stuck => self.renew_outlet(),
+                    Ok(true) if stuck => {
+                        self.renew_outlet("the interface has stopped to confirm frames")
+                    }
+                    Ok(true) if !connection.outlet.set_mtu(connection.link.mtu) => {
+                        self.renew_outlet("frames of the interface's MTU are longer than a slot");
+                    }
                     Ok(true) => self.shared.set_path(Some(connection.path())),
                     Ok(false) => self.lose(),
                     Err(error) => self.complain(&error),
@@ -244,15 +259,15 @@ impl Worker {
         self.try_again();
     }
 
-    /// Confirmations have not come: a new socket.
-    fn renew_outlet(&mut self) {
+    /// The way out does not do any more: another socket.
+    fn renew_outlet(&mut self, why: &str) {
         let Some(connection) = self.connection.take() else {
             return;
         };
         tracing::warn!(
             uplink = self.spec.name,
             interface = self.spec.interface,
-            "the interface has stopped to confirm frames; opening a new socket"
+            "{why}; opening a new socket"
         );
         self.last = Some(connection.record().clone());
         let port = &mut self.ring.ports[0];

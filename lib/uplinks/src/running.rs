@@ -63,6 +63,7 @@ impl RunningUplink {
         let mode = match path.receive {
             ReceivePath::Native => "native",
             ReceivePath::Generic => "generic",
+            ReceivePath::Tc => "tc",
             ReceivePath::Tap => "tap",
         };
         let why = [

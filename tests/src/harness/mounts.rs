@@ -50,6 +50,15 @@ impl Mount {
         ));
         Mount(place.to_owned())
     }
+
+    /// Mounts an empty BPF file system.
+    ///
+    /// # Panics
+    /// If the kernel refuses.
+    pub fn bpf(place: &Path) -> Self {
+        must(&format!("mount -t bpf nfluid-test {}", place.display()));
+        Mount(place.to_owned())
+    }
 }
 
 impl Drop for Mount {

@@ -111,7 +111,11 @@ impl Fixture {
 }
 
 /// A packet socket that sends and receives whole frames on one interface.
-pub struct Raw(OwnedFd);
+pub struct Raw {
+    socket: OwnedFd,
+    /// Bytes of the header before each frame.
+    header: usize,
+}
 
 impl Raw {
     /// Opens one in the present namespace.
@@ -145,15 +149,34 @@ impl Raw {
             ] {
                 libc::setsockopt(fd, level, option, (&raw const value).cast(), 4);
             }
-            Ok(Raw(socket))
+            Ok(Raw { socket, header: 0 })
         }
+    }
+
+    /// From now on each frame that is sent or received has a `struct virtio_net_hdr` before it.
+    pub fn takes_headers(&mut self) {
+        const PACKET_VNET_HDR: i32 = 15;
+        let on = 1i32;
+        // SAFETY: the option value is live and of the length that is passed.
+        let set = unsafe {
+            let value = (&raw const on).cast();
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_PACKET,
+                PACKET_VNET_HDR,
+                value,
+                4,
+            )
+        };
+        assert_eq!(set, 0, "PACKET_VNET_HDR");
+        self.header = nfluid_ring::offload::VNET_BYTES;
     }
 
     /// Sends a frame. Waits while the other end of the veth has no room for it, as where its processor is busy.
     pub fn send(&self, frame: &[u8]) {
         let start = Instant::now();
         loop {
-            let (socket, bytes) = (self.0.as_raw_fd(), frame.as_ptr());
+            let (socket, bytes) = (self.socket.as_raw_fd(), frame.as_ptr());
             // SAFETY: the buffer is live and of the length that is passed.
             let sent = unsafe { libc::send(socket, bytes.cast(), frame.len(), 0) };
             if sent == frame.len() as isize {
@@ -168,10 +191,10 @@ impl Raw {
 
     /// The next frame, VLAN tag put back where the kernel keeps it beside; `None` after the time.
     pub fn receive(&self, patience: Duration) -> Option<Vec<u8>> {
-        let mut bytes = vec![0u8; 4096];
+        let mut bytes = vec![0u8; 1 << 17];
         let mut control = [0u64; 16];
         let mut poll = libc::pollfd {
-            fd: self.0.as_raw_fd(),
+            fd: self.socket.as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -190,7 +213,7 @@ impl Raw {
             message.msg_iovlen = 1;
             message.msg_control = control.as_mut_ptr().cast();
             message.msg_controllen = size_of_val(&control);
-            let len = libc::recvmsg(self.0.as_raw_fd(), &raw mut message, 0);
+            let len = libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0);
             bytes.truncate(usize::try_from(len).expect("a frame"));
             let header = libc::CMSG_FIRSTHDR(&raw const message);
             if !header.is_null() && (*header).cmsg_type == libc::PACKET_AUXDATA {
@@ -200,7 +223,8 @@ impl Raw {
                 if aux.tp_status & libc::TP_STATUS_VLAN_VALID != 0 {
                     let mut tag = aux.tp_vlan_tpid.to_be_bytes().to_vec();
                     tag.extend(aux.tp_vlan_tci.to_be_bytes());
-                    bytes.splice(12..12, tag);
+                    let at = self.header + 12;
+                    bytes.splice(at..at, tag);
                 }
             }
         }

@@ -46,6 +46,46 @@ pub struct Link {
     pub xdp: Option<u32>,
     /// Is any XDP program attached?
     pub xdp_attached: bool,
+    /// Longest packets that the kernel makes of several.
+    pub sizes: MaxSizes,
+}
+
+/// The longest packets in bytes that the kernel cuts for an interface (GSO), and that it merges from it (GRO); IPv4 has
+/// bounds of its own since Linux 6.3. Absent: the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct MaxSizes {
+    /// To be sent.
+    pub gso: Option<u32>,
+    /// Received.
+    pub gro: Option<u32>,
+    /// To be sent, over IPv4.
+    pub gso_ipv4: Option<u32>,
+    /// Received, over IPv4.
+    pub gro_ipv4: Option<u32>,
+}
+
+impl MaxSizes {
+    /// The same, but none is above `most`.
+    #[must_use]
+    pub fn limited(self, most: u32) -> Self {
+        let limit = |size: Option<u32>| size.map(|size| size.min(most));
+        MaxSizes {
+            gso: limit(self.gso),
+            gro: limit(self.gro),
+            gso_ipv4: limit(self.gso_ipv4),
+            gro_ipv4: limit(self.gro_ipv4),
+        }
+    }
+
+    fn attributes(&self) -> Vec<LinkAttribute> {
+        let all = [
+            self.gso.map(LinkAttribute::GsoMaxSize),
+            self.gro.map(LinkAttribute::GroMaxSize),
+            self.gso_ipv4.map(LinkAttribute::GsoIpv4MaxSize),
+            self.gro_ipv4.map(LinkAttribute::GroIpv4MaxSize),
+        ];
+        all.into_iter().flatten().collect()
+    }
 }
 
 /// A message about the interface `index`; 0 if an attribute names the interface.
@@ -116,6 +156,10 @@ fn parse_link(body: &[u8]) -> Link {
                 link.master = Some(index).filter(|index| *index != 0);
             }
             Ok(LinkAttribute::LinkNetNsId(id)) => link.peer_netns = Some(id),
+            Ok(LinkAttribute::GsoMaxSize(size)) => link.sizes.gso = Some(size),
+            Ok(LinkAttribute::GroMaxSize(size)) => link.sizes.gro = Some(size),
+            Ok(LinkAttribute::GsoIpv4MaxSize(size)) => link.sizes.gso_ipv4 = Some(size),
+            Ok(LinkAttribute::GroIpv4MaxSize(size)) => link.sizes.gro_ipv4 = Some(size),
             _ => {}
         }
     }
@@ -195,6 +239,17 @@ impl Netlink {
             .map_err(NetdevError::system("setting the interface's address"))
     }
 
+    /// Sets the longest packets that the kernel makes of several.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_max_sizes(&self, index: u32, sizes: &MaxSizes) -> Result<(), NetdevError> {
+        let message = RouteNetlinkMessage::SetLink(about(index, sizes.attributes()));
+        self.request(message, NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system("setting the longest packets"))
+    }
+
     /// Attaches an XDP program where none is, or in place of `instead_of`, atomically.
     ///
     /// # Errors
@@ -259,6 +314,8 @@ mod tests {
                 LinkAttribute::Link(9),
                 LinkAttribute::Controller(11),
                 LinkAttribute::LinkNetNsId(3),
+                LinkAttribute::GsoMaxSize(65_536),
+                LinkAttribute::GroIpv4MaxSize(65_000),
                 LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth)]),
                 LinkAttribute::Xdp(vec![
                     LinkXdp::Attached(XdpAttached::Driver),
@@ -282,6 +339,11 @@ mod tests {
             peer_netns: Some(3),
             xdp: Some(55),
             xdp_attached: true,
+            sizes: MaxSizes {
+                gso: Some(65_536),
+                gro_ipv4: Some(65_000),
+                ..MaxSizes::default()
+            },
         };
         assert_eq!(parse_link(&body), want);
     }

@@ -1,8 +1,9 @@
-//! The part of an uplink's thread that has the NIC classify.
+//! The orders that an uplink's thread carries out: the NIC classifies; the levels change.
 
 use super::Worker;
+use crate::connection::Means;
 use crate::error::UplinkError;
-use crate::shared::SteeringOrder;
+use crate::spec::Levels;
 use crate::steering::{DRAIN, Steered};
 use std::time::Instant;
 
@@ -11,7 +12,16 @@ impl Worker {
     pub(super) fn steer(&mut self) -> Result<Steered, UplinkError> {
         self.drained = None;
         let steered = match &mut self.connection {
-            Some(connection) => connection.steer(&self.spec, &self.receiver, &self.wanted),
+            Some(connection) => {
+                let means = Means {
+                    netlink: &self.netlink,
+                    spec: &self.spec,
+                    receiver: &self.receiver,
+                    slots: &self.slots,
+                    shared: &self.shared,
+                };
+                connection.steer(means, &self.wanted)
+            }
             None => {
                 let mut nothing = Steered::default();
                 nothing.leave(self.wanted.len() as u32, "the interface is gone");
@@ -46,10 +56,38 @@ impl Worker {
         }
     }
 
-    pub(super) fn obey(&mut self, order: SteeringOrder) {
-        self.wanted = order.rules;
-        // A caller that does not wait any more looks at the status later.
-        let _heard = order.answer.send(self.steer());
+    /// Carries out the orders that were left. A caller that does not wait any more looks at the status later.
+    pub(super) fn obey(&mut self) {
+        let orders = self.shared.take_orders();
+        if let Some(order) = orders.levels {
+            let _heard = order.answer.send(self.set_levels(order.levels));
+        }
+        if let Some(order) = orders.steering {
+            self.wanted = order.rules;
+            let _heard = order.answer.send(self.steer());
+        }
+    }
+
+    /// Changes the levels; those of an interface that is away when it returns.
+    fn set_levels(&mut self, levels: Levels) -> Result<(), UplinkError> {
+        self.levels = levels;
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        let means = Means {
+            netlink: &self.netlink,
+            spec: &self.spec,
+            receiver: &self.receiver,
+            slots: &self.slots,
+            shared: &self.shared,
+        };
+        let changed = connection.set_levels(means, &mut self.ring.ports[0], levels);
+        self.shared.set_path(Some(connection.path()));
+        if changed.is_err() {
+            // Half of the change may have been made: all of it is made again.
+            self.renew_outlet("the levels of the uplink could not be changed");
+        }
+        changed
     }
 
     /// No queue belongs to a port: the interface is not the one that was configured.
