@@ -120,6 +120,14 @@ struct reservation {
 #define LONG_SHIFT 32
 #define LONG_HALF (~0ULL << LONG_SHIFT)
 
+/* The first position from `position` on at which a long frame may start. */
+static __always_inline __u32 long_start(__u32 position)
+{
+	if (position % NFL_BLOCK_SLOTS > NFL_LONG_START_MAX)
+		return (position | (NFL_BLOCK_SLOTS - 1)) + 1;
+	return position;
+}
+
 /*
  * One attempt to reserve, by one compare-and-swap. rx_released is the receiver's word: a nonsensical
  * value makes its own ring look full, or its own frames overwritten, and nobody else's.

@@ -28,14 +28,6 @@ struct place {
 	__u32 pool_slot; /* the same in the pool */
 };
 
-/* The first position from `position` on at which a long frame may start. */
-static __always_inline __u32 long_start(__u32 position)
-{
-	if (position % NFL_BLOCK_SLOTS > NFL_LONG_START_MAX)
-		return (position | (NFL_BLOCK_SLOTS - 1)) + 1;
-	return position;
-}
-
 /* The slots that a long frame of `len` bytes takes at its receiver. */
 static __always_inline __u32 long_slots(__u32 len)
 {
