@@ -68,10 +68,11 @@ _Static_assert(sizeof(struct nfl_offload) == 16, "struct nfl_offload is part of 
  * a copy in between.
  * RX descriptor: length in bits 0..15 (below NFL_FRAME_MIN: a hole, to be skipped), sequence in bits 32..63, which
  * is the ring position + 1 once the slot is published. The slot is the ring position's own, but
- * - of a long frame: its first slot is in bits 16..31, counted from the first of the port's slots for long frames. The
+ * - of a long frame: bits 16..31 are the lower bits of a position that counts the port's slots for long frames, as
+ *   rx_released does; the frame's first slot is that position, modulo their number, which is a power of two. The
  *   switch takes these in turn, skips those in which no frame may start, and takes room for NFL_LONG_SPARE bytes more.
  *   A long frame always has struct nfl_offload, in the last slot taken. Of a hole that has taken such slots
- *   (NFL_LONG_HOLE), the next one is in bits 16..31.
+ *   (NFL_LONG_HOLE), bits 16..31 are those of the position behind them.
  * - in a group: the slot is in bits 16..31. Who releases a position says there which slot takes the next
  *   frame, and the switch says in a consumed TX descriptor which slot came back for the one sent: any
  *   frame may have been exchanged instead of copied. A group has no long frames.

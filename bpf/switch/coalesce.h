@@ -11,7 +11,7 @@
 struct waiting {
 	__u32 used; /* positions */
 	__u32 unseen; /* of them, positions that the receiver has not taken */
-	__u32 long_used; /* slots for long frames */
+	bool long_full; /* half of the slots for long frames are used, or there is no room for the longest */
 };
 
 /*
@@ -23,10 +23,13 @@ static __always_inline struct waiting waiting_in(struct target *t)
 {
 	__u64 released = READ_ONCE(t->ring->rx_released), reserved = READ_ONCE(t->port->rx_reserved);
 	__u32 held = READ_ONCE(t->ring->rx_seen) - (__u32)released;
+	__u32 end = reserved >> LONG_SHIFT, head = released >> LONG_SHIFT;
+	__u32 slots = t->port->long_slots;
 	struct waiting w;
 
 	w.used = (__u32)reserved - (__u32)released;
-	w.long_used = (__u32)(reserved >> LONG_SHIFT) - (__u32)(released >> LONG_SHIFT);
+	w.long_full = slots && (end - head > slots / 2 ||
+				long_start(end) + NFL_LONG_SLOTS - head > slots);
 	w.unseen = held <= w.used ? w.used - held : w.used;
 	return w;
 }
@@ -90,8 +93,7 @@ static __noinline __u32 coalesce(__u32 id, __u32 epoch)
 		return epoch;
 	w = waiting_in(&t);
 	/* The ring is full of held frames, or there may be no room for a long one: no more can come. */
-	if (w.unseen >= t.port->wake_frames || w.used > t.port->mask ||
-	    w.long_used > t.port->long_slots / 2)
+	if (w.unseen >= t.port->wake_frames || w.used > t.port->mask || w.long_full)
 		return epoch;
 	if (READ_ONCE(t.port->timed) == epoch)
 		return 0;

@@ -14,15 +14,25 @@ struct target {
 	struct nfl_ring *ring;
 };
 
-/* One word of stack serves as the key of every look-up: on 6.1 a call has 512 bytes in all. */
+static __always_inline bool port_is_up(struct nfl_port *port)
+{
+	return READ_ONCE(port->flags) & NFL_PORT_UP;
+}
+
+/*
+ * One word of stack serves as the key of every look-up: on 6.1 a call has 512 bytes in all. The port is up before and after
+ * the look-up of its ring: while a port is being entered or removed, the table may have the ring of no port.
+ */
 static __always_inline bool target_find(struct target *t, __u32 id)
 {
 	__u32 key = id;
 	void *rings;
 
 	t->port = bpf_map_lookup_elem(&nfl_ports, &key);
+	if (!t->port || !port_is_up(t->port))
+		return false;
 	rings = bpf_map_lookup_elem(&nfl_rings, &key);
-	if (!t->port || !rings || !(t->port->flags & NFL_PORT_UP))
+	if (!rings || !port_is_up(t->port))
 		return false;
 	key = 0;
 	t->ring = bpf_map_lookup_elem(rings, &key);
@@ -109,6 +119,14 @@ struct reservation {
 /* nfl_port.rx_reserved and nfl_ring.rx_released: positions of frames, and of slots for long frames. */
 #define LONG_SHIFT 32
 #define LONG_HALF (~0ULL << LONG_SHIFT)
+
+/* The first position from `position` on at which a long frame may start. */
+static __always_inline __u32 long_start(__u32 position)
+{
+	if (position % NFL_BLOCK_SLOTS > NFL_LONG_START_MAX)
+		return (position | (NFL_BLOCK_SLOTS - 1)) + 1;
+	return position;
+}
 
 /*
  * One attempt to reserve, by one compare-and-swap. rx_released is the receiver's word: a nonsensical

@@ -17,7 +17,7 @@ struct room {
 	struct target to;
 	__u32 end; /* enum reservation_end */
 	__u32 position; /* in the ring */
-	__u32 index; /* of a long frame: its first slot, in the area */
+	__u32 start; /* of a long frame: the position of its first slot, in the area */
 	__u32 slots; /* of a long frame; else 0: the position's own */
 };
 
@@ -27,14 +27,6 @@ struct place {
 	__u32 slot; /* of the block, the frame's first */
 	__u32 pool_slot; /* the same in the pool */
 };
-
-/* The first position from `position` on at which a long frame may start. */
-static __always_inline __u32 long_start(__u32 position)
-{
-	if (position % NFL_BLOCK_SLOTS > NFL_LONG_START_MAX)
-		return (position | (NFL_BLOCK_SLOTS - 1)) + 1;
-	return position;
-}
 
 /* The slots that a long frame of `len` bytes takes at its receiver. */
 static __always_inline __u32 long_slots(__u32 len)
@@ -90,8 +82,14 @@ static __always_inline long room_reserve(struct room *r)
 		return 0;
 	r->end = RESERVE_DONE;
 	r->position = reserved;
-	r->index = start & (port->long_slots - 1);
+	r->start = start;
 	return 1;
+}
+
+/* The slot of the pool at a position of a port's area. */
+static __always_inline __u32 long_slot(const struct nfl_port *port, __u32 position)
+{
+	return port->long_base + (position & (port->long_slots - 1));
 }
 
 /* Finds the slots that were reserved. False: the pool has no such block, or a group's member names no slot of it. */
@@ -99,7 +97,7 @@ static __always_inline bool room_find(struct room *r, struct place *at)
 {
 	struct cursor c;
 
-	at->pool_slot = r->slots ? r->to.port->long_base + r->index : rx_room(&r->to, r->position);
+	at->pool_slot = r->slots ? long_slot(r->to.port, r->start) : rx_room(&r->to, r->position);
 	if (!cursor_block(&c, r->to.port, at->pool_slot / NFL_BLOCK_SLOTS))
 		return false;
 	at->block = c.base;
@@ -107,11 +105,14 @@ static __always_inline bool room_find(struct room *r, struct place *at)
 	return true;
 }
 
-/* Publishes a frame of `len` bytes in the room, or a hole: `len` 0. */
+/*
+ * Publishes a frame of `len` bytes in the room, or a hole: `len` 0. Of a long frame's position in the area 16 bits are
+ * published, more than an area has slots: holes may have all of the slots, of which a slot's number would say nothing.
+ */
 static __always_inline void room_publish(struct room *r, const struct place *at, __u32 len,
 					 __u32 has_offload)
 {
-	__u32 index = r->index;
+	__u32 start = r->start;
 
 	if (!r->slots) {
 		publish(&r->to, r->position,
@@ -120,10 +121,10 @@ static __always_inline void room_publish(struct room *r, const struct place *at,
 		return;
 	}
 	if (!len) {
-		index = (index + r->slots) & (r->to.port->long_slots - 1);
+		start += r->slots;
 		len = NFL_LONG_HOLE;
 	}
-	publish(&r->to, r->position, in_slot(index, len));
+	publish(&r->to, r->position, in_slot(start, len));
 }
 
 /* Slot `slot` of a block. */

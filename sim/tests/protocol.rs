@@ -104,7 +104,7 @@ fn a_reclaim_that_does_not_wait_is_found() {
 // promise: 1.41
 #[test]
 fn a_number_that_is_reused_at_once_is_found() {
-    is_found(Mutation::NumberReusedAtOnce);
+    is_found_from(Mutation::NumberReusedAtOnce, 460);
 }
 
 // promise: 1.41
@@ -136,7 +136,7 @@ fn a_move_that_does_not_wait_is_found() {
 
 #[test]
 fn a_call_that_is_seen_late_is_found() {
-    is_found_from(Mutation::CallSeenLate, 690);
+    is_found_from(Mutation::CallSeenLate, 140);
 }
 
 // promise: 1.41
@@ -148,5 +148,80 @@ fn a_call_that_does_not_say_how_far_it_came_is_found() {
 // promise: 1.41
 #[test]
 fn a_port_that_leaves_its_switch_halfway_is_found() {
-    is_found(Mutation::LeftHalfway);
+    is_found_from(Mutation::LeftHalfway, 420);
+}
+
+// promise: 1.41
+#[test]
+fn a_plain_frame_that_forgets_the_slots_of_long_ones_is_found() {
+    is_found(Mutation::LongPositionLost);
+}
+
+#[test]
+fn a_position_that_carries_into_the_other_is_found() {
+    is_found(Mutation::PositionCarries);
+}
+
+// promise: 1.41
+#[test]
+fn slots_that_are_reserved_apart_from_their_position_are_found() {
+    is_found(Mutation::LongReservedApart);
+}
+
+// promise: 1.41
+#[test]
+fn a_long_frame_across_a_block_is_found() {
+    is_found(Mutation::SkipForgotten);
+}
+
+// promise: 1.41
+#[test]
+fn an_area_that_is_a_frame_too_large_is_found() {
+    is_found(Mutation::AreaOffByAFrame);
+}
+
+// promise: 1.41
+#[test]
+fn a_hole_without_its_slots_is_found() {
+    is_found(Mutation::HoleWithoutSlots);
+}
+
+// promise: 1.41
+#[test]
+fn a_gap_without_its_slots_is_found() {
+    is_found(Mutation::GapWithoutSlots);
+}
+
+// promise: 1.41
+#[test]
+fn positions_that_are_released_by_two_stores_are_found() {
+    is_found(Mutation::ReleasedInTwoStores);
+}
+
+#[test]
+fn a_reclaim_that_forgets_the_slots_of_long_frames_is_found() {
+    is_found(Mutation::ReclaimForgetsLong);
+}
+
+// promise: 1.41
+#[test]
+fn metadata_that_is_read_twice_is_found() {
+    is_found(Mutation::MetadataReadTwice);
+}
+
+// promise: 1.41
+#[test]
+fn segments_that_are_the_senders_word_are_found() {
+    is_found(Mutation::SegmentsBelieved);
+}
+
+// promise: 1.41
+#[test]
+fn a_receiver_that_is_not_asked_is_found() {
+    is_found(Mutation::CapabilityNotChecked);
+}
+
+#[test]
+fn a_deposit_without_metadata_is_found() {
+    is_found(Mutation::DepositWithoutMetadata);
 }

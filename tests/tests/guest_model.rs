@@ -3,20 +3,28 @@
 
 mod switch_fixture;
 
-use nfluid_ring::port::{Port, WhenFull};
+use nfluid_ring::layout::{
+    DESC_OFFLOAD, FRAME_MAX, LONG_MAX, OFFLOAD_AT, Released, SLOT_SIZE, frame_slots, tx_desc_long,
+    tx_desc_slot,
+};
+use nfluid_ring::offload::{
+    Level, OFFLOAD_BYTES, Offload, PartialChecksum, SegmentKind, Segmentation,
+};
+use nfluid_ring::port::{Port, TakenSlot, WhenFull};
 use nfluid_sim::protocol::audit::drops_of;
 use nfluid_sim::protocol::daemon::{Daemon, Spec};
-use nfluid_sim::protocol::instance::Instance;
+use nfluid_sim::protocol::instance::{self, Form, Instance};
 use nfluid_sim::protocol::memory::{self, Memory, Pool};
 use nfluid_sim::protocol::schedule::alone;
 use nfluid_sim::protocol::transmit::{CallError, Caller, hyperio};
 use nfluid_switch::fdb::FdbEntry;
-use nfluid_switch::{Destination, Group, Inlet};
+use nfluid_switch::{Destination, Group, Inlet, LongSlots, PortSpec};
 use nfluid_testbed::random::Random;
-use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance, mac_of};
 use nfluid_tests::harness::soak;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use switch_fixture::{BROADCAST, for_each_form, frame, tagged};
 
@@ -54,10 +62,102 @@ fn word_of(mac: [u8; 6]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
+/// The real instance, and what the model is to know of it.
+fn made(scratch: &mut Scratch, random: &mut Random) -> (ScratchInstance, Form) {
+    let (rx, tx) = random.pick(&[(0, 64), (64, 64), (64, 128), (128, 64), (128, 0)]);
+    let level = match random.below(4) {
+        0 => Level::Plain,
+        1 => Level::Checksums,
+        _ if rx == 0 => Level::Checksums,
+        _ => Level::Super,
+    };
+    let id = scratch.port_ids(1);
+    let spec = PortSpec {
+        tx_slots: SLOTS,
+        long: LongSlots { rx, tx },
+        level,
+        ..PortSpec::new(id, "p0", mac_of(id), SLOTS)
+    };
+    let form = Form {
+        long: instance::LongSlots { rx, tx },
+        level,
+        ..Form::default()
+    };
+    (scratch.instance_with(&[spec]).expect("instance"), form)
+}
+
+/// Something that may be beside a frame of this length, or a lie.
+fn some_words(random: &mut Random, len: usize) -> [u8; OFFLOAD_BYTES] {
+    let start = 14 + random.below(30) as usize;
+    let offset = random.pick(&[6, 16]);
+    let (kind, transport) = random.pick(&[
+        (SegmentKind::TcpV4, 20),
+        (SegmentKind::TcpV6, 32),
+        (SegmentKind::Udp, 8),
+        (SegmentKind::Udp, 20),
+    ]);
+    let header_len = start + transport;
+    let cut = Segmentation {
+        kind,
+        header_len,
+        payload_len: 45 + random.below(2000) as usize,
+        is_ecn: random.one_in(4),
+    };
+    let offload = match random.below(4) {
+        0 => Offload::NONE,
+        1 => Offload::partial_checksum(PartialChecksum { start, offset }),
+        _ => Offload::segmented(start, cut),
+    };
+    let mut words = offload.words(len.max(header_len + 1));
+    if random.one_in(4) {
+        words[random.below(10) as usize] = random.below(256) as u8;
+    }
+    // What a sender says of the segments does not count.
+    for byte in &mut words[10..] {
+        *byte = random.below(256) as u8;
+    }
+    words
+}
+
+/// The last bytes of a slot of a real pool.
+fn words_at(port: &Port, slot: u32) -> *mut [u8; OFFLOAD_BYTES] {
+    let (start, len) = port.pool().as_raw_parts();
+    let at = slot as usize * SLOT_SIZE + OFFLOAD_AT;
+    assert!(at + OFFLOAD_BYTES <= len);
+    // SAFETY: the bytes lie within the pool's mapping.
+    unsafe { start.add(at).cast() }
+}
+
 fn attached(real: &ScratchInstance, model: &Instance) -> [Port; 2] {
     let real = real.attach().expect("attach").ports.remove(0);
     let [_, sender] = model.attach();
     [real, sender]
+}
+
+/// The frame is the same in both, and what lies beside it.
+fn assert_arrived(real: &Port, model: &Instance, taken: &TakenSlot) {
+    let bytes = model.pool.read(taken.slot, usize::from(taken.len));
+    let frame = real.taken_frame(taken).expect("taken");
+    let number = model.number;
+    assert!(frame == bytes, "a frame of {} bytes at {number}", taken.len);
+    let desc = real.raw_ring().rx[(taken.position & (SLOTS - 1)) as usize].load(SeqCst);
+    if taken.slots > 1 || desc & DESC_OFFLOAD != 0 && model.group == 0 {
+        let last = taken.slot + u32::from(taken.slots) - 1;
+        // SAFETY: bytes of the mapping; the switch writes there in calls of this thread alone.
+        let words = unsafe { words_at(real, last).read_unaligned() };
+        assert_eq!(
+            words,
+            model.pool.offload(last),
+            "beside a frame at {number}"
+        );
+    }
+}
+
+/// The TX descriptor of the frame that was queued last.
+fn queued_last(port: &Port) -> &AtomicU64 {
+    let ring = port.raw_ring();
+    let behind = ring.switch.tx_tail.load(SeqCst).wrapping_add(port.queued());
+    &ring.tx[(behind.wrapping_sub(1) & (SLOTS - 1)) as usize]
 }
 
 impl<'a> Both<'a> {
@@ -66,17 +166,21 @@ impl<'a> Both<'a> {
         let m = Memory::new(256, SWITCHES as usize + 1, GROUP_SLOTS, None);
         let daemon = Daemon::start(&m, false);
         let pool = Pool::create(GROUP_SLOTS);
+        let mut random = Random(seed);
         let places = (0..PLACES).map(|index| {
             let is_member = index >= FIRST_MEMBER;
-            let real = match is_member {
-                true => scratch.member(&group, 1, SLOTS, SLOTS).expect("a member"),
-                false => scratch.instance(1, SLOTS, SLOTS).expect("instance"),
+            let (real, form) = match is_member {
+                true => {
+                    let member = scratch.member(&group, 1, SLOTS, SLOTS);
+                    (member.expect("a member"), Form::default())
+                }
+                false => made(scratch, &mut random),
             };
             let (id, mac, learns) = (real.id(0), word_of(real.mac(0)), index % 2 == 0);
             scratch.switch.set_learning(id, learns);
             scratch.switch.set_fdb_limits(id, LONG, ADDRESSES);
             let shared = (u32::from(is_member), is_member.then_some(&pool));
-            let model = Instance::create(id, SLOTS, shared);
+            let model = Instance::create(id, SLOTS, shared, form);
             let fdb_limit = ADDRESSES;
             alone(daemon.enter(
                 &model,
@@ -90,7 +194,7 @@ impl<'a> Both<'a> {
             Place { real, model, ports }
         });
         let places = places.collect();
-        let (random, _group) = (Random(seed), group);
+        let _group = group;
         Both {
             scratch,
             m,
@@ -119,11 +223,16 @@ impl<'a> Both<'a> {
         let own = self.places[from].real.mac(0);
         let (dst, other) = (self.some_address(), self.some_address());
         let src = if self.random.one_in(3) { other } else { own };
-        let len = self
-            .random
-            .pick(&[14, 15, 17, 60, 61, 255, 256, 257, 1514, 2028]);
+        let len = self.random.pick(&[
+            14, 15, 17, 60, 61, 255, 256, 257, 1514, 2028, 2032, 2040, 9014,
+        ]);
+        let len = match self.random.below(40) {
+            0 => LONG_MAX - self.random.below(100) as usize,
+            1 => FRAME_MAX + self.random.below(20_000) as usize,
+            _ => len,
+        };
         let frame = frame(dst, src, len, fill);
-        match self.random.below(6) {
+        let mut frame = match self.random.below(6) {
             0 => tagged(&frame, 0x8100, self.random.pick(&[0, 1, 2])),
             1 => tagged(&frame, 0x88a8, 1),
             2 => {
@@ -134,28 +243,86 @@ impl<'a> Both<'a> {
                 frame
             }
             _ => frame,
-        }
+        };
+        frame.truncate(LONG_MAX);
+        frame
     }
 
+    /// Queues a frame, as one that has to lie in the slots for long frames, or not.
     fn queue(&mut self, at: usize, sent: &[u8]) -> bool {
+        let is_long = sent.len() > FRAME_MAX || self.random.one_in(8);
         let Place {
             model,
             ports: [real, own],
             ..
         } = &mut self.places[at];
-        let is_sent = real.send(|slot| {
-            slot[..sent.len()].copy_from_slice(sent);
-            sent.len()
-        });
-        let slot = own.next_tx_slot();
-        slot.inspect(|slot| model.pool.write(*slot, sent));
-        assert_eq!(own.send(|_| sent.len()), is_sent, "room at {at}");
+        let len = sent.len();
+        let [is_sent, is_modelled] = if is_long {
+            let fill = |slots: &mut [u8]| {
+                slots[..len].copy_from_slice(sent);
+                (len, Offload::NONE)
+            };
+            [
+                real.send_long(fill),
+                own.send_long(|_| (len, Offload::NONE)),
+            ]
+        } else {
+            let fill = |slot: &mut [u8]| {
+                slot[..len].copy_from_slice(sent);
+                len
+            };
+            [real.send(fill), own.send(|_| len)]
+        };
+        assert_eq!(is_sent, is_modelled, "room at {at}");
+        if is_sent {
+            let slot = tx_desc_slot(queued_last(own).load(SeqCst));
+            model.pool.write(slot, sent);
+        }
         is_sent
     }
 
-    fn queue_raw(&mut self, at: usize, len: u16, slot: u32) {
-        for port in &mut self.places[at].ports {
-            port.queue_raw(len, slot);
+    /// Says of the frame that was queued last that something is beside it.
+    fn say(&mut self, at: usize, len: usize) {
+        let words = some_words(&mut self.random, len);
+        let Place { model, ports, .. } = &self.places[at];
+        let [real, own] = ports;
+        for port in [real, own] {
+            let desc = queued_last(port);
+            desc.store(desc.load(SeqCst) | DESC_OFFLOAD, SeqCst);
+        }
+        let last = tx_desc_slot(queued_last(own).load(SeqCst)) + frame_slots(len) as u32 - 1;
+        model.pool.set_offload(last, words);
+        // SAFETY: bytes of the mapping, which no reference covers, and which the switch reads in a call of this thread.
+        unsafe { words_at(real, last).write_unaligned(words) };
+    }
+
+    /// Queues what no library would: a descriptor of the port's own TX slots, or of slots that there are not, so often.
+    fn queue_raw(&mut self, at: usize, times: u32) {
+        let random = &mut self.random;
+        let Place { model, ports, .. } = &mut self.places[at];
+        let last_block = model.pool.slots() / 64 - 1;
+        let block = match random.below(4) {
+            0 => random.pick(&[last_block + 1, u32::MAX / 64]),
+            1 if model.long.tx > 0 => last_block,
+            _ => 1,
+        };
+        let slot = block * 64 + random.pick(&[0, 1, 31, 32, 33, 40, 62, 63]);
+        let slots = 1 + random.below(32);
+        let len = match random.below(3) {
+            0 => random.pick(&[0, 13, 14, 60, 2032, 2033, 65_520, 65_521, 65_535]),
+            _ => slots * SLOT_SIZE as u32 - random.pick(&[0, 15, 16, 17, 500, 2048]),
+        };
+        let mut desc = tx_desc_long(len as u16, slot, slots as u8);
+        if random.one_in(3) {
+            desc |= DESC_OFFLOAD;
+        }
+        for port in ports {
+            for _ in 0..times {
+                if port.can_queue() {
+                    port.queue_raw(60, 0);
+                    queued_last(port).store(desc, SeqCst);
+                }
+            }
         }
     }
 
@@ -189,18 +356,20 @@ impl<'a> Both<'a> {
 
     fn send(&mut self) {
         let at = self.some_place();
-        for number in 0..1 + self.random.below(80) {
+        let count = self.random.pick(&[5, 20, 80]);
+        for number in 0..1 + self.random.below(count) {
             let sent = self.some_frame(at, number as u8);
             // Runs of frames for the same receiver.
             for _ in 0..1 + self.random.below(3) {
                 if !self.queue(at, &sent) {
                     self.flush(at, WhenFull::Drop);
+                } else if self.random.one_in(8) {
+                    self.say(at, sent.len());
                 }
             }
             if at < FIRST_MEMBER && self.random.one_in(20) {
-                let slot = self.random.pick(&[u32::MAX, SLOTS, 4 * SLOTS]);
-                let len = self.random.pick(&[0, 13, 60, 2033]);
-                self.queue_raw(at, len, slot);
+                let times = self.random.pick(&[1, 1, 1, 40]);
+                self.queue_raw(at, times);
             }
         }
         let when_full = self.random.pick(&[WhenFull::Drop, WhenFull::Keep]);
@@ -208,26 +377,24 @@ impl<'a> Both<'a> {
         self.flush(at, WhenFull::Drop);
     }
 
-    fn receive(&mut self, at: usize) {
-        let most = self.random.pick(&[1, 10, usize::MAX]);
-        let Place {
-            model,
-            ports: [real, own],
-            ..
-        } = &mut self.places[at];
+    fn receive(&mut self, at: usize, most: usize) {
+        let Place { model, ports, .. } = &mut self.places[at];
+        let mut held = Vec::new();
         for _ in 0..most.min(SLOTS as usize) {
-            let (got, modelled) = (real.take_slot(), own.take_slot());
+            let [got, modelled] = ports.each_mut().map(Port::take_slot);
             assert_eq!(got, modelled, "a frame at {at}");
             let Some(taken) = got else { break };
-            let bytes = model.pool.read(taken.slot, usize::from(taken.len));
-            assert_eq!(
-                real.taken_frame(&taken),
-                Some(&bytes[..]),
-                "a frame at {at}"
-            );
+            assert_arrived(&ports[0], model, &taken);
+            held.push(taken.position);
         }
-        real.release();
-        own.release();
+        // Of what was taken, all or some are released.
+        let some = self.random.below(2 * held.len() as u32 + 1) as usize;
+        for port in ports.iter_mut() {
+            let to = held.get(some).copied().unwrap_or(port.taken());
+            port.release_to(to);
+        }
+        let word = ports[1].raw_ring().receiver.rx_released.load(SeqCst);
+        self.m.audit.released(model.number, Released::of(word));
     }
 
     fn bad_head(&mut self) {
@@ -302,8 +469,18 @@ impl<'a> Both<'a> {
         let memory = (&real.memory, &real.handover.maps);
         let inlet = Inlet::of(memory, 0).expect("mapped").expect("of no group");
         if is_killed {
-            let reserved = switch.reserve(&inlet, frames.len(), 0);
-            assert_eq!(reserved, alone(self.daemon.reserve(model, frames.len())));
+            for frame in &frames {
+                if frame.len() <= FRAME_MAX {
+                    let reserved = switch.reserve(&inlet, 1, 0);
+                    assert_eq!(reserved, alone(self.daemon.reserve(model, 1)));
+                } else if model.long.rx > 0 {
+                    let reserved = switch.reserve_long(&inlet, frame.len(), 0);
+                    assert_eq!(
+                        reserved,
+                        alone(self.daemon.reserve_long(model, frame.len()))
+                    );
+                }
+            }
             let filled = switch.fill_gaps(memory.0, memory.1).expect("filled");
             assert_eq!(filled, alone(self.daemon.fill_gaps(model)));
         } else {
@@ -330,10 +507,11 @@ impl<'a> Both<'a> {
 
     fn step(&mut self) {
         match self.random.below(40) {
-            0..18 => self.send(),
-            18..32 => {
+            0..13 => self.send(),
+            13..32 => {
                 let at = self.some_place();
-                self.receive(at);
+                let most = self.random.pick(&[1, 10, usize::MAX]);
+                self.receive(at, most);
             }
             32 | 33 => self.go_down_or_up(),
             34 | 35 => self.connect(),
@@ -343,7 +521,20 @@ impl<'a> Both<'a> {
         }
     }
 
+    /// All that has arrived is taken, and all slots are given back.
+    fn drain(&mut self) {
+        for at in 0..PLACES {
+            self.receive(at, usize::MAX);
+            let Place { model, ports, .. } = &mut self.places[at];
+            ports.iter_mut().for_each(Port::release);
+            let word = ports[0].raw_ring().receiver.rx_released.load(SeqCst);
+            let reserved = self.m.port(model.number).rx_reserved.get();
+            assert_eq!(Released::of(word), Released::of(reserved), "at {at}");
+        }
+    }
+
     fn assert_agrees(&self) {
+        assert_eq!(self.m.audit.violation(), None);
         for (at, Place { real, ports, .. }) in self.places.iter().enumerate() {
             let (counters, port) = (
                 self.scratch.switch.counters(real.id(0)),
@@ -354,12 +545,20 @@ impl<'a> Both<'a> {
                 counters.tx_bytes,
                 counters.tx_calls,
                 counters.tx_bad_heads,
+                counters.tx_more_segments,
+                counters.tx_more_bytes,
+                counters.rx_more_segments,
+                counters.rx_more_bytes,
             ];
             let modelled = [
                 &port.tx_frames,
                 &port.tx_bytes,
                 &port.tx_calls,
                 &port.tx_bad_heads,
+                &port.tx_more_segments,
+                &port.tx_more_bytes,
+                &port.rx_more_segments,
+                &port.rx_more_bytes,
             ];
             assert_eq!(
                 words,
@@ -392,6 +591,7 @@ impl<'a> Both<'a> {
                     words(&ring.rx),
                     words(&ring.tx),
                     ring.switch.tx_tail.load(SeqCst),
+                    Released::of(ring.receiver.rx_released.load(SeqCst)),
                 )
             });
             let [real, modelled] = rings;
@@ -429,15 +629,16 @@ impl<'a> Both<'a> {
 #[test]
 fn the_model_does_what_the_program_does() {
     for_each_form("model", |scratch| {
-        for seed in 0..soak::choose(3, 100) {
+        for seed in 0..soak::choose(6, 100) {
             let mut both = Both::new(scratch, seed);
             for _ in 0..PLACES * 2 {
                 both.connect();
             }
-            for _ in 0..soak::choose(200, 4000) {
+            for _ in 0..soak::choose(300, 4000) {
                 both.step();
                 both.assert_agrees();
             }
+            both.drain();
             let ids: Vec<_> = both.places.iter().map(|place| place.real.id(0)).collect();
             for id in ids {
                 both.scratch

@@ -318,7 +318,7 @@ fn a_ring_that_is_stuck_goes_on_and_others_lose_nothing_to_the_looks() {
             let sending = scope.spawn(|| send_on(&mut sender.ports[0], &frames, &is_over));
             for _ in 0..soak::choose(20, 2000) {
                 // The daemon that has reserved this is killed; in front of it and behind it others publish.
-                let reserved = switch.reserve(&inlet, 3, 0).count() as u64;
+                let reserved = u64::from(switch.reserve(&inlet, 3, 0).1);
                 let mut healed = 0;
                 while healed < reserved {
                     receiver.ports[0].receive(RING as usize, |_| ());

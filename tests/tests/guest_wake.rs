@@ -3,10 +3,11 @@
 
 mod switch_fixture;
 
+use nfluid_ring::Offload;
 use nfluid_ring::doorbell::Woken;
 use nfluid_ring::port::{Port, WhenFull};
-use nfluid_switch::{DropReason, SwitchError, Wake};
-use nfluid_testbed::scratch::Scratch;
+use nfluid_switch::{DropReason, LongSlots, PortSpec, SwitchError, Wake};
+use nfluid_testbed::scratch::{Scratch, mac_of};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 use switch_fixture::{Members, for_each_form, frame, received, send};
@@ -184,6 +185,52 @@ fn a_ring_that_is_full_of_what_is_held_does_not_wait_for_more() {
         assert_eq!(doorbells(scratch, &members), 1);
         drop(own);
     });
+}
+
+/// Catches: a receiver that sleeps on although its slots for long frames have no room for the longest one, because that would
+/// begin in the next block.
+// promise: 1.19
+#[test]
+fn a_receiver_whose_slots_for_long_frames_may_be_short_does_not_wait_for_more() {
+    for_each_form("long", |scratch| {
+        let rung = within_long(|| rung_for_a_long_frame(scratch));
+        assert_eq!(
+            rung, 1,
+            "up to slot 35 of 64: the longest frame would begin at 64"
+        );
+    });
+}
+
+/// How often a receiver that waits for more frames is rung for one that begins at slot 30 of 64.
+fn rung_for_a_long_frame(scratch: &mut Scratch) -> u64 {
+    let id = scratch.port_ids(2);
+    let spec = |id, rx, tx| PortSpec {
+        long: LongSlots { rx, tx },
+        kernel_doorbell: true,
+        ..PortSpec::new(id, "p0", mac_of(id), 64)
+    };
+    let specs = [spec(id, 0, 64), spec(id + 1, 64, 0)];
+    let [mut a, mut b] = specs.map(|spec| scratch.instance_with(&[spec]).expect("instance"));
+    scratch.link((&mut a, 0), (&mut b, 0)).expect("link");
+    let [mut from, mut to] = [&a, &b].map(|one| one.attach().expect("attach").ports.remove(0));
+    let five_slots = frame(mac_of(id + 1), mac_of(id), 9014, 1);
+    let mut send_long = || {
+        let queued = from.send_long(|slots| {
+            slots[..9014].copy_from_slice(&five_slots);
+            (9014, Offload::NONE)
+        });
+        assert!(queued);
+        from.flush(WhenFull::Drop).expect("sent");
+    };
+    for _ in 0..6 {
+        send_long();
+        assert_eq!(received(&mut to).len(), 1);
+    }
+    let wake = waits_for(FRAMES, LONG);
+    scratch.switch.set_wake(b.id(0), wake).expect("set");
+    fall_asleep(&to, 1);
+    send_long();
+    scratch.switch.counters(b.id(0)).doorbells
 }
 
 // promise: 1.19

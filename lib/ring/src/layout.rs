@@ -143,7 +143,8 @@ pub const SHARED_SLOTS_MAX: u32 = 65536 - BLOCK_SLOTS as u32;
 pub const DESC_OFFLOAD: u64 = 1 << 16;
 /// Bits 17..21 of a TX descriptor are the number of the frame's slots, less one.
 const DESC_SLOTS_SHIFT: u32 = 17;
-/// Length in the RX descriptor of a hole that has slots for long frames: the next one is in bits 16..31.
+/// Length in the RX descriptor of a hole that has slots for long frames: the lower bits of the position behind them are in
+/// bits 16..31.
 pub const LONG_HOLE: u16 = 1;
 
 /// Is this a number of slots that a port can have for long frames: none, or a power of two of whole blocks?

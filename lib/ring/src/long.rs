@@ -59,18 +59,19 @@ impl LongArea {
         if self.slots == 0 {
             return nothing;
         }
-        let index = rx_desc_slot(desc) & (self.slots - 1);
-        let start = at.wrapping_add(index.wrapping_sub(at) & (self.slots - 1));
+        // The position is at most an area ahead: its lower half is enough.
+        let ahead = (rx_desc_slot(desc) as u16).wrapping_sub(at as u16);
+        let start = at.wrapping_add(u32::from(ahead));
         if len == LONG_HOLE {
             return Arrived::Hole { end: start };
         }
         let slots = room_slots(usize::from(len)) as u8;
-        if !(FRAME_MAX + 1..=LONG_MAX).contains(&usize::from(len)) || long_start(index) != index {
+        if !(FRAME_MAX + 1..=LONG_MAX).contains(&usize::from(len)) || long_start(start) != start {
             return nothing;
         }
         Arrived::Long {
             len,
-            slot: self.base + index,
+            slot: self.base + (start & (self.slots - 1)),
             slots,
             end: start.wrapping_add(u32::from(slots)),
         }
@@ -157,8 +158,8 @@ mod tests {
         slots: 128,
     };
 
-    fn long(len: u16, index: u32) -> u64 {
-        rx_desc_with_slot(rx_desc_of(len, 1), index)
+    fn long(len: u16, start: u32) -> u64 {
+        rx_desc_with_slot(rx_desc_of(len, 1), start)
     }
 
     #[test]
@@ -176,13 +177,30 @@ mod tests {
         );
         let skipped = AREA.read(long(LONG_MAX as u16, 64), 5);
         assert_eq!(skipped.end(5), 96);
-        let wrapped = AREA.read(long(3000, 0), 120);
-        assert_eq!(wrapped.end(120), 130);
+        let wrapped = AREA.read(long(3000, 128), 120);
         assert_eq!(
-            AREA.read(long(LONG_HOLE, 5), 130),
+            wrapped,
+            Arrived::Long {
+                len: 3000,
+                slot: 640,
+                slots: 2,
+                end: 130
+            }
+        );
+        assert_eq!(
+            AREA.read(long(LONG_HOLE, 133), 130),
             Arrived::Hole { end: 133 }
         );
+        let far = 0xffff_fff0;
+        assert_eq!(AREA.read(long(LONG_HOLE, 3), far).end(far), 3);
         assert_eq!(AREA.read(rx_desc_of(0, 1), 7), Arrived::Hole { end: 7 });
+    }
+
+    #[test]
+    fn a_hole_can_have_all_slots() {
+        let all = AREA.read(long(LONG_HOLE, 128), 0);
+        assert_eq!(all, Arrived::Hole { end: 128 });
+        assert_eq!(AREA.read(long(LONG_HOLE, 0), 0), Arrived::Hole { end: 0 });
     }
 
     // promise: 1.10

@@ -16,7 +16,6 @@ use nfluid_ring::layout::{
     rx_desc_of, rx_desc_with_slot,
 };
 use nfluid_ring::memory::{Pool, RingMemory};
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -104,8 +103,8 @@ impl Switch {
                 [long] if !is_short(long) => usize::from(self.deposit_long(inlet, long, spared)),
                 short => {
                     let room = self.reserve(inlet, short.len(), spared);
-                    self.publish(inlet, &room, short);
-                    room.len()
+                    self.publish(inlet, room, short);
+                    room.1 as usize
                 }
             };
             done += put;
@@ -116,14 +115,17 @@ impl Switch {
         done
     }
 
-    /// Reserves positions, at most so many. Only this process can publish the reserved positions: the receiver stops at
-    /// them until then.
-    pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> Range<u32> {
+    /// Reserves positions, at most so many. Returns the first one, and how many there are. Only this process can publish
+    /// the reserved positions: the receiver stops at them until then.
+    pub fn reserve(&self, inlet: &Inlet, most: usize, spared: u32) -> (u32, u32) {
         let reserved = self.reserve_if(inlet, spared, |reserved, room| {
             let head = reserved.head.wrapping_add((room as usize).min(most) as u32);
             Some(Released { head, ..reserved })
         });
-        reserved.map_or(0..0, |(before, after)| before.head..after.head)
+        let room = |(before, after): (Released, Released)| {
+            (before.head, after.head.wrapping_sub(before.head))
+        };
+        reserved.map_or((0, 0), room)
     }
 
     /// Reserves what `choose` makes of the positions that are reserved and of the number that are free, with so many
@@ -153,9 +155,9 @@ impl Switch {
     }
 
     /// Publishes frames in the slots that were reserved for them.
-    fn publish(&self, inlet: &Inlet, room: &Range<u32>, frames: &[&[u8]]) {
-        for (position, frame) in (0..room.len()).zip(frames) {
-            let position = room.start.wrapping_add(position as u32);
+    fn publish(&self, inlet: &Inlet, (first, count): (u32, u32), frames: &[&[u8]]) {
+        for (step, frame) in (0..count).zip(frames) {
+            let position = first.wrapping_add(step);
             inlet.write(inlet.bases.rx + (position & (inlet.slots - 1)), frame);
             let desc = rx_desc_of(frame.len() as u16, position.wrapping_add(1));
             self.publish_one(inlet, position, desc, frame.len());
@@ -168,7 +170,23 @@ impl Switch {
             self.count_drop(inlet.port, DropReason::TooLong, 1);
             return true;
         }
-        let slots = room_slots(frame.len()) as u32;
+        let Some(at) = self.reserve_long(inlet, frame.len(), spared) else {
+            return false;
+        };
+        let first = inlet.bases.rx_long + (at.long & (inlet.long_slots - 1));
+        inlet.write(first, frame);
+        let words = Offload::NONE.words(frame.len());
+        let last = first + room_slots(frame.len()) as u32 - 1;
+        inlet.write_at(last, OFFLOAD_AT, &words);
+        let sequence = at.head.wrapping_add(1);
+        let desc = rx_desc_with_slot(rx_desc_of(frame.len() as u16, sequence), at.long);
+        self.publish_one(inlet, at.head, desc, frame.len());
+        true
+    }
+
+    /// As [`Switch::reserve`], for a long frame of `len` bytes. Returns its position, and that of its first slot.
+    pub fn reserve_long(&self, inlet: &Inlet, len: usize, spared: u32) -> Option<Released> {
+        let slots = room_slots(len) as u32;
         let released = &inlet.ring.ring().receiver.rx_released;
         let reserved = self.reserve_if(inlet, spared, |reserved, room| {
             let after = Released {
@@ -181,18 +199,10 @@ impl Switch {
                 .wrapping_sub(Released::of(released.load(Acquire)).long);
             (room > 0 && used <= inlet.long_slots).then_some(after)
         });
-        let Some((before, _)) = reserved else {
-            return false;
-        };
-        let index = long_start(before.long) & (inlet.long_slots - 1);
-        let first = inlet.bases.rx_long + index;
-        inlet.write(first, frame);
-        let words = Offload::NONE.words(frame.len());
-        inlet.write_at(first + slots - 1, OFFLOAD_AT, &words);
-        let sequence = before.head.wrapping_add(1);
-        let desc = rx_desc_with_slot(rx_desc_of(frame.len() as u16, sequence), index);
-        self.publish_one(inlet, before.head, desc, frame.len());
-        true
+        reserved.map(|(before, _)| Released {
+            long: long_start(before.long),
+            ..before
+        })
     }
 
     fn publish_one(&self, inlet: &Inlet, position: u32, desc: u64, len: usize) {

@@ -156,8 +156,7 @@ impl Switch {
                 before: ring.rx[index as usize].load(Acquire),
             }
         });
-        gaps.filter(|gap| rx_desc(gap.before).1 != gap.sequence)
-            .collect()
+        gaps.filter(Gap::is_open).collect()
     }
 }
 
@@ -172,8 +171,8 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Returns the slot for long frames at which the slots of a hole at `position` end: where those of the next frame or
-    /// hole begin that has some.
+    /// Returns the lower half of the position, of the slots for long frames, at which those of a hole at `position` end:
+    /// where those of the next frame begin that has some, or those of the next hole end.
     fn long_end(&self, position: u32) -> u32 {
         let count = self.end.head.wrapping_sub(position).min(self.mask + 1);
         let behind = (1..count).map(|step| position.wrapping_add(step));
@@ -186,8 +185,7 @@ impl Rows<'_> {
             published == *sequence && (len == LONG_HOLE || usize::from(len) > FRAME_MAX)
         });
         let next = long.next();
-        let next = next.map_or(self.end.long, |(desc, _)| rx_desc_slot(desc));
-        next & (self.area - 1)
+        next.map_or(self.end.long, |(desc, _)| rx_desc_slot(desc))
     }
 }
 
@@ -200,6 +198,13 @@ struct Gap {
 }
 
 impl Gap {
+    /// Returns true if the position is not published. A descriptor with a later sequence was published after the ring had
+    /// gone round since `rx_reserved` was read.
+    fn is_open(&self) -> bool {
+        let published = rx_desc(self.before).1;
+        published.wrapping_sub(self.sequence).cast_signed() < 0
+    }
+
     fn position(&self) -> u32 {
         self.sequence.wrapping_sub(1)
     }
@@ -216,5 +221,32 @@ impl Gap {
         rows.ring.rx[self.index]
             .compare_exchange(self.before, hole, AcqRel, Acquire)
             .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 1.40
+    #[test]
+    fn a_descriptor_of_a_later_round_is_no_gap() {
+        let is_open = |published: u32, sequence: u32| {
+            let before = rx_desc_of(60, published);
+            let gap = Gap {
+                index: 0,
+                sequence,
+                before,
+            };
+            gap.is_open()
+        };
+        assert!(is_open(0, 1), "a new ring");
+        assert!(is_open(5, 69), "the round before");
+        assert!(!is_open(69, 69), "published");
+        assert!(!is_open(133, 69), "the round after");
+        assert!(
+            is_open(u32::MAX - 3, 60) && !is_open(60, u32::MAX - 3),
+            "positions wrap"
+        );
     }
 }

@@ -1,17 +1,22 @@
 //! The daemon's side: `lib/switch/src/{ports,destination,fdb,quiet,registry,gaps,deposit,group}.rs`, and `reclaim`.
 
+mod deposit;
+mod gaps;
+
+pub use deposit::Content;
+
 use super::deliver::{DEST_LINK, DEST_SWITCH, WAY_GENERATION_SHIFT, WAY_KIND_SHIFT};
 use super::drop;
 use super::fdb::{OWNER_PINNED, counts};
 use super::instance::Instance;
 use super::memory::{
-    Destination, Entry, Memory, PORT_LEARN, PORT_PINNED, PORT_UP, Port, Word, add, load, store,
-    swap,
+    Destination, Entry, Memory, PORT_LEARN, PORT_PINNED, PORT_UP, Pool, Port, Word, add, load,
+    store, swap,
 };
 use super::mutation::Mutation;
 use super::schedule::step;
 use nfluid_ring::layout::{
-    Released, Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot, tx_desc,
+    FRAME_MIN, Released, Ring, rx_desc, rx_desc_of, rx_desc_slot, rx_desc_with_slot, tx_desc,
 };
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,12 +237,14 @@ impl Daemon {
         port.mask.set(instance.slots - 1);
         port.pool.set(number);
         port.rx_base.set(0);
+        port.long_base.set(instance.rx_long_base());
+        port.long_slots.set(instance.long.rx);
         port.group.set(instance.group);
         self.set_destination(number, Destination::None).await;
-        self.m.audit.reused(number, port);
+        self.m.audit.reused(number, port, instance.begins);
         port.mac.set(spec.mac);
         port.fdb_limit.set(spec.fdb_limit);
-        for word in [&port.busy, &port.tx_pos, &port.fdb_used, &port.fdb_refused] {
+        for word in [&port.busy, &port.fdb_used, &port.fdb_refused] {
             word.set(0);
         }
         let counters = [
@@ -246,18 +253,20 @@ impl Daemon {
             &port.tx_calls,
             &port.tx_bad_heads,
             &port.last_source,
-            &port.rx_reserved,
             &port.rx_frames,
             &port.rx_bytes,
+            &port.tx_more_segments,
+            &port.tx_more_bytes,
+            &port.rx_more_segments,
+            &port.rx_more_bytes,
         ];
         for counter in counters.into_iter().chain(&port.drops) {
             counter.set(0);
         }
-        store(
-            &port.flags,
-            PORT_UP | if spec.learns { PORT_LEARN } else { PORT_PINNED },
-        )
-        .await;
+        port.tx_pos.set(instance.begins.head);
+        port.rx_reserved.set(instance.begins.word());
+        let learns = if spec.learns { PORT_LEARN } else { PORT_PINNED };
+        store(&port.flags, PORT_UP | learns | instance.flags()).await;
     }
 
     /// Puts an instance's maps into the tables.
@@ -326,129 +335,6 @@ impl Daemon {
         }
     }
 
-    /// As `Switch::deposit_at`. Returns how many there was room for.
-    pub async fn deposit(&self, instance: &Instance, frames: &[Vec<u8>]) -> usize {
-        while self.depositing.get() < 0 {
-            step().await;
-        }
-        self.depositing.set(self.depositing.get() + 1);
-        let room = self.reserve(instance, frames.len()).await;
-        let mut left = Orphans {
-            m: &self.m,
-            slots: u64::from(room.end - room.start),
-        };
-        let count = left.slots as usize;
-        self.publish(instance, room, frames, &mut left).await;
-        self.depositing.set(self.depositing.get() - 1);
-        count
-    }
-
-    /// As `Switch::reserve`.
-    pub async fn reserve(&self, instance: &Instance, most: usize) -> std::ops::Range<u32> {
-        let port = self.port(instance.number);
-        loop {
-            let reserved = load(&port.rx_reserved).await;
-            let head = Released::of(load(&instance.ring.ring().receiver.rx_released).await).head;
-            let room = instance.slots - used(reserved as u32, head, instance.slots);
-            let next = reserved + u64::from(room).min(most as u64);
-            if swap(&port.rx_reserved, reserved, next).await == reserved {
-                return reserved as u32..next as u32;
-            }
-        }
-    }
-
-    async fn publish(
-        &self,
-        instance: &Instance,
-        room: std::ops::Range<u32>,
-        frames: &[Vec<u8>],
-        left: &mut Orphans<'_>,
-    ) {
-        let port = self.port(instance.number);
-        for (position, frame) in room.zip(frames) {
-            let index = position & (instance.slots - 1);
-            step().await;
-            instance.pool.write(index, frame);
-            let desc = rx_desc_of(frame.len() as u16, position.wrapping_add(1));
-            store(&instance.ring.ring().rx[index as usize], desc).await;
-            left.slots -= 1;
-            self.m.audit.deposited();
-            // A daemon that is killed here has not counted a frame that arrives: no party can know it.
-            port.rx_frames.set(port.rx_frames.get() + 1);
-            port.rx_bytes.set(port.rx_bytes.get() + frame.len() as u64);
-        }
-    }
-
-    /// Returns the descriptors that are reserved and not published now: index, sequence, and the descriptor as it is.
-    async fn gaps(&self, number: u32, ring: &Ring) -> Vec<(usize, u32, u64)> {
-        let port = self.port(number);
-        let slots = port.mask.get() + 1;
-        let reserved = load(&port.rx_reserved).await as u32;
-        let head = Released::of(load(&ring.receiver.rx_released).await).head;
-        let mut gaps = Vec::new();
-        for back in (1..=used(reserved, head, slots)).rev() {
-            let position = reserved.wrapping_sub(back);
-            let index = (position & (slots - 1)) as usize;
-            let before = load(&ring.rx[index]).await;
-            if rx_desc(before).1 != position.wrapping_add(1) {
-                gaps.push((index, position.wrapping_add(1), before));
-            }
-        }
-        gaps
-    }
-
-    /// As `Switch::fill`, of one ring. Returns how many holes there are.
-    async fn fill(&self, number: u32, ring: &Ring) -> u64 {
-        while self.depositing.get() != 0 {
-            step().await;
-        }
-        self.depositing.set(-1);
-        let gaps = self.gaps(number, ring).await;
-        if !self.m.has(Mutation::GapFilledAtOnce) {
-            self.await_quiet().await;
-        }
-        let mut holes = 0;
-        for (index, sequence, before) in gaps {
-            let hole = rx_desc_with_slot(rx_desc_of(0, sequence), rx_desc_slot(before));
-            if swap(&ring.rx[index], before, hole).await == before {
-                self.m.audit.healed();
-                holes += 1;
-            }
-        }
-        self.depositing.set(0);
-        add(&self.port(number).drops[drop::RECLAIMED], holes).await;
-        holes
-    }
-
-    /// As `Switch::fill_gaps`. Returns how many holes there are.
-    pub async fn fill_gaps(&self, instance: &Instance) -> u64 {
-        let ring = instance.ring.ring();
-        if self.gaps(instance.number, ring).await.is_empty() {
-            return 0;
-        }
-        self.fill(instance.number, ring).await
-    }
-
-    /// As `Switch::heal`, of one ring.
-    pub async fn heal(&self, number: u32) {
-        let reserved = load(&self.port(number).rx_reserved).await;
-        let before = self.seen.borrow_mut().remove(&number);
-        if before == Some((reserved, None)) {
-            self.seen.borrow_mut().insert(number, (reserved, None));
-            return;
-        }
-        step().await;
-        let ring = Rc::clone(&self.m.rings.borrow()[number as usize]);
-        let gaps = self.gaps(number, ring.ring()).await;
-        let first = gaps
-            .first()
-            .map(|(_, sequence, _)| sequence.wrapping_sub(1));
-        self.seen.borrow_mut().insert(number, (reserved, first));
-        if first.is_some() && before.is_some_and(|before| before.1 == first) {
-            self.fill(number, ring.ring()).await;
-        }
-    }
-
     /// As `Switch::reclaim`, of one instance whose process is gone. `taken`: the position up to which it had got frames.
     pub async fn reclaim(&self, instance: &Instance, taken: u32) {
         let port = self.port(instance.number);
@@ -460,19 +346,28 @@ impl Daemon {
         } else if load(&port.busy).await != 0 {
             self.await_calls().await;
         }
-        let reserved = load(&port.rx_reserved).await as u32;
+        let reserved = load(&port.rx_reserved).await;
+        let end = Released::of(reserved).head;
         let mut holes = 0;
         if !self.m.has(Mutation::ReclaimDoesNotWait) {
             holes = self.fill_gaps(instance).await;
         }
         let head = Released::of(load(&ring.receiver.rx_released).await).head;
-        let lost = u64::from(used(reserved, head, instance.slots));
+        let lost = u64::from(used(end, head, instance.slots));
         add(&port.drops[drop::RECLAIMED], lost.saturating_sub(holes)).await;
         step().await;
+        let (frames, bytes) = unread(instance, end, taken);
+        self.m.audit.unread(instance.number, frames, bytes);
+        let released = if self.m.has(Mutation::ReclaimForgetsLong) {
+            let long = Released::of(ring.receiver.rx_released.get()).long;
+            Released { head: end, long }.word()
+        } else {
+            reserved
+        };
+        ring.receiver.rx_released.set(released);
         self.m
             .audit
-            .unread(instance.number, unread(instance, reserved, taken));
-        ring.receiver.rx_released.set(u64::from(reserved));
+            .released(instance.number, Released::of(released));
         let consumed = load(&port.tx_pos).await;
         store(&ring.sender.tx_head, consumed).await;
         store(&ring.switch.tx_tail, consumed).await;
@@ -482,8 +377,8 @@ impl Daemon {
     }
 }
 
-/// Frames that were published and neither taken nor released.
-pub(super) fn unread(instance: &Instance, reserved: u32, taken: u32) -> u64 {
+/// Frames that were published and neither taken nor released, and their bytes.
+pub(super) fn unread(instance: &Instance, reserved: u32, taken: u32) -> (u64, u64) {
     let ring = instance.ring.ring();
     let head = Released::of(ring.receiver.rx_released.get()).head;
     let is_released = head.wrapping_sub(taken).cast_signed() > 0;
@@ -495,24 +390,14 @@ pub(super) fn unread(instance: &Instance, reserved: u32, taken: u32) -> u64 {
         let index = position & (instance.slots - 1);
         (position, ring.rx[index as usize].get())
     });
-    let frames = words.filter(|(position, word)| {
-        rx_desc(*word).1 == position.wrapping_add(1) && rx_desc(*word).0 > 0
+    let lengths = words.filter_map(|(position, word)| {
+        let (len, sequence) = rx_desc(word);
+        let is_frame = sequence == position.wrapping_add(1) && usize::from(len) >= FRAME_MIN;
+        is_frame.then_some(u64::from(len))
     });
-    frames.count() as u64
+    lengths.fold((0, 0), |(frames, bytes), len| (frames + 1, bytes + len))
 }
 
 fn used(reserved: u32, head: u32, slots: u32) -> u32 {
     reserved.wrapping_sub(head).min(slots)
-}
-
-/// Slots that a daemon has reserved and not yet published. Dropped with the daemon where it is killed.
-struct Orphans<'m> {
-    m: &'m Memory,
-    slots: u64,
-}
-
-impl Drop for Orphans<'_> {
-    fn drop(&mut self) {
-        self.m.audit.orphaned(self.slots);
-    }
 }

@@ -3,7 +3,7 @@
 use super::memory::{Destination, Memory, PORT_UP, Pool, Port, RingFile, add, load, store, swap};
 use super::mutation::Mutation;
 use super::schedule::step;
-use nfluid_ring::layout::{BLOCK_SLOTS, RING_MAX, Released};
+use nfluid_ring::layout::{BLOCK_SLOTS, FRAME_MIN, RING_MAX, Released};
 use std::rc::Rc;
 
 pub(super) const DEST_LINK: u64 = 1;
@@ -62,9 +62,12 @@ pub(super) async fn target_exists(m: &Memory, id: u32) -> Option<Target> {
 }
 
 pub(super) async fn target_find(m: &Memory, id: u32) -> Option<Target> {
+    let flags = &m.ports.get(id as usize)?.flags;
+    if load(flags).await & PORT_UP == 0 {
+        return None;
+    }
     let target = target_exists(m, id).await?;
-    let flags = load(&target.port(m).flags).await;
-    (flags & PORT_UP != 0).then_some(target)
+    (load(flags).await & PORT_UP != 0).then_some(target)
 }
 
 /// As [`target_exists`]; with this defect as [`target_find`].
@@ -78,14 +81,14 @@ pub(super) async fn target_unless(m: &Memory, defect: Mutation, id: u32) -> Opti
 
 /// `struct cursor`: the pool in which the block used last lies.
 pub(super) struct Cursor {
-    pool: Rc<Pool>,
+    pub(super) pool: Rc<Pool>,
     block: u32,
 }
 
 /// A buffer of a pool.
 pub(super) struct Slot {
-    pool: Rc<Pool>,
-    slot: u32,
+    pub(super) pool: Rc<Pool>,
+    pub(super) slot: u32,
 }
 
 impl Slot {
@@ -136,21 +139,34 @@ pub(super) enum Reservation {
 async fn reserve_once(m: &Memory, to: &Target, want: u32) -> Reservation {
     let port = to.port(m);
     let reserved = load(&port.rx_reserved).await;
+    let Released { head: first, long } = Released::of(reserved);
     let head = Released::of(load(&to.ring.ring().receiver.rx_released).await).head;
-    let used = (reserved as u32).wrapping_sub(head);
+    let used = first.wrapping_sub(head);
     let slots = port.mask.get() + 1;
     if used >= slots {
         return Reservation::Full;
     }
     let got = (slots - used).min(want);
-    if swap(&port.rx_reserved, reserved, reserved + u64::from(got)).await != reserved {
+    let next = Released {
+        head: first.wrapping_add(got),
+        long: if m.has(Mutation::LongPositionLost) {
+            0
+        } else {
+            long
+        },
+    };
+    let next = if m.has(Mutation::PositionCarries) {
+        reserved + u64::from(got)
+    } else {
+        next.word()
+    };
+    if swap(&port.rx_reserved, reserved, next).await != reserved {
         return Reservation::Again;
     }
-    let first = reserved as u32;
     Reservation::Done { first, got }
 }
 
-const RESERVE_TRIES: usize = 8;
+pub(super) const RESERVE_TRIES: usize = 8;
 
 pub(super) async fn reserve(m: &Memory, to: &Target, want: u32) -> Reservation {
     for _ in 0..RESERVE_TRIES {
@@ -182,7 +198,7 @@ pub(super) fn in_slot(slot: u32, len: u32) -> u32 {
     slot << 16 | len
 }
 
-/// `destination` is the sender's, for the audit alone.
+/// `len`: the lower half of the descriptor, a frame's length in bits 0..15. `destination` is the sender's, for the audit alone.
 pub(super) async fn publish(
     m: &Memory,
     destination: Destination,
@@ -192,11 +208,11 @@ pub(super) async fn publish(
 ) {
     let word = u64::from(len) | u64::from(position.wrapping_add(1)) << 32;
     store(&to.ring.ring().rx[to.index(m, position)], word).await;
-    if len & 0xffff != 0 {
+    if (len & 0xffff) as usize >= FRAME_MIN {
         m.audit.published(destination, to.id);
         if Rc::ptr_eq(&to.ring, &m.placeholder.0) {
             // The frame goes with the port.
-            m.audit.unread(to.id, 1);
+            m.audit.unread(to.id, 1, u64::from(len & 0xffff));
         }
     }
 }

@@ -12,3 +12,6 @@ pub(super) const RESERVED_MAC: usize = 8;
 pub(super) const CONTENDED: usize = 9;
 pub(super) const CHANGED: usize = 10;
 pub(super) const RECLAIMED: usize = 12;
+pub(super) const TOO_LONG: usize = 16;
+pub(super) const BAD_OFFLOAD: usize = 17;
+pub(super) const NO_OFFLOAD: usize = 18;

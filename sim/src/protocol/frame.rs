@@ -28,6 +28,13 @@ impl Header {
         Header { w0, w1 }
     }
 
+    /// Puts the checked bytes over the first `len` of a frame, at most as many as there are.
+    pub(super) async fn write(self, slot: &Slot, len: usize) {
+        let mut bytes = [0; HEADER];
+        self.over(&mut bytes);
+        slot.write(&bytes[..len]).await;
+    }
+
     pub(super) fn over(self, frame: &mut [u8]) {
         let bytes = [self.w0.to_le_bytes(), self.w1.to_le_bytes()].concat();
         let len = frame.len().min(HEADER);
@@ -64,8 +71,19 @@ impl Header {
     }
 }
 
+/// Is this the length of a frame in one slot?
 pub(super) fn length_ok(len: usize) -> bool {
     (FRAME_MIN..=FRAME_MAX).contains(&len)
+}
+
+/// The bits of a TX descriptor that [`length_ok`] takes for a length of a plain frame in one slot alone.
+pub(super) fn plain_bits(descriptor: u64) -> usize {
+    (descriptor & 0x1_ffff) as usize
+}
+
+/// Is the frame long, or does it have metadata?
+pub(super) fn is_special(descriptor: u64) -> bool {
+    plain_bits(descriptor) > FRAME_MAX
 }
 
 pub(super) fn len_of(descriptor: u64) -> usize {

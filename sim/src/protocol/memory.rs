@@ -4,8 +4,9 @@
 use super::audit::Audit;
 use super::mutation::Mutation;
 use super::schedule::step;
-use nfluid_ring::layout::{BLOCK_SLOTS, Ring};
+use nfluid_ring::layout::{BLOCK_SLOTS, OFFLOAD_AT, Ring, SLOT_SIZE};
 use nfluid_ring::memory::RingMemory;
+use nfluid_ring::offload::OFFLOAD_BYTES;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,12 @@ pub const PORT_UP: u32 = 1;
 pub const PORT_PINNED: u32 = 2;
 /// Source addresses enter the FDB.
 pub const PORT_LEARN: u32 = 4;
+/// The port has slots for long frames.
+pub const PORT_LONG: u32 = 1 << 6;
+/// The port takes frames with a partial checksum.
+pub const PORT_CHECKSUMS: u32 = 1 << 7;
+/// The port takes super-frames.
+pub const PORT_SUPER: u32 = 1 << 8;
 
 /// Where a port's frames go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +70,12 @@ pub struct Port {
     pub rx_frames: Cell<u64>,
     pub rx_bytes: Cell<u64>,
     pub drops: [Cell<u64>; DROPS],
+    pub long_base: Cell<u32>,
+    pub long_slots: Cell<u32>,
+    pub tx_more_segments: Cell<u64>,
+    pub tx_more_bytes: Cell<u64>,
+    pub rx_more_segments: Cell<u64>,
+    pub rx_more_bytes: Cell<u64>,
 }
 
 /// A word that others write.
@@ -172,7 +185,14 @@ pub(crate) fn memory_file(len: usize) -> OwnedFd {
 
 /// The content of the slots. The real pool of an instance is mapped, and never touched.
 #[derive(Debug)]
-pub struct Pool(Vec<RefCell<Vec<u8>>>);
+pub struct Pool(Vec<RefCell<Content>>);
+
+/// A slot: the bytes of a frame, as far as they were written (zeros follow), and the last bytes.
+#[derive(Clone, Debug, Default)]
+struct Content {
+    bytes: Vec<u8>,
+    offload: [u8; OFFLOAD_BYTES],
+}
 
 impl Pool {
     /// A pool of so many slots, rounded up to blocks.
@@ -186,21 +206,70 @@ impl Pool {
         self.0.len() as u32
     }
 
-    /// The first `len` bytes of a slot.
+    /// The `len` bytes from the start of a slot on. Behind the pool's end are zeros.
     pub fn read(&self, slot: u32, len: usize) -> Vec<u8> {
-        let bytes = self.0[slot as usize].borrow();
-        let mut read = bytes[..len.min(bytes.len())].to_vec();
+        let mut read = Vec::with_capacity(len);
+        for content in self.0.iter().skip(slot as usize) {
+            let content = content.borrow();
+            let want = (len - read.len()).min(SLOT_SIZE);
+            let head = want.min(OFFLOAD_AT);
+            let written = head.min(content.bytes.len());
+            read.extend_from_slice(&content.bytes[..written]);
+            read.resize(read.len() + head - written, 0);
+            read.extend_from_slice(&content.offload[..want - head]);
+            if read.len() == len {
+                break;
+            }
+        }
         read.resize(len, 0);
         read
     }
 
-    /// Writes over the first bytes of a slot; others stay.
+    /// Writes a frame from the start of a slot on; the bytes behind the frame stay.
     pub fn write(&self, slot: u32, frame: &[u8]) {
-        let mut bytes = self.0[slot as usize].borrow_mut();
-        if bytes.len() < frame.len() {
-            bytes.resize(frame.len(), 0);
+        for (content, part) in self.0[slot as usize..].iter().zip(frame.chunks(SLOT_SIZE)) {
+            let mut content = content.borrow_mut();
+            let (bytes, rest) = part.split_at(part.len().min(OFFLOAD_AT));
+            if content.bytes.len() < bytes.len() {
+                content.bytes.resize(bytes.len(), 0);
+            }
+            content.bytes[..bytes.len()].copy_from_slice(bytes);
+            content.offload[..rest.len()].copy_from_slice(rest);
         }
-        bytes[..frame.len()].copy_from_slice(frame);
+    }
+
+    /// Copies the first `len` bytes of a slot into a slot of another pool.
+    pub(super) fn copy(&self, slot: u32, to: (&Pool, u32), len: usize) {
+        let (Some(from), Some(to)) = (self.0.get(slot as usize), to.0.0.get(to.1 as usize)) else {
+            return;
+        };
+        if std::ptr::eq(from, to) {
+            return;
+        }
+        let (from, mut to) = (from.borrow(), to.borrow_mut());
+        let len = len.min(SLOT_SIZE);
+        let written = len.min(from.bytes.len());
+        if to.bytes.len() < written {
+            to.bytes.resize(written, 0);
+        }
+        to.bytes[..written].copy_from_slice(&from.bytes[..written]);
+        let end = len.min(to.bytes.len());
+        to.bytes[written..end].fill(0);
+        let rest = len.saturating_sub(OFFLOAD_AT);
+        to.offload[..rest].copy_from_slice(&from.offload[..rest]);
+    }
+
+    /// The last bytes of a slot. Behind the pool's end are zeros.
+    pub fn offload(&self, slot: u32) -> [u8; OFFLOAD_BYTES] {
+        let content = self.0.get(slot as usize);
+        content.map_or([0; OFFLOAD_BYTES], |content| content.borrow().offload)
+    }
+
+    /// Writes the last bytes of a slot.
+    pub fn set_offload(&self, slot: u32, words: [u8; OFFLOAD_BYTES]) {
+        if let Some(content) = self.0.get(slot as usize) {
+            content.borrow_mut().offload = words;
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 //! compares the program's side with the real one.
 //!
 //! - [`schedule`]: who takes the next step. [`memory`]: what they share.
-//! - [`deliver`], [`fdb`], [`transmit`]: the program. [`daemon`]: the platform's side of it.
+//! - [`deliver`], [`fdb`], [`transmit`], `long`, `pass`: the program. [`daemon`]: the platform's side of it.
 //! - [`instance`], [`storm`]: the actors' work in a run. [`audit`]: the conditions that must hold whatever they do.
 //! - [`mutation`]: defects that a run can be given, to see that it finds them.
 //!
@@ -22,8 +22,11 @@ pub mod fdb;
 mod flood;
 mod frame;
 pub mod instance;
+mod long;
 pub mod memory;
 pub mod mutation;
+mod offload;
+mod pass;
 pub mod schedule;
 pub mod storm;
 pub mod transmit;

@@ -33,4 +33,30 @@ pub enum Mutation {
     /// A port that leaves a switch loses its destination before it is off the switch: a daemon that is killed in
     /// between never takes the port off.
     LeftHalfway,
+    /// A plain frame's reservation forgets how far the slots for long frames are reserved.
+    LongPositionLost,
+    /// A plain frame's reservation adds to the word of both positions: the carry of one goes to the other.
+    PositionCarries,
+    /// The slots of a long frame are reserved before its position, by a compare-and-swap of their own.
+    LongReservedApart,
+    /// A long frame starts at any slot.
+    SkipForgotten,
+    /// A long frame is reserved slots that a frame before it has.
+    AreaOffByAFrame,
+    /// A hole in the place of a long frame does not say that it has slots.
+    HoleWithoutSlots,
+    /// A gap that the daemon fills does not say that it has slots for long frames.
+    GapWithoutSlots,
+    /// A receiver releases positions and slots for long frames by two stores, and ends in between.
+    ReleasedInTwoStores,
+    /// `reclaim` gives back positions, and no slots for long frames.
+    ReclaimForgetsLong,
+    /// A frame's metadata is read again for its receiver, when it was checked.
+    MetadataReadTwice,
+    /// The number of segments is the sender's word.
+    SegmentsBelieved,
+    /// No receiver is asked for what it takes.
+    CapabilityNotChecked,
+    /// A long frame that the daemon deposits leaves the metadata of the frame that was there before.
+    DepositWithoutMetadata,
 }

@@ -2,12 +2,13 @@
 //! and is killed and started again.
 
 mod checks;
+mod frames;
+mod traffic;
 
-use super::audit::{STAMPED_LEN, stamp};
-use super::daemon::{Daemon, Spec, unread};
+use super::daemon::{Content, Daemon, Spec, unread};
 use super::deliver::{DEST_SWITCH, WAY_KIND_SHIFT};
 use super::fdb::counts;
-use super::instance::Instance;
+use super::instance::{Form, Instance, LongSlots};
 use super::memory::{Destination, Memory, Pool, Word};
 use super::mutation::Mutation;
 use super::schedule::{Ran, Spawner, alone, run, step};
@@ -15,6 +16,7 @@ use super::transmit::{Caller, hyperio, is_up};
 use crate::random::Random;
 use nfluid_ring::port::Port;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Ports of a run; those from [`FIRST_MEMBER`] on are members of a trust group.
@@ -94,8 +96,10 @@ struct Place {
     is_served: Cell<bool>,
     /// Position up to which frames were taken.
     taken: Cell<u32>,
-    /// The daemon deposits frames there.
-    is_fed: Cell<bool>,
+    /// Threads of the daemon that deposit frames there.
+    fed: Cell<u32>,
+    /// A frame on its way whose metadata changes: the slot with the metadata, and the frame's length.
+    doubtful: Cell<Option<(u32, usize)>>,
 }
 
 struct Storm {
@@ -130,12 +134,6 @@ fn word_of(mac: [u8; 6]) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
-fn frame(dst: [u8; 6], src: [u8; 6], sender: u32, number: u64) -> Vec<u8> {
-    let mut frame = [&dst[..], &src[..], &[8, 0], &[0; 12]].concat();
-    stamp(&mut frame, sender, number);
-    frame
-}
-
 impl Storm {
     fn new(seed: u64, mutation: Option<Mutation>) -> Rc<Self> {
         let group_slots = (PLACES - FIRST_MEMBER) * 2 * SLOTS;
@@ -147,14 +145,15 @@ impl Storm {
         );
         let group_pool = Pool::create(group_slots);
         let place = |number| Place {
-            instance: RefCell::new(instance(number, &group_pool)),
+            instance: RefCell::new(instance(number, &group_pool, Form::default())),
             serial: Cell::new(0),
             process: RefCell::new(Process::none()),
             record: Cell::new(Record::Changes),
             wants: Cell::new(Destination::Switch(1 + number % SWITCHES)),
             is_served: Cell::new(false),
             taken: Cell::new(0),
-            is_fed: Cell::new(false),
+            fed: Cell::new(0),
+            doubtful: Cell::new(None),
         };
         let storm = Rc::new(Storm {
             places: (0..PLACES).map(place).collect(),
@@ -173,6 +172,7 @@ impl Storm {
         });
         storm.start_daemon(false);
         storm.spawner.spawn(Rc::clone(&storm).io_thread());
+        storm.spawner.spawn(Rc::clone(&storm).scribbler());
         storm.spawner.spawn(Rc::clone(&storm).fate());
         storm
     }
@@ -192,9 +192,11 @@ impl Storm {
     fn start_daemon(self: &Rc<Self>, others: bool) {
         let daemon = Daemon::start(&self.m, others);
         let control = Rc::clone(self).control(Rc::clone(&daemon));
-        let depositor = Rc::clone(self).depositor(daemon);
-        *self.daemon.borrow_mut() =
-            vec![self.spawner.spawn(control), self.spawner.spawn(depositor)];
+        let depositors = [0, u32::MAX]
+            .map(|sender| Rc::clone(self).depositor(Rc::clone(&daemon), sender))
+            .map(|depositor| self.spawner.spawn(depositor));
+        let control = self.spawner.spawn(control);
+        *self.daemon.borrow_mut() = [&[control], &depositors[..]].concat();
     }
 
     /// Kills the daemon now and then, and starts another one.
@@ -213,7 +215,7 @@ impl Storm {
                 .for_each(|actor| self.spawner.kill(*actor));
             // The kill counts when this step is over.
             step().await;
-            self.places.iter().for_each(|place| place.is_fed.set(false));
+            self.places.iter().for_each(|place| place.fed.set(0));
             self.start_daemon(true);
         }
     }
@@ -261,7 +263,7 @@ impl Storm {
     async fn change(self: &Rc<Self>, daemon: &Daemon) {
         let number = self.below(PLACES);
         let place = self.place(number);
-        match self.below(12) {
+        match self.below(14) {
             0..3 => {
                 daemon.set_up(number, false).await;
                 for _ in 0..self.below(200) {
@@ -284,14 +286,14 @@ impl Storm {
                 place.wants.set(Destination::None);
                 self.connect(daemon, number).await;
             }
-            8 => {
+            8 | 13 => {
                 self.replace(daemon, number).await;
                 place
                     .wants
                     .set(Destination::Switch(1 + self.below(SWITCHES)));
                 self.connect(daemon, number).await;
             }
-            9 => self.restart(daemon, number).await,
+            9 | 12 => self.restart(daemon, number).await,
             10 if number < FIRST_MEMBER => self.upgrade(number).await,
             10 => self.restart(daemon, number).await,
             _ => {
@@ -306,7 +308,7 @@ impl Storm {
     /// Waits until the process of a place has ended.
     async fn stop(&self, number: u32, order: Order) {
         let place = self.place(number);
-        while place.is_fed.get() {
+        while place.fed.get() > 0 {
             step().await;
         }
         let process = Rc::clone(&place.process.borrow());
@@ -332,7 +334,7 @@ impl Storm {
     /// The instance goes, and its number is another's.
     async fn replace(self: &Rc<Self>, daemon: &Daemon, number: u32) {
         let place = self.place(number);
-        while place.is_fed.get() {
+        while place.fed.get() > 0 {
             step().await;
         }
         place.record.set(Record::Changes);
@@ -340,12 +342,12 @@ impl Storm {
         let gone = place.instance.borrow().clone();
         daemon.remove(&gone).await;
         let reserved = self.m.port(number).rx_reserved.get() as u32;
-        self.m
-            .audit
-            .unread(number, unread(&gone, reserved, place.taken.get()));
+        let (frames, bytes) = unread(&gone, reserved, place.taken.get());
+        self.m.audit.unread(number, frames, bytes);
         // An actor that is killed from here on has nothing left to count.
-        *place.instance.borrow_mut() = instance(number, &self.group_pool);
-        place.taken.set(0);
+        let form = self.some_form(number);
+        *place.instance.borrow_mut() = instance(number, &self.group_pool, form);
+        place.taken.set(form.begins.head);
         let is_learner = number < FIRST_MEMBER;
         let spec = Spec {
             mac: word_of(mac_of(number)),
@@ -363,7 +365,7 @@ impl Storm {
     /// The process is killed, and another one started in its place.
     async fn restart(self: &Rc<Self>, daemon: &Daemon, number: u32) {
         let place = self.place(number);
-        while place.is_fed.get() {
+        while place.fed.get() > 0 {
             step().await;
         }
         place.record.set(Record::Restarts);
@@ -378,143 +380,6 @@ impl Storm {
     async fn upgrade(self: &Rc<Self>, number: u32) {
         self.stop(number, Order::Leave).await;
         self.start(number);
-    }
-
-    async fn depositor(self: Rc<Self>, daemon: Rc<Daemon>) {
-        while !self.is_over.get() {
-            for _ in 0..self.below(3000) {
-                step().await;
-            }
-            let number = self.below(FIRST_MEMBER);
-            let place = self.place(number);
-            let is_late = self.is_over.get();
-            if is_late
-                || place.record.get() != Record::Runs
-                || place.process.borrow().order.get() != Order::GoOn
-            {
-                continue;
-            }
-            place.is_fed.set(true);
-            let instance = place.instance.borrow().clone();
-            let frames: Vec<_> = (0..1 + self.below(4))
-                .map(|_| frame(mac_of(number), [0; 6], 0, self.next()))
-                .collect();
-            daemon.deposit(&instance, &frames).await;
-            place.is_fed.set(false);
-        }
-    }
-
-    fn next(&self) -> u64 {
-        self.sent.set(self.sent.get() + 1);
-        self.sent.get()
-    }
-
-    async fn receiver(self: Rc<Self>, number: u32, process: Rc<Process>, mut port: Port) {
-        let place = self.place(number);
-        let (pool, serial) = (Rc::clone(&place.instance.borrow().pool), place.serial.get());
-        let mut held = 0;
-        while process.order.get() == Order::GoOn {
-            step().await;
-            let taken = port.take_slot();
-            place.taken.set(port.taken());
-            if let Some(taken) = taken {
-                // An arrived frame is received, whatever becomes of the process now.
-                self.m.audit.received(
-                    (number, serial),
-                    &pool.read(taken.slot, usize::from(taken.len)),
-                );
-                held += 1;
-            }
-            if held > 0 && (taken.is_none() || self.below(8) == 0) {
-                step().await;
-                port.release_to(port.taken());
-                held = 0;
-            }
-        }
-        if process.order.get() == Order::Leave {
-            port.release_to(port.taken());
-        }
-        process.receivers.set(0);
-    }
-
-    fn some_address(&self) -> [u8; 6] {
-        match self.below(8) {
-            0 => [0xff; 6],
-            1..5 => mac_of(self.below(PLACES)),
-            _ => taught(
-                1 + self.below(self.serials.get().max(1)),
-                self.below(ADDRESSES.into()) as u8,
-            ),
-        }
-    }
-
-    async fn sender(self: Rc<Self>, number: u32, process: Rc<Process>, mut port: Port) {
-        let place = self.place(number);
-        let instance = place.instance.borrow().clone();
-        let (serial, is_served) = (place.serial.get(), place.is_served.get());
-        let is_pinned = number >= FIRST_MEMBER;
-        let mut head = port.raw_ring().switch.tx_tail.get();
-        while process.order.get() == Order::GoOn && !self.is_over.get() {
-            let dst = self.some_address();
-            for _ in 0..1 + self.below(6) {
-                let Some(slot) = port.next_tx_slot() else {
-                    break;
-                };
-                let src = if is_pinned || self.below(2) == 0 {
-                    mac_of(number)
-                } else {
-                    taught(serial, self.below(ADDRESSES.into()) as u8)
-                };
-                let dst = if self.below(4) == 0 {
-                    self.some_address()
-                } else {
-                    dst
-                };
-                step().await;
-                instance
-                    .pool
-                    .write(slot, &frame(dst, src, serial, self.next()));
-                head = head.wrapping_add(u32::from(port.send(|_| STAMPED_LEN)));
-            }
-            step().await;
-            port.raw_ring().sender.tx_head.set(head);
-            if is_served {
-                step().await;
-                port.collect();
-                continue;
-            }
-            let keeps = self.below(4) == 0;
-            if hyperio(&self.m, number, Caller::Instance { keeps })
-                .await
-                .is_ok()
-            {
-                port.collect();
-            } else {
-                port.discard_queued();
-                head = port.raw_ring().switch.tx_tail.get();
-            }
-        }
-        // Of what is queued the I/O thread takes all along; who is killed leaves it.
-        while is_served && process.order.get() != Order::Die && port.queued() > 0 {
-            step().await;
-            port.collect();
-        }
-        process.senders.set(0);
-    }
-
-    async fn io_thread(self: Rc<Self>) {
-        while !self.io_is_over.get() {
-            for number in self.numbers() {
-                step().await;
-                let port = self.m.port(number);
-                let ring = Rc::clone(&self.m.rings.borrow()[number as usize]);
-                let is_due = ring.ring().sender.tx_head.get() != port.tx_pos.get();
-                if self.place(number).is_served.get() && is_due && is_up(port) {
-                    let _ = hyperio(&self.m, number, Caller::IoThread).await;
-                }
-            }
-        }
-        self.io_threads.set(0);
     }
 }
 
@@ -536,7 +401,8 @@ impl Process {
     }
 }
 
-fn instance(number: u32, shared: &Rc<Pool>) -> Instance {
+fn instance(number: u32, shared: &Rc<Pool>, form: Form) -> Instance {
     let group = u32::from(number >= FIRST_MEMBER);
-    Instance::create(number, SLOTS, (group, (group > 0).then_some(shared)))
+    let shared = (group, (group > 0).then_some(shared));
+    Instance::create(number, SLOTS, shared, form)
 }

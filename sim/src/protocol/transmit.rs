@@ -10,17 +10,22 @@ use super::drop;
 use super::fdb::{MAC_GROUP, fdb_find, fdb_learn};
 use super::flood::flood_frame;
 use super::frame::{
-    HEADER, Header, MAC_RESERVED, MAC_RESERVED_MASK, TAG_END, len_of, length_ok, slot_of,
+    HEADER, Header, MAC_RESERVED, MAC_RESERVED_MASK, TAG_END, is_special, len_of, length_ok,
+    plain_bits, slot_of,
 };
 use super::memory::{
-    Destination, Memory, PORT_LEARN, PORT_PINNED, PORT_UP, Port, add, load, store, swap,
+    Destination, Memory, PORT_CHECKSUMS, PORT_LEARN, PORT_LONG, PORT_PINNED, PORT_SUPER, PORT_UP,
+    Port, add, load, store, swap,
 };
 use super::mutation::Mutation;
+use super::pass::pass_frame;
 use super::schedule::step;
-use nfluid_ring::layout::BLOCK_SLOTS;
+use nfluid_ring::layout::{BLOCK_SLOTS, DESC_OFFLOAD, FRAME_MAX, FRAME_MIN, LONG_MAX, SLOT_SIZE};
 use std::cell::Cell;
 
 const CALL_FRAMES: u32 = 256;
+/// Slots of long frames per call.
+const CALL_SLOTS: u32 = 1024;
 const RUN_FRAMES: u32 = 64;
 const OWNER_MOVING: u32 = u32::MAX;
 /// The error of a call.
@@ -93,17 +98,47 @@ struct Run {
     address: Option<u64>,
 }
 
-/// `copy_one`'s checks and `frame_checked`: returns the frame and its header, or the reason against it. The
-/// descriptor's slot is looked up before the receiver's, as there.
+/// Counts a frame that no run takes.
+async fn refuse_length((from, to): (&Port, &Port), bits: usize) {
+    let len = bits & 0xffff;
+    let flags = load(&to.flags).await;
+    let (port, reason) = if !(FRAME_MIN..=LONG_MAX).contains(&len) {
+        (from, drop::BAD_LENGTH)
+    } else if bits as u64 & DESC_OFFLOAD != 0 && flags & PORT_CHECKSUMS == 0 {
+        (to, drop::NO_OFFLOAD)
+    } else if len > FRAME_MAX && flags & PORT_LONG == 0 {
+        (to, drop::TOO_LONG)
+    } else {
+        (from, drop::CHANGED)
+    };
+    count_drop(port, reason, 1).await;
+}
+
+/// `copy_one`'s checks and `frame_checked`: returns the frame and its header. `None`: the frame is refused, and counted.
+/// The descriptor's slot is looked up before the receiver's, as there.
 async fn frame_checked(
     m: &Memory,
     run: &mut Run,
     descriptor: u64,
-) -> Result<(Slot, Option<Header>), usize> {
-    let len = len_of(descriptor);
-    if !length_ok(len) {
-        return Err(drop::BAD_LENGTH);
+) -> Option<(Slot, Option<Header>)> {
+    let (bits, port) = (plain_bits(descriptor), run.from.port(m));
+    if !length_ok(bits) {
+        refuse_length((port, run.to.port(m)), bits).await;
+        return None;
     }
+    let reason = match header_checked(m, run, (descriptor, bits)).await {
+        Ok(checked) => return Some(checked),
+        Err(reason) => reason,
+    };
+    count_drop(port, reason, 1).await;
+    None
+}
+
+async fn header_checked(
+    m: &Memory,
+    run: &mut Run,
+    (descriptor, len): (u64, usize),
+) -> Result<(Slot, Option<Header>), usize> {
     let from = cursor_slot(m, &mut run.tx, run.from.port(m), slot_of(descriptor)).await;
     let from = from.ok_or(drop::BAD_INDEX)?;
     let Some(address) = run.address else {
@@ -146,20 +181,15 @@ pub(super) fn check_room(m: &Memory, to: &Target, room: u32) {
 async fn copy_one(m: &Memory, run: &mut Run, rx: &mut Cursor, position: u32, room: u32) -> u32 {
     let descriptor = tx_descriptor(m, &run.from, position).await;
     let len = len_of(descriptor);
-    let mut checked = frame_checked(m, run, descriptor).await;
-    if let Ok((from, header)) = &checked {
-        match cursor_slot(m, rx, run.to.port(m), room).await {
-            Some(to) => copy(from, &to, len, *header).await,
-            None => checked = Err(drop::BAD_INDEX),
-        }
-    }
-    match checked {
-        Ok(_) => len as u32,
-        Err(reason) => {
-            count_drop(run.from.port(m), reason, 1).await;
-            0
-        }
-    }
+    let Some((from, header)) = frame_checked(m, run, descriptor).await else {
+        return 0;
+    };
+    let Some(to) = cursor_slot(m, rx, run.to.port(m), room).await else {
+        count_drop(run.from.port(m), drop::BAD_INDEX, 1).await;
+        return 0;
+    };
+    copy(&from, &to, len, header).await;
+    len as u32
 }
 
 async fn void_run(m: &Memory, part: Part) {
@@ -246,8 +276,7 @@ async fn exchange_one(m: &Memory, run: &mut Run, position: u32, rx: u32) -> (u32
     let room = rx_named(m, &run.to, rx).await;
     let (from, to) = (run.from.clone(), run.to.clone());
     let (from, to) = (from.port(m), to.port(m));
-    if let Err(reason) = frame_checked(m, run, descriptor).await {
-        count_drop(from, reason, 1).await;
+    if frame_checked(m, run, descriptor).await.is_none() {
         return (room, 0);
     }
     let owners = &m.owners[to.group.get() as usize];
@@ -313,12 +342,8 @@ async fn admit_frame(m: &Memory, part: Part, position: u32, rx: u32) {
     };
     let checked = frame_checked(m, &mut run, descriptor).await;
     let Run { from, to, .. } = run;
-    let (slot, header) = match checked {
-        Ok(checked) => checked,
-        Err(reason) => {
-            count_drop(from.port(m), reason, 1).await;
-            return publish(m, part.destination, &to, rx, in_slot(room, 0)).await;
-        }
+    let Some((slot, header)) = checked else {
+        return publish(m, part.destination, &to, rx, in_slot(room, 0)).await;
     };
     let Some(buffer) = slot_buffer(m, to.port(m), room).await else {
         count_drop(to.port(m), drop::BAD_INDEX, 1).await;
@@ -354,7 +379,8 @@ async fn route_checked(m: &Memory, from: &Target, position: u32, way: u64) -> (u
         return (drop::BAD_INDEX, Route::Dropped);
     };
     let header = Header::read(&slot).await;
-    if !length_ok(len) || header.is_tagged() && len < TAG_END {
+    let is_frame = (FRAME_MIN..=LONG_MAX).contains(&len);
+    if !is_frame || header.is_tagged() && len < TAG_END {
         return (drop::BAD_LENGTH, Route::Dropped);
     }
     if !source_ok(m, from, header).await {
@@ -377,20 +403,27 @@ async fn route_checked(m: &Memory, from: &Target, position: u32, way: u64) -> (u
 /// How far the run goes that begins at `position`: `extend_run`.
 async fn run_length(
     m: &Memory,
-    from: &Target,
+    (from, to): (&Target, &Target),
     position: u32,
     limit: u32,
     address: Option<u64>,
 ) -> u32 {
     let most = limit.min(RUN_FRAMES);
-    let Some(address) = address else {
+    let takes_special = PORT_LONG | PORT_CHECKSUMS | PORT_SUPER;
+    if address.is_none() && load(&to.port(m).flags).await & takes_special == 0 {
         return most;
-    };
+    }
     let Some(mut tx) = cursor_block(m, from.port(m), 0).await else {
         return 1;
     };
     for length in 1..most {
         let descriptor = tx_descriptor(m, from, position.wrapping_add(length)).await;
+        if is_special(descriptor) {
+            return length;
+        }
+        let Some(address) = address else {
+            continue;
+        };
         let slot = cursor_slot(m, &mut tx, from.port(m), slot_of(descriptor)).await;
         let Some(slot) = slot else {
             return length;
@@ -404,6 +437,8 @@ async fn run_length(
 
 enum Switched {
     Done(u32),
+    /// Frames that are done with, and slots of a long one.
+    Passed(u32, u32),
     Flood,
 }
 
@@ -443,7 +478,14 @@ async fn switch_run(m: &Memory, me: u32, position: u32, end: u32, keeps: bool) -
         drop_frames(port, drop::PORT_DOWN, 1).await;
         return Switched::Done(1);
     };
-    let want = run_length(m, &from, position, limit, address).await;
+    let descriptor = tx_descriptor(m, &from, position).await;
+    if is_special(descriptor) {
+        let done = pass_frame(m, (me, destination), id, (descriptor, address), keeps).await;
+        entered(&port.tx_frames, done as usize);
+        let slots = len_of(descriptor) / SLOT_SIZE + 1;
+        return Switched::Passed(done, slots as u32);
+    }
+    let want = run_length(m, (&from, &to), position, limit, address).await;
     let (first, got) = match reserve(m, &to, want).await {
         Reservation::Again => {
             drop_frames(port, drop::CONTENDED, want).await;
@@ -532,9 +574,14 @@ async fn call_run(m: &Memory, me: u32, caller: Caller) -> Result<(), CallError> 
     };
     let mut position = port.tx_pos.get();
     let end = position.wrapping_add(frames.min(CALL_FRAMES));
-    while position != end {
+    let mut slots = 0;
+    while position != end && slots < CALL_SLOTS {
         let done = match switch_run(m, me, position, end, keeps).await {
             Switched::Done(done) => done,
+            Switched::Passed(done, more) => {
+                slots += more;
+                done
+            }
             Switched::Flood => {
                 flood_frame(m, me, position).await;
                 1

@@ -3,6 +3,7 @@
 //! The switch is compiled from a copy of bpf/ in its own target folder; the work tree is not touched. (For Rust code
 //! use cargo-mutants, see CONTRIBUTING.md.)
 
+mod long;
 mod switch;
 
 use std::fs;
@@ -29,6 +30,23 @@ pub struct Options {
     /// Only faults whose description contains this text
     #[arg(long)]
     filter: Option<String>,
+    /// Only this test program, instead of all that test the switch. May be given several times
+    #[arg(long)]
+    test: Vec<String>,
+}
+
+impl Options {
+    fn tests(&self) -> Vec<&str> {
+        match &self.test[..] {
+            [] => switch::TESTS.to_vec(),
+            chosen => chosen.iter().map(String::as_str).collect(),
+        }
+    }
+}
+
+/// All faults.
+fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    switch::MUTANTS.iter().chain(long::MUTANTS)
 }
 
 /// A fault: `from`, which occurs once in the file, becomes `to`.
@@ -52,7 +70,8 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
     let folder = session.target.join("mutants");
     let sources = folder.join("bpf");
     copy(session, &sources)?;
-    if let Some(test) = detecting_test(session, &folder)? {
+    let tests = options.tests();
+    if let Some(test) = detecting_test(session, &folder, &tests)? {
         bail!("{test} fails without any mistake");
     }
     let chosen = |mutant: &&Mutant| {
@@ -60,10 +79,10 @@ pub fn run(session: &Session, options: &Options) -> Result<()> {
         filter.is_none_or(|part| mutant.what.contains(part))
     };
     let (mut noticed, mut missed) = (0, Vec::new());
-    for mutant in switch::MUTANTS.iter().filter(chosen) {
+    for mutant in mutants().filter(chosen) {
         copy(session, &sources)?;
         mutant.plant(&sources)?;
-        match detecting_test(session, &folder)? {
+        match detecting_test(session, &folder, &tests)? {
             Some(test) => {
                 noticed += 1;
                 println!("noticed by {test}: {}", mutant.what);
@@ -86,6 +105,11 @@ impl Mutant {
     fn plant(&self, sources: &Path) -> Result<()> {
         let path = sources.join(self.file);
         let text = fs::read_to_string(&path)?;
+        Ok(fs::write(&path, self.in_text(&text)?)?)
+    }
+
+    /// The text of the file with the fault.
+    fn in_text(&self, text: &str) -> Result<String> {
         let places = text.matches(self.from).count();
         if places != 1 {
             bail!(
@@ -94,7 +118,7 @@ impl Mutant {
                 self.what
             );
         }
-        Ok(fs::write(&path, text.replace(self.from, self.to))?)
+        Ok(text.replace(self.from, self.to))
     }
 }
 
@@ -109,7 +133,11 @@ fn copy(session: &Session, to: &Path) -> Result<()> {
 
 /// Returns the first test program that fails with the copy's switch. If the kernel refuses the switch, the first
 /// program fails.
-fn detecting_test(session: &Session, folder: &Path) -> Result<Option<&'static str>> {
+fn detecting_test<'a>(
+    session: &Session,
+    folder: &Path,
+    tests: &[&'a str],
+) -> Result<Option<&'a str>> {
     let cargo = |test: &str| {
         let mut cargo = session.cargo(["test", "--quiet", "--package", "nfluid-tests"]);
         cargo.args(["--test", test]);
@@ -117,7 +145,7 @@ fn detecting_test(session: &Session, folder: &Path) -> Result<Option<&'static st
         cargo.env("NFLUID_BPF", folder.join("bpf"));
         cargo
     };
-    for test in switch::TESTS {
+    for test in tests {
         let mut build = cargo(test);
         session.output(build.arg("--no-run"))?;
         let mut run: Command = cargo(test);
@@ -128,4 +156,22 @@ fn detecting_test(session: &Session, folder: &Path) -> Result<Option<&'static st
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_fault_has_its_place_in_the_switch() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf");
+        let mut names = BTreeSet::new();
+        for mutant in mutants() {
+            let text = fs::read_to_string(sources.join(mutant.file)).expect("a file of the switch");
+            let faulty = mutant.in_text(&text).expect("one place");
+            assert_ne!(faulty, text, "{}", mutant.what);
+            assert!(names.insert(mutant.what), "twice: {}", mutant.what);
+        }
+    }
 }

@@ -9,6 +9,7 @@ pub const TESTS: &[&str] = &[
     "guest_dataplane",
     "guest_switch",
     "guest_model",
+    "guest_long",
     "guest_wake",
     "guest_hostile",
     "guest_storm",
@@ -53,9 +54,9 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         what: "a flooded frame of a sender that has gone down is not counted",
-        file: TRANSMIT,
-        from: "if (!sender_exists(&c.from, me_to & 0xffff))",
-        to: "if (!sender_find(&c.from, me_to & 0xffff))",
+        file: "switch/pass.h",
+        from: "if (!sender_exists(&p.from, me_to & 0xffff))",
+        to: "if (!sender_find(&p.from, me_to & 0xffff))",
         hidden: None,
     },
     Mutant {
@@ -77,9 +78,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "two senders reserve the same slots",
         file: "switch/deliver.h",
-        from: "if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, reserved + take) !=
-	    reserved) {",
-        to: "WRITE_ONCE(t->port->rx_reserved, reserved + take);
+        from: "if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, next) != reserved) {",
+        to: "WRITE_ONCE(t->port->rx_reserved, next);
 	if (0) {",
         hidden: None,
     },
@@ -239,7 +239,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         what: "a decision of an older table of rules counts",
-        file: "switch/classify.h",
+        file: "switch/uplink.h",
         from: "if (cached && cached->generation == fresh.generation)",
         to: "if (cached)",
         hidden: None,
@@ -263,7 +263,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "a frame for a switch leaves it by an uplink",
         file: "switch/uplink.h",
-        from: "(way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(a.to.port)))",
+        from: "(way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(room.to.port)))",
         to: "0",
         hidden: Some(
             "the receiver has to leave the switch between two looks at it; the model finds the same in a call",

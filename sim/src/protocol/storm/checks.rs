@@ -1,13 +1,16 @@
 //! The end of a run: all actors end, and all conditions are checked.
 
+use super::frames::{Beside, STAMPED_LEN, Stamped};
 use super::*;
+use nfluid_ring::layout::{FRAME_MAX, LONG_MAX, Released, tx_desc_slot};
+use nfluid_ring::offload::Offload;
 
 impl Storm {
     /// Ends all actors, and checks all conditions.
     pub(super) async fn end(self: &Rc<Self>, daemon: &Daemon) {
         self.is_over.set(true);
         for place in &self.places {
-            while place.process.borrow().senders.get() > 0 || place.is_fed.get() {
+            while place.process.borrow().senders.get() > 0 || place.fed.get() > 0 {
                 step().await;
             }
         }
@@ -33,11 +36,25 @@ impl Storm {
                     .violated(format!("port {number} waits for ever: {}", self.waits()));
             }
             self.stop(number, Order::Leave).await;
+            self.check_released(number);
         }
         self.m.audit.balance(&self.m);
         self.check_addresses();
         self.check_slots();
         self.probe(daemon).await;
+    }
+
+    /// Every position and every slot for long frames has been given back.
+    fn check_released(&self, number: u32) {
+        let ring = Rc::clone(&self.place(number).instance.borrow().ring);
+        let released = ring.ring().receiver.rx_released.get();
+        let reserved = self.m.port(number).rx_reserved.get();
+        if released != reserved {
+            let [released, reserved] = [released, reserved].map(Released::of);
+            self.m.audit.violated(format!(
+                "port {number} has released {released:?} of {reserved:?}, which are reserved"
+            ));
+        }
     }
 
     /// Each address that counts in the FDB was learned from the present instance, on its present switch.
@@ -103,25 +120,48 @@ impl Storm {
             if from == to || !is_switch || place.wants.get() != wants {
                 continue;
             }
-            let [_, sender] = &mut ports[from as usize];
-            let slot = sender.next_tx_slot().expect("nothing is queued");
-            let sent = frame(mac_of(to), mac_of(from), place.serial.get(), self.next());
-            place.instance.borrow().pool.write(slot, &sent);
-            sender.send(|_| STAMPED_LEN);
-            let head = &sender.raw_ring().sender.tx_head;
-            head.set(head.get().wrapping_add(1));
-            let sent_to = hyperio(&self.m, from, Caller::Instance { keeps: false }).await;
-            sender.collect();
-            let [receiver, _] = &mut ports[to as usize];
-            let arrived = receiver.take_slot();
-            receiver.release();
-            let pool = Rc::clone(&self.place(to).instance.borrow().pool);
-            let arrived = arrived.map(|it| pool.read(it.slot, usize::from(it.len)));
-            if sent_to.is_err() || arrived.as_ref() != Some(&sent) {
-                self.m.audit.violated(format!(
-                    "port {from} does not reach port {to}: {sent_to:?}, {arrived:?}"
-                ));
+            self.probe_one(&mut ports, from, (to, STAMPED_LEN)).await;
+            let area = |number: u32| self.place(number).instance.borrow().long;
+            if area(from).tx > 0 && area(to).rx > 0 {
+                self.probe_one(&mut ports, from, (to, LONG_MAX)).await;
             }
+        }
+    }
+
+    async fn probe_one(&self, ports: &mut [[Port; 2]], from: u32, (to, len): (u32, usize)) {
+        let place = self.place(from);
+        let [_, sender] = &mut ports[from as usize];
+        let sent = Stamped {
+            dst: mac_of(to),
+            src: mac_of(from),
+            sender: place.serial.get(),
+            number: self.next(),
+            len,
+            beside: Beside::Nothing,
+        };
+        let is_queued = if len > FRAME_MAX {
+            sender.send_long(|_| (len, Offload::NONE))
+        } else {
+            sender.send(|_| len)
+        };
+        assert!(is_queued, "nothing else is queued");
+        let head = &sender.raw_ring().sender.tx_head;
+        let desc = &sender.raw_ring().tx[(head.get() & (SLOTS - 1)) as usize];
+        let pool = Rc::clone(&place.instance.borrow().pool);
+        sent.write(&pool, tx_desc_slot(desc.get()));
+        head.set(head.get().wrapping_add(1));
+        let sent_to = hyperio(&self.m, from, Caller::Instance { keeps: false }).await;
+        sender.collect();
+        let [receiver, _] = &mut ports[to as usize];
+        let arrived = receiver.take_slot();
+        receiver.release();
+        self.note_released(to, receiver);
+        let pool = Rc::clone(&self.place(to).instance.borrow().pool);
+        let arrived = arrived.map(|it| Stamped::arrived(&pool, it.slot, usize::from(it.len)));
+        if sent_to.is_err() || arrived != Some(Ok(sent)) {
+            self.m.audit.violated(format!(
+                "port {from} does not reach port {to}: {sent_to:?}, {arrived:?} of {sent:?}"
+            ));
         }
     }
 
