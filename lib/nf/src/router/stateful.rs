@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use nfluid_ring::Offload;
 use nfluid_ring::layout::{FRAME_MIN, LONG_MAX};
-use nfluid_ring::offload::VNET_BYTES;
+use nfluid_ring::offload::OFFLOAD_BYTES;
 use nfluid_wire::MacAddr;
 
 impl Stateful for Router {
@@ -34,11 +34,11 @@ impl Stateful for Router {
         let waiting = all.iter().flat_map(|(port, address, neighbour)| {
             let frames = neighbour.waiting();
             frames.map(move |frame| {
-                let metadata = frame.offload.to_kernel();
+                let metadata = frame.offload.words(frame.bytes.len());
                 (*port, *address, &frame.bytes[..], metadata)
             })
         });
-        let waiting: Vec<(u8, IpAddr, &[u8], [u8; VNET_BYTES])> = waiting.collect();
+        let waiting: Vec<(u8, IpAddr, &[u8], [u8; OFFLOAD_BYTES])> = waiting.collect();
         writer.list(waiting.iter());
     }
 
@@ -54,7 +54,7 @@ impl Stateful for Router {
         })?;
         let mut wait = |port, address, frame: &[u8], metadata| {
             let is_frame = (FRAME_MIN..=LONG_MAX).contains(&frame.len());
-            let offload = Offload::from_kernel(metadata, frame.len());
+            let offload = Offload::check(metadata, frame.len());
             match offload {
                 Ok(offload) if is_frame => {
                     imported.count(self.let_wait(port, address, (frame, offload)));
@@ -65,7 +65,7 @@ impl Stateful for Router {
         };
         if reader.version() < 4 {
             reader.list(|(port, address, frame): (u8, IpAddr, &[u8])| {
-                wait(port, address, frame, [0; VNET_BYTES])
+                wait(port, address, frame, [0; OFFLOAD_BYTES])
             })?;
         } else {
             reader.list(|(port, address, frame, metadata): (u8, IpAddr, &[u8], _)| {
