@@ -241,10 +241,10 @@ fn port_rates(per: PerSecond, old: Option<&PortStats>, new: &PortStats) -> PortR
     let sent = growth(before.tx_packets, now.tx_packets);
     PortRates {
         name: new.name.clone(),
-        rx_pps: per.rate(before.rx_packets, now.rx_packets),
-        rx_bps: per.rate(before.rx_bytes, now.rx_bytes) * 8.0,
-        tx_pps: per.rate(before.tx_packets, now.tx_packets),
-        tx_bps: per.rate(before.tx_bytes, now.tx_bytes) * 8.0,
+        rx_pps: per.rate(before.rx_segments, now.rx_segments),
+        rx_bps: per.rate(before.rx_wire_bytes, now.rx_wire_bytes) * 8.0,
+        tx_pps: per.rate(before.tx_segments, now.tx_segments),
+        tx_bps: per.rate(before.tx_wire_bytes, now.tx_wire_bytes) * 8.0,
         marked_pps: per.rate(before.marked_packets, now.marked_packets),
         drop_pps: occurred()
             .map(|(reason, count)| {
@@ -376,6 +376,10 @@ mod tests {
                     rx_bytes: packets * 100,
                     tx_packets: packets,
                     tx_bytes: packets * 100,
+                    rx_segments: packets,
+                    rx_wire_bytes: packets * 100,
+                    tx_segments: packets,
+                    tx_wire_bytes: packets * 100,
                     marked_packets: 0,
                     drops: [
                         ("ring_full".to_owned(), packets / 10),

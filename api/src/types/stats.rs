@@ -19,6 +19,18 @@ pub struct Counters {
     pub tx_packets: u64,
     /// Bytes of these frames, without FCS.
     pub tx_bytes: u64,
+    /// Packets on a wire that the delivered frames are: a super-frame is several.
+    #[serde(default)]
+    pub rx_segments: u64,
+    /// Bytes of these packets, without FCS.
+    #[serde(default)]
+    pub rx_wire_bytes: u64,
+    /// Packets on a wire that the sent frames are.
+    #[serde(default)]
+    pub tx_segments: u64,
+    /// Bytes of these packets, without FCS.
+    #[serde(default)]
+    pub tx_wire_bytes: u64,
     /// Frames that were delivered with a congestion signal, an ECN mark.
     #[serde(default)]
     pub marked_packets: u64,

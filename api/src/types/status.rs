@@ -290,6 +290,16 @@ pub struct UplinkStatus {
     /// The reason for this mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode_reason: Option<String>,
+    /// Frames that the uplink lets in: `plain`, `checksums` (their checksums may be left to be computed) or `super` (they
+    /// may also be left to be cut into packets).
+    #[serde(default)]
+    pub frames: String,
+    /// The reason why no other frames come in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames_reason: Option<String>,
+    /// Memory for frames longer than a slot in bytes.
+    #[serde(default)]
+    pub long_bytes: u64,
     /// State of the uplink.
     pub state: PortState,
     /// The reason why the uplink is down.

@@ -52,8 +52,9 @@ pub trait Surroundings {
     /// Returns true if a request asked the instance to go on.
     fn answer(&mut self, waiting: u64) -> bool;
 
-    /// Takes frames from the rings, at most `most` bytes, with [`HEAD`](crate::waiting_frames::HEAD) for each frame.
-    /// Returns true if no frame waits in the rings any more.
+    /// Takes frames from the rings, as packets, at most `most` bytes, with [`HEAD`](crate::waiting_frames::HEAD) for
+    /// each packet. The last frame of each port may be a super-frame, and exceed the limit. Returns true if no frame
+    /// waits in the rings any more.
     fn take(&mut self, most: usize, see: &mut dyn FnMut(u8, &[u8])) -> bool;
 
     /// Returns a descriptor that is readable when a request waits.

@@ -6,7 +6,7 @@ use crate::scaling::{self, Standing};
 use crate::succession::Meanwhile;
 use crate::ticks::Ticks;
 use crate::waiting_frames::{HEAD, WaitingFrames};
-use crate::{inheritance, metrics, queues, state_file, succession};
+use crate::{inheritance, metrics, packets, queues, state_file, succession};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
 use nfluid_nf::stateful::{self, StateError};
@@ -33,8 +33,6 @@ use std::time::{Duration, Instant};
 
 /// The NF that a waiting process builds in advance to warm up.
 const REHEARSED: &str = "bridge";
-/// Frames that a departing instance takes out of a ring before it returns their slots.
-const TAKEN_AT_ONCE: usize = 64;
 /// Rounds over all ports between two checks of the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
@@ -532,19 +530,24 @@ impl Surroundings for Leaving<'_> {
 
     fn take(&mut self, most: usize, see: &mut dyn FnMut(u8, &[u8])) -> bool {
         let ports = &mut self.0.attached.ports;
-        let each = (most / ports.len().max(1) / (FRAME_MAX + HEAD)).min(RING_MAX);
+        let each = most / ports.len().max(1);
         let mut is_all = true;
         for (number, port) in (0..=u8::MAX).zip(ports) {
-            let mut left = each;
-            loop {
-                let wanted = left.min(TAKEN_AT_ONCE);
-                let taken = port.receive(wanted, |frame| see(number, frame));
-                left -= taken;
-                if taken < wanted || left == 0 {
-                    break;
+            let (mut left, mut frames) = (each, 0..RING_MAX);
+            is_all &= loop {
+                if left < FRAME_MAX + HEAD || frames.next().is_none() {
+                    break false;
                 }
-            }
-            is_all &= left > 0;
+                let taken = port.receive_offload(1, |frame, offload| {
+                    packets::for_each(frame, offload, &mut |packet| {
+                        left = left.saturating_sub(HEAD + packet.len());
+                        see(number, packet);
+                    });
+                });
+                if taken == 0 {
+                    break true;
+                }
+            };
         }
         is_all
     }

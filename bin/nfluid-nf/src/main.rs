@@ -7,6 +7,7 @@ mod departure;
 mod host;
 mod inheritance;
 mod metrics;
+mod packets;
 mod queues;
 mod recent;
 mod scaling;

@@ -1,7 +1,8 @@
 //! State and frames as files: `export` writes and `import` reads them.
 //!
-//! The file has the NF's image, then each frame that waits: port (1 byte), length (2, little-endian), bytes.
+//! The file has the NF's image, then each packet that waits: port (1 byte), length (2, little-endian), bytes.
 
+use crate::packets;
 use anyhow::{Context, bail};
 use nfluid_nf::stateful::IMAGE_BYTES_MAX;
 use nfluid_protocol::answer::Exported;
@@ -11,16 +12,18 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
-/// Writes an NF's image, and copies of the frames that wait on `ports`. Returns the lengths of both.
+/// Writes an NF's image, and copies of the packets that wait on `ports`. Returns the lengths of both.
 pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Exported> {
     let mut waiting = Vec::new();
     let mut frames = 0u64;
     for (number, port) in (0..=u8::MAX).zip(ports) {
-        port.peek(|frame, _offload| {
-            waiting.push(number);
-            waiting.extend_from_slice(&(frame.len() as u16).to_le_bytes());
-            waiting.extend_from_slice(frame);
-            frames += 1;
+        port.peek(|frame, offload| {
+            packets::for_each(frame, offload, &mut |packet| {
+                waiting.push(number);
+                waiting.extend_from_slice(&(packet.len() as u16).to_le_bytes());
+                waiting.extend_from_slice(packet);
+                frames += 1;
+            });
         });
     }
     let mut file = File::from(file);

@@ -3,6 +3,7 @@
 use crate::action::Action;
 use crate::congestion::Congestion;
 use crate::diff::Diff;
+use crate::frames::Levels;
 use crate::group::{Group, Groups, has_place};
 use crate::io::IoSettings;
 use crate::members::{Members, member_names, members};
@@ -39,6 +40,9 @@ pub struct Inventory {
     /// The number of members among which the flows of instances are divided.
     #[serde(skip_serializing_if = "Members::is_empty")]
     pub members: Members,
+    /// What uplinks let in.
+    #[serde(skip_serializing_if = "Levels::is_empty")]
+    pub levels: Levels,
     /// The destination of each port's frames.
     #[serde(serialize_with = "wires_by_name")]
     pub wires: Wiring,
@@ -98,9 +102,11 @@ impl Inventory {
                 .collect(),
             pools: pools(deployment),
             members: members(deployment),
+            levels: Levels::default(),
             wires: wiring(deployment),
         };
         inventory.add_members();
+        inventory.assign_frames();
         inventory
     }
 
@@ -119,6 +125,7 @@ impl Inventory {
             congestion: part.congestion.clone(),
             ways: part.ways.clone(),
             pools: part.pools.clone(),
+            levels: part.levels.clone(),
         }
     }
 

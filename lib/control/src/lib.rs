@@ -23,6 +23,7 @@ pub mod diff;
 pub mod document;
 pub mod events;
 pub mod fast;
+pub mod frames;
 pub mod group;
 mod guests;
 pub mod health;

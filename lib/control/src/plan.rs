@@ -1,18 +1,20 @@
 //! The difference of two inventories as an ordered list of actions.
 //!
-//! The order keeps every step possible and traffic unharmed. Objects that will be removed are disconnected first.
+//! The order keeps every step possible and traffic unharmed. Uplinks let in no frames meanwhile that anything in the way
+//! would not take, before or after. Objects that will be removed are disconnected first.
 //! Interfaces are released before other objects take them. Fast paths that stay get their order before new ones come
 //! between them. A new object exists before frames are sent to it, and frames get another destination before their
 //! receiver is removed. A port that only changes its destination is switched over in one step.
 
 use crate::action::Action;
 use crate::diff::Diff;
+use crate::frames::Levels;
 use crate::group::path;
 use crate::inventory::Inventory;
 use crate::members::member_names;
 use crate::model::{PortRef, Program};
 use crate::setting::{PlatformSetting, changed, settings};
-use crate::spec::InstanceSpec;
+use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::wiring::Destination;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +24,8 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     let mut actions = Vec::new();
     let wires = wire_steps(current, desired, &rebuilt);
     let scaled = scale_steps(current, desired, &rebuilt);
+    let between = Levels::between(current, desired);
+    change_levels(&current.levels, &between, &mut actions);
     actions.extend(scaled.fewer);
     actions.extend(wires.disconnect);
     remove_uplinks(current, desired, &mut actions);
@@ -42,6 +46,7 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     remove_groups(current, desired, &mut actions);
     let ways = PlatformSetting::Ways(desired.ways.clone());
     set_platform(current, desired, ways, &mut actions);
+    change_levels(&between, &desired.levels, &mut actions);
     actions
 }
 
@@ -68,7 +73,7 @@ impl<'a> Rebuilt<'a> {
             uplinks: current
                 .uplinks
                 .iter()
-                .filter(|(name, old)| desired.uplinks.get(*name) != Some(*old))
+                .filter(|(name, old)| !desired.uplinks.get(*name).is_some_and(|new| old.is_as(new)))
                 .map(|(name, _)| name.as_str())
                 .collect(),
         }
@@ -90,7 +95,8 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         || old.tier != new.tier
         || !is_at_the_same_interfaces(old, new)
         || old.stack != new.stack
-        || old.ports != new.ports
+        || !old.has_ports_for(new)
+        || old.frames != new.frames
         || old.flavor != new.flavor
         || old.ring != new.ring
         || old.trust != new.trust
@@ -120,7 +126,8 @@ pub fn is_handed_over(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     hands_over(old)
         && hands_over(new)
         && old.tier == new.tier
-        && old.ports == new.ports
+        && old.has_ports_for(new)
+        && old.frames == new.frames
         && old.ring == new.ring
 }
 
@@ -220,15 +227,26 @@ fn diffs<T: Clone + PartialEq>(
     names.into_iter().map(diff).collect()
 }
 
-/// A changed uplink is removed, and made again.
+/// The uplinks that do not stay as they are. A changed one is removed, and made again.
+fn changed_uplinks(
+    current: &Inventory,
+    desired: &Inventory,
+) -> impl Iterator<Item = Diff<UplinkSpec>> {
+    let changed = diffs(&current.uplinks, &desired.uplinks).into_iter();
+    changed.filter(|diff| match (&diff.old, &diff.new) {
+        (Some(old), Some(new)) => !old.is_as(new),
+        _ => true,
+    })
+}
+
 fn remove_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    let gone = diffs(&current.uplinks, &desired.uplinks).into_iter();
+    let gone = changed_uplinks(current, desired);
     let gone = gone.filter_map(|diff| Some(Diff::remove(diff.name, diff.old?)));
     actions.extend(gone.map(Action::Uplink));
 }
 
 fn make_uplinks(current: &Inventory, desired: &Inventory, actions: &mut Vec<Action>) {
-    let fresh = diffs(&current.uplinks, &desired.uplinks).into_iter();
+    let fresh = changed_uplinks(current, desired);
     let fresh = fresh.filter_map(|diff| Some(Diff::create(diff.name, diff.new?)));
     actions.extend(fresh.map(Action::Uplink));
 }
@@ -252,6 +270,14 @@ fn set_platform(
 ) {
     let (old, new) = (setting.as_in(current), setting.as_in(desired));
     if old != new {
+        actions.push(Action::Platform { old, new });
+    }
+}
+
+/// Changes what uplinks let in.
+fn change_levels(old: &Levels, new: &Levels, actions: &mut Vec<Action>) {
+    if old != new {
+        let [old, new] = [old, new].map(|levels| PlatformSetting::Levels(levels.clone()));
         actions.push(Action::Platform { old, new });
     }
 }
@@ -283,6 +309,7 @@ fn make_instances(
                     setting.put(&mut upgraded);
                 }
                 upgraded.config = new.config.clone();
+                upgraded.keep_long(old);
                 actions.push(Action::Upgrade {
                     name: name.clone(),
                     old: Box::new(old.clone()),

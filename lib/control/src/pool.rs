@@ -1,6 +1,6 @@
 //! Pools of shells: prepared instances. Creating an instance can use a shell of a pool.
 
-use crate::model::{Deployment, Instance, Program};
+use crate::model::{Deployment, Program};
 use crate::placement::Placement;
 use crate::quantity::Bytes;
 use crate::spec::InstanceSpec;
@@ -210,6 +210,10 @@ impl PoolSpec {
             ),
             (instance.ring != self.ring, "its flavor has other rings"),
             (
+                instance.ports.iter().any(|port| port.long > 0),
+                "its shells have no memory for long frames, and its uplinks let such frames in; 'frames: plain' does without",
+            ),
+            (
                 instance.ports.len() != self.ports as usize,
                 "its shells have another number of ports",
             ),
@@ -225,14 +229,6 @@ impl PoolSpec {
         let found = reasons.into_iter().find(|(is_so, _)| *is_so);
         found.map(|(_, reason)| reason)
     }
-}
-
-/// Returns the number of ports of an instance, with every queue counted.
-pub fn ports_of(instance: &Instance) -> u64 {
-    let ports = instance.ports.iter();
-    ports
-        .map(|(_, port)| u64::from(port.queues.unwrap_or(1)))
-        .sum()
 }
 
 #[cfg(test)]
@@ -264,6 +260,7 @@ mod tests {
                 name: "in".to_owned(),
                 mac: Mac([2, 0, 0, 0, 0, 1]),
                 mtu: DEFAULT_MTU,
+                long: 0,
                 queues: 1,
             }],
             ..InstanceSpec::bare(program, Tier::PROCESS)

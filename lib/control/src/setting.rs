@@ -4,6 +4,7 @@
 //! the transaction and its undoing know no setting by name.
 
 use crate::congestion::Congestion;
+use crate::frames::Levels;
 use crate::health::Health;
 use crate::inventory::{Inventory, Ways};
 use crate::io::{IoModel, IoSettings};
@@ -111,6 +112,8 @@ pub enum PlatformSetting {
     Ways(Ways),
     /// The pools of prepared instances.
     Pools(Pools),
+    /// What uplinks let in.
+    Levels(Levels),
 }
 
 impl PlatformSetting {
@@ -121,6 +124,7 @@ impl PlatformSetting {
             PlatformSetting::Congestion(congestion) => inventory.congestion = congestion,
             PlatformSetting::Ways(ways) => inventory.ways = ways,
             PlatformSetting::Pools(pools) => inventory.pools = pools,
+            PlatformSetting::Levels(levels) => inventory.levels = levels,
         }
     }
 
@@ -133,6 +137,7 @@ impl PlatformSetting {
             }
             PlatformSetting::Ways(_) => PlatformSetting::Ways(inventory.ways.clone()),
             PlatformSetting::Pools(_) => PlatformSetting::Pools(inventory.pools.clone()),
+            PlatformSetting::Levels(_) => PlatformSetting::Levels(inventory.levels.clone()),
         }
     }
 }
@@ -144,6 +149,7 @@ impl fmt::Display for PlatformSetting {
             PlatformSetting::Congestion(_) => "change congestion signals",
             PlatformSetting::Ways(_) => "watch chains for congestion",
             PlatformSetting::Pools(_) => "change the pools of shells",
+            PlatformSetting::Levels(_) => "change which frames uplinks let in",
         })
     }
 }

@@ -1,11 +1,12 @@
 //! Specifications for an actuator: objects with all defaults filled in.
 
 use crate::fast::Attach;
+use crate::frames::Frames;
 use crate::health::Health;
 use crate::io::IoModel;
 use crate::model::{
-    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering, Uplink,
-    UplinkKind, XdpMode,
+    DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering,
+    SuperFrames, Uplink, UplinkKind, XdpMode,
 };
 use crate::placement::Placement;
 use crate::portion::Portion;
@@ -33,6 +34,9 @@ pub struct InstanceSpec {
     pub config: Value,
     /// The ports, by index.
     pub ports: Vec<PortSpec>,
+    /// Frames that the NF takes. Serialized unless plain.
+    #[serde(skip_serializing_if = "Frames::is_plain")]
+    pub frames: Frames,
     /// Name of the flavor.
     pub flavor: String,
     /// Slots per ring.
@@ -69,6 +73,27 @@ pub struct PortSpec {
     /// Number of queues, each with a thread of its own.
     #[serde(skip_serializing_if = "is_one")]
     pub queues: u16,
+    /// Slots for long frames; 0: none. Not serialized, since the neighbours decide about it: see [`crate::frames`]. An
+    /// instance keeps the slots that it was made with.
+    #[serde(skip)]
+    pub long: u32,
+}
+
+impl PortSpec {
+    /// Returns true if a port that was made from this specification can be used for another one.
+    fn fits(&self, other: &PortSpec) -> bool {
+        let same = PortSpec {
+            long: self.long,
+            ..other.clone()
+        };
+        *self == same && long_fit(self.long, other.long)
+    }
+}
+
+/// Returns true if a port with `have` slots for long frames can be used where `want` are wanted: fewer slots hold fewer
+/// frames, without slots there are none.
+pub(crate) fn long_fit(have: u32, want: u32) -> bool {
+    have > 0 || want == 0
 }
 
 /// Returns true for the default. Only other values are serialized, so that instances that an older daemon has recorded
@@ -130,6 +155,16 @@ pub struct UplinkSpec {
     pub mac: Option<Mac>,
     /// Slots per ring.
     pub ring: u32,
+    /// Frames that have work left to be done. Serialized only if it differs from the default.
+    #[serde(rename = "super", skip_serializing_if = "is_auto")]
+    pub super_frames: SuperFrames,
+    /// Slots for long frames; 0: none. Not serialized, as those of ports.
+    #[serde(skip)]
+    pub long: u32,
+}
+
+fn is_auto(super_frames: &SuperFrames) -> bool {
+    *super_frames == SuperFrames::Auto
 }
 
 impl InstanceSpec {
@@ -148,6 +183,7 @@ impl InstanceSpec {
             stack: instance.stack.clone(),
             config: instance.config.clone(),
             ports: port_specs(name, instance),
+            frames: instance.effective_frames(),
             flavor: instance.flavor.clone(),
             ring: flavor.ring,
             resources: Resources {
@@ -178,6 +214,19 @@ impl InstanceSpec {
 }
 
 impl InstanceSpec {
+    /// Returns true if the ports of an instance of this specification are those that `new` asks for.
+    pub fn has_ports_for(&self, new: &InstanceSpec) -> bool {
+        let mut pairs = self.ports.iter().zip(&new.ports);
+        self.ports.len() == new.ports.len() && pairs.all(|(own, other)| own.fits(other))
+    }
+
+    /// Takes over the slots for long frames of an instance whose ports this one gets.
+    pub fn keep_long(&mut self, old: &InstanceSpec) {
+        for (port, old) in self.ports.iter_mut().zip(&old.ports) {
+            port.long = old.long;
+        }
+    }
+
     /// Returns true if the instance is a fast path on interfaces.
     pub fn is_fast_path(&self) -> bool {
         self.port_kind() == PortKind::Interfaces
@@ -218,6 +267,7 @@ impl InstanceSpec {
             stack: None,
             config: Value::Null,
             ports: Vec::new(),
+            frames: Frames::Plain,
             flavor: String::new(),
             ring: 0,
             resources: Resources {
@@ -251,11 +301,21 @@ pub fn port_specs(name: &str, instance: &Instance) -> Vec<PortSpec> {
                 .unwrap_or_else(|| Mac::derived(&PortRef::instance(name, port).to_string())),
             mtu: spec.mtu.unwrap_or(DEFAULT_MTU),
             queues: spec.queues.unwrap_or(1),
+            long: 0,
         })
         .collect()
 }
 
 impl UplinkSpec {
+    /// Returns true if an uplink of this specification is what `new` asks for.
+    pub fn is_as(&self, new: &UplinkSpec) -> bool {
+        let same = UplinkSpec {
+            long: self.long,
+            ..new.clone()
+        };
+        *self == same && long_fit(self.long, new.long)
+    }
+
     /// Fills in the defaults of `uplink`.
     pub fn resolve(deployment: &Deployment, uplink: &Uplink) -> Self {
         let default_ring = deployment.flavor(DEFAULT_FLAVOR).map_or(256, |f| f.ring);
@@ -267,6 +327,8 @@ impl UplinkSpec {
             steering: uplink.steering,
             mac: uplink.mac,
             ring: uplink.ring.unwrap_or(default_ring),
+            super_frames: uplink.super_frames,
+            long: 0,
         }
     }
 }

@@ -15,7 +15,7 @@ pub fn failed(error: &NetdevError) -> PlatformError {
         NetdevError::NoNamespace { .. }
         | NetdevError::NoInterface { .. }
         | NetdevError::Elsewhere { .. } => PlatformErrorKind::NotFound,
-        NetdevError::Busy { .. } => PlatformErrorKind::Busy,
+        NetdevError::Busy { .. } | NetdevError::BusyAtTc { .. } => PlatformErrorKind::Busy,
         NetdevError::Refused { .. }
         | NetdevError::NoSteering { .. }
         | NetdevError::Dispatcher { .. } => PlatformErrorKind::Unsupported,

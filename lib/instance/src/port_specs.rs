@@ -3,7 +3,11 @@
 use nfluid_control::host::{TX_SLOTS, TX_SLOTS_BUILT_IN};
 use nfluid_control::model::Program;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_switch::{PortSpec, Wake};
+use nfluid_ring::Level;
+use nfluid_switch::{LongSlots, PortSpec, Wake};
+
+/// Slots of each port for long frames that the instance makes itself: two frames of 64 KiB.
+const TX_LONG_SLOTS: u32 = 64;
 
 /// Returns the TX slots of each port of a new instance. An I/O thread returns slots late, so that an instance with
 /// one needs more.
@@ -29,6 +33,13 @@ pub fn port_specs(spec: &InstanceSpec, first_id: u32, tx_slots: u32) -> Vec<Port
             let mut made = PortSpec::new(id, &port.name, port.mac.0, spec.ring);
             made.mtu = port.mtu;
             made.tx_slots = tx_slots;
+            if port.long > 0 {
+                made.long = LongSlots {
+                    rx: port.long,
+                    tx: TX_LONG_SLOTS,
+                };
+                made.level = Level::numbered(spec.frames.number());
+            }
             made.queue = (queue, port.queues);
             // The threads of its queues share one pipe. The sender of a link rings this pipe once for all of them.
             made.kernel_doorbell = port.queues > 1;

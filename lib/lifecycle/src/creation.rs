@@ -136,7 +136,10 @@ pub fn adopt(services: &mut dyn Services, name: &str, spec: &InstanceSpec) -> an
     let adopted = runtime.adopt(name, spec)?;
     let record = adopted.workload.record();
     let (core, io) = (record.core, record.io);
-    let spec = InstanceSpec { io, ..spec.clone() };
+    let spec = InstanceSpec {
+        io,
+        ..record.made_of(spec)
+    };
     let instances = services.instances_mut();
     let now = instances.now();
     let resources = spec.resources.clone();

@@ -26,6 +26,9 @@ pub struct Record {
     /// TX slots of each of its ports. Absent: the instance was made when all ports had the same number.
     #[serde(default = "tx_slots_of_old")]
     pub tx_slots: u32,
+    /// Slots for long frames of each of its ports; empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub long: Vec<u32>,
     /// Index of its kernel user.
     pub user: u32,
     /// Its process. Absent: the instance was being created.
@@ -83,8 +86,23 @@ impl Record {
             ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
             io: spec.io,
             tx_slots,
+            long: if spec.ports.iter().any(|port| port.long > 0) {
+                spec.ports.iter().map(|port| port.long).collect()
+            } else {
+                Vec::new()
+            },
             ..Record::default()
         })
+    }
+
+    /// Returns a specification with the slots for long frames that the instance has.
+    pub fn made_of(&self, spec: &InstanceSpec) -> InstanceSpec {
+        let mut made = spec.clone();
+        let long = self.long.iter().copied().chain(std::iter::repeat(0));
+        for (port, long) in made.ports.iter_mut().zip(long) {
+            port.long = long;
+        }
+        made
     }
 }
 

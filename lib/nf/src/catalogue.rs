@@ -3,6 +3,7 @@
 use crate::function::{Builder, ConfigError, NetworkFunction, PortInfo};
 use crate::{bridge, counter, firewall, limiter, mirror, nat, router, signature, vlan};
 use alloc::boxed::Box;
+use nfluid_ring::Level;
 use serde_json::Value;
 
 /// An entry of the catalogue.
@@ -16,6 +17,9 @@ pub struct Entry {
     pub ports: (usize, usize),
     /// Keys of the configuration that have the NF's own IP addresses: no other instance may have these addresses.
     pub addresses: &'static [&'static str],
+    /// What the NF takes: frames as on a wire, also with partial checksums, or also super-frames. The platform hands
+    /// no frame of a higher level to the NF.
+    pub frames: Level,
     /// Builds an instance of the NF. The platform also validates configurations by it.
     pub build: Builder,
 }
@@ -27,6 +31,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "connects two ports",
         ports: (2, 2),
         addresses: &[],
+        frames: Level::Super,
         build: bridge::build,
     },
     Entry {
@@ -34,6 +39,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "passes everything, counts by ethertype, protocol and size",
         ports: (2, 2),
         addresses: &[],
+        frames: Level::Super,
         build: counter::build,
     },
     Entry {
@@ -41,6 +47,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "filters by ordered rules, with states",
         ports: (2, 2),
         addresses: &[],
+        frames: Level::Super,
         build: firewall::build,
     },
     Entry {
@@ -48,6 +55,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "limits rates by token buckets: RFC 2697, RFC 2698",
         ports: (2, 2),
         addresses: &[],
+        frames: Level::Super,
         build: limiter::build,
     },
     Entry {
@@ -55,6 +63,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "passes everything, copies what matches to a port or to memory",
         ports: (2, 3),
         addresses: &[],
+        frames: Level::Super,
         build: mirror::build,
     },
     Entry {
@@ -62,6 +71,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "hides inside hosts behind few addresses: NAPT44 by RFC 4787, 5382, 5508",
         ports: (2, 2),
         addresses: &["pool"],
+        frames: Level::Super,
         build: nat::build,
     },
     Entry {
@@ -69,6 +79,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "forwards IPv4 and IPv6 by longest prefix, with ARP and neighbour discovery",
         ports: (2, 8),
         addresses: &["addresses"],
+        frames: Level::Super,
         build: router::build,
     },
     Entry {
@@ -76,6 +87,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "hashes the first 64 bytes of each frame, drops forbidden hashes",
         ports: (2, 2),
         addresses: &[],
+        frames: Level::Plain,
         build: signature::build,
     },
     Entry {
@@ -83,6 +95,7 @@ pub const ENTRIES: &[Entry] = &[
         summary: "pushes, pops and translates 802.1Q and 802.1ad tags",
         ports: (2, 2),
         addresses: &[],
+        frames: Level::Super,
         build: vlan::build,
     },
 ];

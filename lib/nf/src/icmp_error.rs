@@ -7,7 +7,7 @@
 use crate::bucket::{Bucket, Rate};
 use crate::function::Nanos;
 use core::net::IpAddr;
-use nfluid_ring::{Frame, Outbox};
+use nfluid_ring::{Frame, Offload, Outbox};
 use nfluid_wire::build;
 use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
@@ -132,6 +132,46 @@ pub(crate) fn write(error: build::Frame<'_>, packet: &[u8], buffer: &mut [u8]) -
     };
     let quoted = packet.get(..packet.len().min(room))?;
     error.write(buffer, quoted).ok()
+}
+
+/// The start of the packet that an error is about, as the packet was on a wire, or would have been: of a super-frame the
+/// first one, with its own lengths, and every checksum is complete. `None`: no packets can be made of the frame. `room`
+/// is where the packet is put together if it is not in the frame as it is.
+pub(crate) fn offender<'a>(
+    frame: &'a [u8],
+    offload: Offload,
+    l3: usize,
+    room: &'a mut OffenderRoom,
+) -> Option<&'a [u8]> {
+    if offload.is_none() {
+        return without_padding(frame.get(l3..)?);
+    }
+    let mut packets = offload.packets_of(frame).ok()?;
+    let header_len = packets.header_len();
+    let payload = packets.next_parts(&mut room.0)?;
+    let rest = room.0.get_mut(header_len..)?;
+    let len = payload.len().min(rest.len());
+    rest[..len].copy_from_slice(&payload[..len]);
+    without_padding(room.0.get(l3..header_len + len)?)
+}
+
+/// The bytes of an IP packet, as far as they are there, without what follows the packet.
+fn without_padding(packet: &[u8]) -> Option<&[u8]> {
+    let &[first, _, a, b, c, d, ..] = packet else {
+        return None;
+    };
+    let len = match first >> 4 {
+        4 => usize::from(u16::from_be_bytes([a, b])),
+        _ => ipv6::HEADER_LEN + usize::from(u16::from_be_bytes([c, d])),
+    };
+    packet.get(..len.min(packet.len()))
+}
+
+/// Room for the part of a packet that an error quotes, and for the frame's headers.
+pub(crate) struct OffenderRoom([u8; FRAME_ROOM]);
+
+impl OffenderRoom {
+    pub(crate) const EMPTY: OffenderRoom = OffenderRoom([0; FRAME_ROOM]);
 }
 
 /// Gives `answer` the tags of `frame`, and its Ethernet addresses the other way round.

@@ -30,6 +30,8 @@ pub mod router;
 mod seed;
 pub mod signature;
 pub mod stateful;
+#[cfg(test)]
+mod super_frames;
 mod table;
 mod tcp;
 #[cfg(any(test, feature = "testing"))]

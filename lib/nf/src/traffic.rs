@@ -1,8 +1,59 @@
-//! Frames and bytes forwarded, by arrival port: what every network function reports alike.
+//! Packets and bytes forwarded, by arrival port: what every network function reports alike.
+//!
+//! Packets are those on a wire: a super-frame counts as all of its packets, with the bytes of all their headers. So
+//! counters do not depend on whether a kernel has put packets together.
 
 use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
 use alloc::string::String;
+use nfluid_ring::{Frame, Offload};
+
+/// The packets that a frame is on a wire, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnWire {
+    packets: u64,
+    bytes: u64,
+}
+
+impl OnWire {
+    /// Of a frame.
+    #[inline]
+    pub fn of(frame: &Frame<'_>) -> Self {
+        if frame.offload().is_none() {
+            return Self {
+                packets: 1,
+                bytes: frame.len() as u64,
+            };
+        }
+        Self::of_metadata(frame)
+    }
+
+    /// Apart, so that a frame without metadata costs one comparison.
+    #[inline(never)]
+    fn of_metadata(frame: &Frame<'_>) -> Self {
+        Self::of_bytes(frame.len(), frame.offload())
+    }
+
+    /// Of a frame of `len` bytes to which `offload` is still to be done.
+    pub const fn of_bytes(len: usize, offload: Offload) -> Self {
+        Self {
+            packets: offload.segments(len) as u64,
+            bytes: offload.wire_len(len) as u64,
+        }
+    }
+
+    /// Packets: 1 unless the frame is a super-frame.
+    #[inline]
+    pub const fn packets(self) -> u64 {
+        self.packets
+    }
+
+    /// Bytes of all these packets, from the Ethernet header on, without FCS.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        self.bytes
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 struct Arrivals {
@@ -11,7 +62,7 @@ struct Arrivals {
     bytes: u64,
 }
 
-/// Counters of forwarded frames of an NF with `PORTS` ports.
+/// Counters of what an NF with `PORTS` ports has forwarded.
 #[derive(Clone, Debug)]
 pub struct Forwarded<const PORTS: usize>([Arrivals; PORTS]);
 
@@ -30,12 +81,12 @@ impl<const PORTS: usize> Forwarded<PORTS> {
         }
     }
 
-    /// Counts a frame of `len` bytes that arrived on port `from` and is sent on.
+    /// Counts a frame that arrived on port `from` and is sent on.
     #[inline]
-    pub fn count(&mut self, from: u8, len: usize) {
+    pub fn count(&mut self, from: u8, frame: OnWire) {
         if let Some(arrivals) = self.0.get_mut(usize::from(from)) {
-            arrivals.packets += 1;
-            arrivals.bytes += len as u64;
+            arrivals.packets += frame.packets();
+            arrivals.bytes += frame.bytes();
         }
     }
 
@@ -64,6 +115,36 @@ impl<const PORTS: usize> Forwarded<PORTS> {
             let from = &arrivals.port_name;
             sink(Metric::new("packets_forwarded_total", arrivals.packets).with("from", from));
             sink(Metric::new("bytes_forwarded_total", arrivals.bytes).with("from", from));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nfluid_ring::offload::{PartialChecksum, SegmentKind, Segmentation};
+
+    /// Catches: a super-frame that counts as one packet, or without the headers of the others.
+    #[test]
+    fn a_super_frame_is_all_of_its_packets() {
+        let cut = Segmentation {
+            kind: SegmentKind::Udp,
+            header_len: 42,
+            payload_len: 100,
+            is_ecn: false,
+        };
+        let count = |len, offload| {
+            let on_wire = OnWire::of_bytes(len, offload);
+            (on_wire.packets(), on_wire.bytes())
+        };
+        let super_frame = Offload::segmented(34, cut);
+        assert_eq!(count(42 + 201, super_frame), (3, 42 * 3 + 201));
+        let checksum = PartialChecksum {
+            start: 34,
+            offset: 6,
+        };
+        for offload in [Offload::NONE, Offload::partial_checksum(checksum)] {
+            assert_eq!(count(60, offload), (1, 60));
         }
     }
 }

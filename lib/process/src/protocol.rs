@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Version of all this. A process of another version is replaced, not talked to.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The job of a process, sent once to its standard input.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,7 +7,9 @@
 use crate::{End, Job, Process, Service};
 use nfluid_switch::Switch;
 use nfluid_switch::classifier::Rule;
-use nfluid_uplink::{NICE, ReportedError, Steered, Uplink, UplinkError, UplinkSpec, UplinkStatus};
+use nfluid_uplink::{
+    Levels, NICE, ReportedError, Steered, Uplink, UplinkError, UplinkSpec, UplinkStatus,
+};
 use rustix::thread::CapabilitySet;
 use serde::{Deserialize, Serialize};
 use std::ffi::CStr;
@@ -29,13 +31,30 @@ pub struct UplinkService {
 pub enum UplinkOrder {
     /// To have its NIC classify what these rules match; none: nothing.
     Steer(Vec<Rule>),
+    /// To have these levels.
+    Levels(Levels),
+}
+
+/// The result of an order.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UplinkAnswer {
+    /// What the NIC classifies.
+    Steered(Steered),
+    /// The levels.
+    Levels {
+        /// The present ones.
+        levels: Levels,
+        /// The reason for which they are lower than they were asked for; empty if they are not.
+        why: String,
+    },
 }
 
 impl Service for UplinkService {
     type Task = UplinkSpec;
     type Status = UplinkStatus;
     type Order = UplinkOrder;
-    type Answer = Steered;
+    type Answer = UplinkAnswer;
 
     const ROLE: &'static str = "uplink";
     const TITLE: &'static CStr = c"nfluidd-uplink";
@@ -83,9 +102,23 @@ impl Service for UplinkService {
         self.uplink.has_changed()
     }
 
-    fn obey(&mut self, order: UplinkOrder, _fds: Vec<OwnedFd>) -> Result<Steered, String> {
-        let UplinkOrder::Steer(rules) = order;
-        self.uplink.steer(rules).map_err(|error| error.to_string())
+    fn obey(&mut self, order: UplinkOrder, _fds: Vec<OwnedFd>) -> Result<UplinkAnswer, String> {
+        let told = |error: UplinkError| error.to_string();
+        match order {
+            UplinkOrder::Steer(rules) => {
+                let steered = self.uplink.steer(rules);
+                steered.map(UplinkAnswer::Steered).map_err(told)
+            }
+            UplinkOrder::Levels(levels) => {
+                self.uplink.set_levels(levels).map_err(told)?;
+                let path = self.uplink.status().path;
+                // An interface that is away gets them when it returns.
+                let (levels, why) = path.map_or((levels, String::new()), |path| {
+                    (path.levels, path.levels_why)
+                });
+                Ok(UplinkAnswer::Levels { levels, why })
+            }
+        }
     }
 
     fn end(self, how: End) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@
 //!   `bpf/include/nfluid_abi.h`; the sizes are asserted on both sides).
 //! - [`flow`]: which flows go together when several instances share a port's.
 //! - [`offload`]: checksums and segments that are still to be made of a frame.
-//! - [`batch`]: the view of a network function: frames in place, one decision per frame.
+//! - [`batch`]: the view of a network function: frames in place, one decision per frame; from frames to packets.
 //! - [`table`]: the table by which an instance finds its ports. [`attach`]: attaching to them.
 //! - [`assignment`]: the message that assigns a network function to a process that waits in a prepared instance.
 //! - [`port`]: receive in place, send, forward without a copy.
@@ -40,6 +40,7 @@ mod long;
 pub mod memory;
 pub mod mpsc;
 pub mod offload;
+mod packets;
 #[cfg(feature = "port")]
 pub mod port;
 #[cfg(feature = "port")]

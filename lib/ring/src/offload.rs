@@ -10,6 +10,9 @@
 //! changes anything else in the transport message leaves the field alone.
 
 use crate::layout::{FRAME_MIN, LONG_MAX};
+use nfluid_wire::{tcp, udp};
+
+pub use nfluid_wire::segment::{PartialChecksum, SegmentKind, Segmentation};
 
 /// Bytes of the metadata beside a frame: those of `struct virtio_net_hdr`, the number of segments, and zeros.
 pub const OFFLOAD_BYTES: usize = 16;
@@ -31,11 +34,10 @@ const TCP_V4: u8 = 1;
 const TCP_V6: u8 = 4;
 const UDP: u8 = 5;
 const ECN: u8 = 0x80;
-/// Where the checksum is in a TCP header, and in a UDP header.
-const TCP_CHECKSUM: u16 = 16;
-const UDP_CHECKSUM: u16 = 6;
-const TCP_HEADER_MIN: u16 = 20;
-const UDP_HEADER: u16 = 8;
+const TCP_CHECKSUM: u16 = tcp::CHECKSUM_OFFSET as u16;
+const UDP_CHECKSUM: u16 = udp::CHECKSUM_OFFSET as u16;
+const TCP_HEADER_MIN: u16 = tcp::HEADER_LEN as u16;
+const UDP_HEADER: u16 = udp::HEADER_LEN as u16;
 
 /// What a port's owner can take. Each level includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,37 +53,26 @@ pub enum Level {
     Super,
 }
 
-/// The protocol of a super-frame's segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentKind {
-    /// TCP over IPv4.
-    TcpV4,
-    /// TCP over IPv6.
-    TcpV6,
-    /// UDP over either: each segment is a datagram of its own (UDP_SEGMENT, udp(7)).
-    Udp,
-}
+impl Level {
+    /// The level's name in documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Plain => "plain",
+            Level::Checksums => "checksums",
+            Level::Super => "super",
+        }
+    }
 
-/// How a super-frame is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segmentation {
-    /// The protocol.
-    pub kind: SegmentKind,
-    /// Bytes of the headers that each segment has, from the Ethernet header to the end of the transport header.
-    pub header_len: usize,
-    /// Bytes of payload of each segment but the last.
-    pub payload_len: usize,
-    /// The first segment alone has the TCP flag CWR (RFC 3168, section 6.1.2).
-    pub is_ecn: bool,
-}
-
-/// A checksum to be computed: over the bytes from `start` to the end of the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartialChecksum {
-    /// Start of the transport header in bytes from the start of the frame.
-    pub start: usize,
-    /// Where the checksum is, in bytes from `start`.
-    pub offset: usize,
+    /// The level with this number, from 0 on; with a higher one, the highest level.
+    #[must_use]
+    pub const fn numbered(number: u8) -> Self {
+        match number {
+            0 => Level::Plain,
+            1 => Level::Checksums,
+            _ => Level::Super,
+        }
+    }
 }
 
 /// Metadata that no frame can have.
@@ -334,6 +325,7 @@ impl Offload {
 
     /// The same for a frame in which the headers have moved by `bytes` to the end of the frame (a tag was pushed;
     /// negative: a tag was pulled). `None`: the headers would be too long, or begin within the Ethernet header.
+    #[inline]
     #[must_use]
     pub fn moved(self, bytes: isize) -> Option<Self> {
         if self.is_none() {

@@ -40,6 +40,8 @@ mod xsk;
 
 pub use direct::DirectOutlet;
 pub use error::{ErrorKind, ReportedError, UplinkError};
+pub use nfluid_ring::Level;
+pub use nfluid_ring::layout::SLOT_SIZE;
 pub use spec::{Kind, Levels, Transmit, TransmitPath, UplinkPath, UplinkSpec, UplinkStatus};
 pub use state::program_of;
 pub use steering::{Choice, STEERED_MAX, Steered};

@@ -35,6 +35,10 @@ impl Uplinks {
                 self.end_left(&name, &record);
                 continue;
             };
+            let model = &UplinkModel {
+                long: record.long,
+                ..model.clone()
+            };
             self.handles.ports.mark(record.port);
             self.handles.pools.mark(record.pool);
             match self.adopt_one(&name, model, record) {

@@ -5,6 +5,7 @@
 //! | `life` | an uplink is made and removed; its process is started |
 //! | `adopt` | processes of an earlier daemon are taken over or ended |
 //! | `supervise` | a process that has ended is started again; interfaces vanish and return |
+//! | `levels` | which frames with work left to be done uplinks let in |
 //! | `steering` | the frames that the NIC of an uplink classifies |
 //! | `meter` | CPU time that the kernel spends on receiving, per uplink and per instance |
 //! | [`rules`] | entries of the wiring as rules of the switch's classifier |
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod adopt;
+mod levels;
 mod life;
 mod meter;
 pub mod paths;
@@ -29,6 +31,7 @@ mod supervise;
 
 pub use paths::Paths;
 
+use levels::Wanted;
 use meter::UplinkMeter;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::events::Events;
@@ -63,6 +66,7 @@ pub struct Uplinks {
     handles: Handles,
     running: BTreeMap<String, RunningUplink>,
     meter: UplinkMeter,
+    levels: Wanted,
     /// Port and pool of uplinks that an earlier daemon has left and that have to be created again.
     left: BTreeMap<String, (u32, u32)>,
 }
@@ -74,6 +78,7 @@ impl Uplinks {
             handles,
             running: BTreeMap::new(),
             meter: UplinkMeter::default(),
+            levels: Wanted::default(),
             left: BTreeMap::new(),
         }
     }

@@ -30,6 +30,7 @@ impl Uplinks {
             spec: spec_text(model),
             port,
             pool,
+            long: model.long,
             process: None,
         };
         match self.start(name, model, &mut record) {
@@ -44,6 +45,7 @@ impl Uplinks {
                 );
                 self.running.insert(name.to_owned(), running);
                 self.event(EventKind::UplinkUp, name, message);
+                self.ask_again(name);
                 Ok(())
             }
             // The uplink has worked under an earlier daemon, and its port still does: the process is started again later.
@@ -92,6 +94,7 @@ impl Uplinks {
             last_exit: None,
             reported: (status.vanished, status.returned),
             has_steered: status.steering.is_some(),
+            levels: None,
             left: (0, String::new()),
         }
     }
@@ -112,17 +115,43 @@ impl Uplinks {
         }
     }
 
-    /// Starts the process of an uplink, and records the process before its first request.
+    /// Starts the process of an uplink, and records the process before its first request. If the interface refuses the level
+    /// that is wanted, the process begins with plain frames.
     pub(crate) fn start(
         &self,
         name: &str,
         model: &UplinkModel,
         record: &mut UplinkRecord,
     ) -> Result<UplinkProcess, ReportedError> {
+        let plain = self.full_spec(name, model, record);
+        let mut wanted = plain.clone();
+        if wanted.offloads {
+            let level = self.levels.of(name);
+            wanted.levels = nfluid_uplink::Levels {
+                enter: level,
+                take: level,
+            };
+        }
+        let is_plain = wanted == plain;
+        match self.start_as(name, wanted, record) {
+            Err(error) if !is_plain => {
+                tracing::warn!(uplink = name, %error, "it begins with plain frames");
+                self.start_as(name, plain, record)
+            }
+            started => started,
+        }
+    }
+
+    fn start_as(
+        &self,
+        name: &str,
+        task: UplinkSpec,
+        record: &mut UplinkRecord,
+    ) -> Result<UplinkProcess, ReportedError> {
         let paths = &self.handles.paths;
         let job = Job {
             protocol: PROTOCOL,
-            task: self.full_spec(name, model, record),
+            task,
             form: self.handles.switch.form(),
             pin: paths.pin().to_owned(),
             socket: paths.socket(name),

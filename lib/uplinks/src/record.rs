@@ -12,6 +12,9 @@ pub struct UplinkRecord {
     pub port: u32,
     /// Number of its pool.
     pub pool: u32,
+    /// Slots of its port for long frames.
+    #[serde(default)]
+    pub long: u32,
     /// The process of the uplink.
     pub process: Option<ProcessIdentity>,
 }

@@ -3,13 +3,13 @@
 use crate::record::UplinkRecord;
 use crate::steering::Left;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
-use nfluid_control::model::{Steering, UplinkKind, XdpMode};
+use nfluid_control::model::{Steering, SuperFrames, UplinkKind, XdpMode};
 use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
 use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
-use nfluid_uplink::{ErrorKind, Kind, ReportedError, UplinkPath, UplinkSpec};
+use nfluid_uplink::{ErrorKind, Kind, Levels, ReportedError, UplinkPath, UplinkSpec};
 use std::time::Duration;
 
 /// An uplink of the platform.
@@ -28,6 +28,8 @@ pub struct RunningUplink {
     pub reported: (u64, u64),
     /// True if the last request to the process asked the NIC to classify frames.
     pub has_steered: bool,
+    /// The result of the last order about levels, with the reason if they are lower than asked for.
+    pub levels: Option<(Levels, String)>,
     /// Number of rules that no NIC can classify, and the reason.
     pub left: Left,
 }
@@ -51,7 +53,8 @@ impl RunningUplink {
         }
     }
 
-    fn path(&self) -> Option<UplinkPath> {
+    /// Returns the paths of frames; `None`: the process or its interface is away.
+    pub fn path(&self) -> Option<UplinkPath> {
         self.process.as_ref()?.status().path
     }
 
@@ -120,6 +123,8 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
     };
     spec.mac = model.mac.map(|mac| mac.0);
     spec.ring_slots = model.ring;
+    spec.long_slots = model.long;
+    spec.offloads = model.super_frames == SuperFrames::Auto && model.long > 0;
     spec
 }
 

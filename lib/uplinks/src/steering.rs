@@ -11,7 +11,7 @@ use nfluid_api::types::{EventKind, SteeringStatus};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::model::Steering;
 use nfluid_process::End;
-use nfluid_process::uplink::{UplinkOrder, UplinkProcess};
+use nfluid_process::uplink::{UplinkAnswer, UplinkOrder, UplinkProcess};
 use nfluid_switch::Switch;
 use nfluid_switch::classifier::Rule;
 use nfluid_uplink::{Choice, Steered};
@@ -84,7 +84,8 @@ impl Uplinks {
         let asked = choice.rules.len() as u32;
         running.has_steered = asked > 0;
         match process.order(UplinkOrder::Steer(choice.rules), &[]) {
-            Ok(Ok(steered)) => add(&mut left, steered.left, &steered.why),
+            Ok(Ok(UplinkAnswer::Steered(steered))) => add(&mut left, steered.left, &steered.why),
+            Ok(Ok(UplinkAnswer::Levels { .. })) => {}
             Ok(Err(why)) => add(&mut left, asked, &why),
             Err(error) => self.end_failed(name, &format!("{error:#}"))?,
         }

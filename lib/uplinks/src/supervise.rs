@@ -32,6 +32,9 @@ impl Uplinks {
         let names: Vec<String> = self.running.keys().cloned().collect();
         let started = names.into_iter().find(|name| self.look_after(name));
         self.report_interfaces();
+        if !self.has_settled_levels() {
+            self.settle_levels();
+        }
         started
     }
 
@@ -94,6 +97,7 @@ impl Uplinks {
                     name,
                     "sends again, with what waited in its ring",
                 );
+                self.ask_again(name);
                 true
             }
             Err(error) => {
@@ -121,6 +125,7 @@ impl Uplinks {
         }
         for (name, kind, message) in found {
             self.event(kind, &name, message);
+            self.ask_again(&name);
         }
     }
 }

@@ -6,7 +6,7 @@ use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::arp::{self, ArpRepr};
-use crate::checksum;
+use crate::checksum::{self, ChecksumState};
 use crate::ether::{self, EtherType, EthernetFrame, MacAddr, VlanTag};
 use crate::icmpv4::{self, Icmpv4Packet, Icmpv4Type};
 use crate::icmpv6::{Icmpv6Packet, Icmpv6Type};
@@ -123,7 +123,7 @@ impl Transport<'_> {
     }
 
     /// Writes header and checksum before the payload that is already in `message`.
-    fn write(&self, message: &mut [u8], src: IpAddr, dst: IpAddr) {
+    fn write(&self, message: &mut [u8], (src, dst): (IpAddr, IpAddr), state: ChecksumState) {
         match *self {
             Self::Udp { src_port, dst_port } => {
                 let pseudo = pseudo_header(src, dst, IpProtocol::UDP, message.len());
@@ -132,7 +132,7 @@ impl Transport<'_> {
                 packet.set_src_port(src_port);
                 packet.set_dst_port(dst_port);
                 packet.set_length(length);
-                packet.fill_checksum(pseudo);
+                packet.fill_checksum(pseudo, state);
             }
             Self::Tcp {
                 src_port,
@@ -155,7 +155,7 @@ impl Transport<'_> {
                 packet.set_flags(flags);
                 packet.set_window(window);
                 packet.set_urgent(0);
-                packet.fill_checksum(pseudo);
+                packet.fill_checksum(pseudo, state);
             }
             Self::Icmp {
                 msg_type,
@@ -228,6 +228,8 @@ pub struct Frame<'a> {
     pub fragment: Option<FragmentInfo>,
     /// Transport header.
     pub transport: Transport<'a>,
+    /// The checksum of TCP or UDP, complete unless set.
+    pub checksum: ChecksumState,
 }
 
 impl<'a> Frame<'a> {
@@ -311,6 +313,7 @@ impl<'a> Frame<'a> {
             dont_fragment: false,
             fragment: None,
             transport,
+            checksum: ChecksumState::Complete,
         }
     }
 
@@ -361,6 +364,13 @@ impl<'a> Frame<'a> {
     #[must_use]
     pub const fn fragment(mut self, fragment: FragmentInfo) -> Self {
         self.fragment = Some(fragment);
+        self
+    }
+
+    /// Leaves the checksum of TCP or UDP partial: see [`ChecksumState`].
+    #[must_use]
+    pub const fn partial_checksum(mut self) -> Self {
+        self.checksum = ChecksumState::Partial;
         self
     }
 
@@ -448,8 +458,9 @@ impl<'a> Frame<'a> {
     }
 
     fn write_ip(&self, packet: &mut [u8]) {
+        let message = &mut packet[self.l3_len()..];
         self.transport
-            .write(&mut packet[self.l3_len()..], self.src, self.dst);
+            .write(message, (self.src, self.dst), self.checksum);
         match (self.src, self.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => self.write_ipv4(packet, src, dst),
             (IpAddr::V6(src), IpAddr::V6(dst)) => self.write_ipv6(packet, src, dst),

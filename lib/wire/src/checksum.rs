@@ -3,6 +3,10 @@
 //! A *sum* here is the folded ones' complement sum in host order, not complemented; a *checksum*
 //! is what stands in a header, the complement. Sums of pieces are joined with [`combine`]; every
 //! piece but the last must have an even length.
+//!
+//! A TCP or UDP checksum can be *partial*: see [`ChecksumState`]. IPv4 header checksums and ICMP checksums are always
+//! complete. So there are two kinds of changes: [`Delta`], which the views of IPv4 and ICMP take, and
+//! [`TransportDelta`], which the views of TCP and UDP take together with the state.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -64,6 +68,20 @@ pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, length: u
     fold(total)
 }
 
+/// The content of the checksum field of a TCP or UDP header.
+///
+/// Every function that computes, updates or verifies such a field takes this state. The metadata beside a received
+/// frame says which state it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChecksumState {
+    /// The checksum of the pseudo-header and of the whole message.
+    Complete,
+    /// The folded sum of the pseudo-header, not complemented (Linux: `CHECKSUM_PARTIAL`). The sender on the wire
+    /// computes the checksum. A change of an address changes this sum; a change of the message does not. No value
+    /// means "no checksum", and nothing can be verified.
+    Partial,
+}
+
 /// The difference that a change of some 16-bit aligned fields makes to a checksum
 /// (RFC 1624 equation 3: `HC' = ~(~HC + ~m + m')`).
 ///
@@ -110,48 +128,77 @@ impl Delta {
         Self(self.0 + u64::from(!sum(old)) + u64::from(sum(new)))
     }
 
-    /// The checksum after the change.
+    /// Both changes together.
     #[inline]
     #[must_use]
-    pub const fn apply(self, checksum: u16) -> u16 {
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// A complete checksum after the change.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn apply(self, checksum: u16) -> u16 {
         // Folding first keeps the sum far from overflow however many changes were collected.
         !fold(!checksum as u64 + fold(self.0) as u64)
     }
+}
 
-    /// As [`Delta::apply`], for UDP: 0 means "no checksum" and stays; a result of 0 is sent as
-    /// 0xffff (RFC 768).
-    #[inline]
+impl Delta {
+    /// A sum, not complemented, after the change. Apart, so that complete checksums cost no more for it.
+    #[cold]
     #[must_use]
-    pub const fn apply_udp(self, checksum: u16) -> u16 {
-        if checksum == 0 {
-            return 0;
-        }
-        match self.apply(checksum) {
-            0 => 0xffff,
-            updated => updated,
-        }
+    const fn apply_to_sum(self, sum: u16) -> u16 {
+        fold(sum as u64 + fold(self.0) as u64)
     }
 }
 
-/// `checksum` after a 16-bit field it covers changed from `old` to `new` (RFC 1624).
-#[inline]
-#[must_use]
-pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
-    Delta::new().replace_u16(old, new).apply(checksum)
+/// The difference that a change makes to a TCP or UDP checksum. The addresses stand apart, since a partial checksum
+/// covers nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportDelta {
+    addresses: Delta,
+    message: Delta,
 }
 
-/// `checksum` after a 32-bit field it covers changed from `old` to `new` (RFC 1624).
-#[inline]
-#[must_use]
-pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
-    Delta::new().replace_u32(old, new).apply(checksum)
+impl TransportDelta {
+    /// A change of the addresses of the pseudo-header, and one of the transport message: ports, payload.
+    #[inline]
+    #[must_use]
+    pub const fn new(addresses: Delta, message: Delta) -> Self {
+        Self { addresses, message }
+    }
+
+    /// A TCP checksum after the change.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn apply(self, checksum: u16, state: ChecksumState) -> u16 {
+        match state {
+            ChecksumState::Complete => self.addresses.and(self.message).apply(checksum),
+            ChecksumState::Partial => self.addresses.apply_to_sum(checksum),
+        }
+    }
+
+    /// A UDP checksum after the change. A complete one of 0 means "no checksum" and stays; a result of 0 is sent as
+    /// 0xffff (RFC 768).
+    #[inline]
+    #[must_use]
+    pub(crate) const fn apply_udp(self, checksum: u16, state: ChecksumState) -> u16 {
+        if checksum == 0 && matches!(state, ChecksumState::Complete) {
+            return 0;
+        }
+        // A partial one is no 0 afterwards: it has the sum of an address in it.
+        never_zero(self.apply(checksum, state))
+    }
 }
 
-/// `checksum` after a run of bytes at an even offset changed; see [`Delta::replace_slice`].
+/// A complete UDP checksum as it is sent: 0 would mean that there is none.
 #[inline]
-#[must_use]
-pub fn update_slice(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
-    Delta::new().replace_slice(old, new).apply(checksum)
+pub(crate) const fn never_zero(checksum: u16) -> u16 {
+    match checksum {
+        0 => 0xffff,
+        checksum => checksum,
+    }
 }
 
 /// Four 32-bit words of an address, added without loss.
@@ -235,15 +282,33 @@ mod tests {
     // promise: 9.3
     #[test]
     fn rfc_1624_example() {
-        assert_eq!(update_u16(0xdd2f, 0x5555, 0x3285), 0x0000);
+        let delta = Delta::new().replace_u16(0x5555, 0x3285);
+        assert_eq!(delta.apply(0xdd2f), 0x0000);
     }
 
     #[test]
     fn udp_without_checksum_stays_so_and_zero_is_sent_as_ones() {
-        let delta = Delta::new().replace_u16(0x5555, 0x3285);
-        assert_eq!(delta.apply_udp(0), 0);
-        assert_eq!(delta.apply_udp(0xdd2f), 0xffff);
-        assert_eq!(Delta::new().apply_udp(0xdd2f), 0xdd2f);
+        let port = Delta::new().replace_u16(0x5555, 0x3285);
+        let delta = TransportDelta::new(Delta::new(), port);
+        assert_eq!(delta.apply_udp(0, ChecksumState::Complete), 0);
+        assert_eq!(delta.apply_udp(0xdd2f, ChecksumState::Complete), 0xffff);
+        let none = TransportDelta::default();
+        assert_eq!(none.apply_udp(0xdd2f, ChecksumState::Complete), 0xdd2f);
+    }
+
+    /// Catches: a partial sum that is complemented, that takes ports into account, or of which 0 is "no checksum".
+    #[test]
+    fn a_partial_checksum_changes_with_the_addresses_only() {
+        let address = Delta::new().replace_u32(0x0a00_0001, 0xcb00_7107);
+        let port = Delta::new().replace_u16(4000, 1024);
+        let delta = TransportDelta::new(address, port);
+        let addresses =
+            |src| pseudo_header_v4(Ipv4Addr::from_bits(src), Ipv4Addr::LOCALHOST, 17, 9);
+        let (before, after) = (addresses(0x0a00_0001), addresses(0xcb00_7107));
+        assert_eq!(delta.apply(before, ChecksumState::Partial), after);
+        assert_eq!(delta.apply_udp(before, ChecksumState::Partial), after);
+        let grown = TransportDelta::new(Delta::new().replace_u16(1, 3), port);
+        assert_eq!(grown.apply_udp(0, ChecksumState::Partial), 2);
     }
 
     proptest! {
@@ -283,19 +348,34 @@ mod tests {
 
             let (old, message) = changed(&data, at, &a.to_be_bytes());
             let old = u16::from_be_bytes([old[0], old[1]]);
-            assert_same(update_u16(before, old, a), &message);
+            assert_same(Delta::new().replace_u16(old, a).apply(before), &message);
 
             let new = u32::from(a) << 16 | u32::from(b);
             let (old, message) = changed(&data, at, &new.to_be_bytes());
             let old = u32::from_be_bytes(*old.first_chunk().expect("4 bytes"));
-            assert_same(update_u32(before, old, new), &message);
+            assert_same(Delta::new().replace_u32(old, new).apply(before), &message);
 
             let new: Vec<u8> = [&new.to_be_bytes()[..], &rest].concat();
             let (old, message) = changed(&data, at, &new);
-            assert_same(update_slice(before, &old, &new), &message);
+            assert_same(Delta::new().replace_slice(&old, &new).apply(before), &message);
             let old = u128::from_be_bytes(*old.first_chunk().expect("16 bytes"));
             let new = u128::from_be_bytes(*new.first_chunk().expect("16 bytes"));
             assert_same(Delta::new().replace_u128(old, new).apply(before), &message);
+        }
+
+        // promise: 9.3
+        #[test]
+        fn a_partial_sum_follows_the_addresses(
+            (a, b, c) in any::<(u32, u32, u32)>(), (d, e, f) in any::<(u128, u128, u128)>(),
+            length in 0..65_536_u32, port in word(),
+        ) {
+            let port = Delta::new().replace_u16(port, 7);
+            let v4 = |src: u32| pseudo_header_v4(src.into(), b.into(), 6, length);
+            let delta = TransportDelta::new(Delta::new().replace_u32(a, c), port);
+            prop_assert_eq!(delta.apply(v4(a), ChecksumState::Partial), v4(c));
+            let v6 = |dst: u128| pseudo_header_v6(d.into(), dst.into(), 6, length);
+            let delta = TransportDelta::new(Delta::new().replace_u128(e, f), port);
+            prop_assert_eq!(delta.apply(v6(e), ChecksumState::Partial), v6(f));
         }
 
         #[test]

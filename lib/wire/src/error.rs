@@ -52,6 +52,8 @@ pub enum ParseError {
     NdpUnsupported,
     /// A neighbour discovery option has length zero or runs beyond the message.
     NdpBadOption,
+    /// The metadata beside the frame is not about the frame's TCP or UDP header: see [`crate::segment::check`].
+    OffloadMismatch,
 }
 
 impl ParseError {
@@ -81,6 +83,7 @@ impl ParseError {
             Self::Icmpv6Truncated => "ICMPv6 message shorter than its type requires",
             Self::NdpUnsupported => "not a neighbour solicitation or advertisement",
             Self::NdpBadOption => "neighbour discovery option with a bad length",
+            Self::OffloadMismatch => "offload metadata that is not about the TCP or UDP header",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! ICMP for IPv4 (RFC 792, RFC 1191, RFC 1812 section 4.3).
 
 use crate::be;
-use crate::checksum;
+use crate::checksum::{self, Delta};
 use crate::icmp::message_view;
 
 pub use crate::icmp::HEADER_LEN;
@@ -115,6 +115,12 @@ impl<T: AsRef<[u8]>> Icmpv4Packet<T> {
 }
 
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Icmpv4Packet<T> {
+    /// Updates the checksum after a change.
+    #[inline]
+    pub fn update_checksum(&mut self, change: Delta) {
+        self.set_checksum(change.apply(self.checksum()));
+    }
+
     /// Computes and sets the checksum over the whole buffer.
     #[inline]
     pub fn fill_checksum(&mut self) {

@@ -3,7 +3,7 @@
 use core::net::Ipv4Addr;
 
 use crate::be;
-use crate::checksum;
+use crate::checksum::{self, Delta};
 use crate::ip::Ecn;
 use crate::view::view;
 use crate::{IpProtocol, ParseError, TlvOptions};
@@ -194,7 +194,7 @@ impl<T: AsRef<[u8]>> Ipv4Packet<T> {
 }
 
 /// Setters leave the checksum as it is; call [`Ipv4Packet::fill_checksum`] after the last one, or
-/// use [`checksum::Delta`].
+/// [`Ipv4Packet::update_checksum`].
 impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
     /// Sets version 4 and the header length in bytes: 20 to 60, a multiple of 4.
     #[inline]
@@ -262,6 +262,12 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
         self.buffer.as_mut()[field::DST].copy_from_slice(&address.octets());
     }
 
+    /// Updates the header checksum after a change.
+    #[inline]
+    pub fn update_checksum(&mut self, change: Delta) {
+        self.set_checksum(change.apply(self.checksum()));
+    }
+
     /// Computes and sets the header checksum.
     #[inline]
     pub fn fill_checksum(&mut self) {
@@ -278,9 +284,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
     pub fn decrement_ttl(&mut self) -> Option<u8> {
         let ttl = self.ttl().checked_sub(1)?;
         let old = be::get_u16(self.data(), field::TTL_PROTOCOL);
-        let checksum = checksum::update_u16(self.checksum(), old, old - 0x0100);
         self.set_ttl(ttl);
-        self.set_checksum(checksum);
+        self.update_checksum(Delta::new().replace_u16(old, old - 0x0100));
         Some(ttl)
     }
 
@@ -293,9 +298,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv4Packet<T> {
         }
         let word = field::VERSION_IHL..field::TOS + 1;
         let old = be::get_u16(self.data(), word.clone());
-        let checksum = checksum::update_u16(self.checksum(), old, old | 3);
         be::set_u16(self.buffer.as_mut(), word, old | 3);
-        self.set_checksum(checksum);
+        self.update_checksum(Delta::new().replace_u16(old, old | 3));
         true
     }
 

@@ -30,9 +30,11 @@ pub mod ip;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ndp;
+pub mod segment;
 pub mod tcp;
 pub mod udp;
 
+pub use checksum::ChecksumState;
 pub use error::ParseError;
 pub use ether::{EtherType, EthernetFrame, MacAddr, VlanTag};
 pub use flow::{FlowKey, HashSeed, L3, PacketMeta};

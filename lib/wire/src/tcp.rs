@@ -4,12 +4,15 @@ use core::fmt;
 use core::ops::{BitAnd, BitOr, Not, Range};
 
 use crate::be;
-use crate::checksum::{self, Delta};
+use crate::checksum::{self, ChecksumState, Delta, TransportDelta};
 use crate::view::view;
 use crate::{ParseError, TlvOptions};
 
 /// Bytes of a TCP header without options.
 pub const HEADER_LEN: usize = 20;
+
+/// Where the checksum is in the header, in bytes.
+pub const CHECKSUM_OFFSET: usize = field::CHECKSUM.start;
 
 mod field {
     use core::ops::Range;
@@ -207,7 +210,7 @@ impl<T: AsRef<[u8]>> TcpPacket<T> {
         be::get_u16(self.data(), field::WINDOW)
     }
 
-    /// Checksum as it stands in the segment.
+    /// Checksum field as it stands in the segment.
     #[inline]
     pub fn checksum(&self) -> u16 {
         be::get_u16(self.data(), field::CHECKSUM)
@@ -238,11 +241,11 @@ impl<T: AsRef<[u8]>> TcpPacket<T> {
         &self.data()[self.header_len()..]
     }
 
-    /// True if the checksum is right for this pseudo-header sum
-    /// ([`checksum::pseudo_header_v4`] or `_v6`).
+    /// Returns false if the checksum is wrong for this pseudo-header sum ([`checksum::pseudo_header_v4`] or `_v6`). A
+    /// partial checksum is never wrong.
     #[inline]
-    pub fn verify_checksum(&self, pseudo_header: u16) -> bool {
-        self.sum(pseudo_header) == 0xffff
+    pub fn verify_checksum(&self, pseudo_header: u16, state: ChecksumState) -> bool {
+        state == ChecksumState::Partial || self.sum(pseudo_header) == 0xffff
     }
 
     #[inline]
@@ -303,7 +306,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpPacket<T> {
         be::set_u16(self.buffer.as_mut(), field::WINDOW, window);
     }
 
-    /// Sets the checksum.
+    /// Sets the checksum field.
     #[inline]
     pub fn set_checksum(&mut self, checksum: u16) {
         be::set_u16(self.buffer.as_mut(), field::CHECKSUM, checksum);
@@ -315,9 +318,19 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpPacket<T> {
         be::set_u16(self.buffer.as_mut(), field::URGENT, urgent);
     }
 
-    /// Computes and sets the checksum over the whole buffer for this pseudo-header sum.
+    /// Updates the checksum after a change.
     #[inline]
-    pub fn fill_checksum(&mut self, pseudo_header: u16) {
+    pub fn update_checksum(&mut self, change: TransportDelta, state: ChecksumState) {
+        self.set_checksum(change.apply(self.checksum(), state));
+    }
+
+    /// Sets the checksum for this pseudo-header sum: computes a complete one over the whole buffer, or sets the sum
+    /// itself as a partial one.
+    #[inline]
+    pub fn fill_checksum(&mut self, pseudo_header: u16, state: ChecksumState) {
+        if state == ChecksumState::Partial {
+            return self.set_checksum(pseudo_header);
+        }
         self.set_checksum(0);
         let checksum = !self.sum(pseudo_header);
         self.set_checksum(checksum);
@@ -326,7 +339,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpPacket<T> {
     /// Lowers the maximum segment size option to at most `mss_max`, updates the checksum, and
     /// returns whether it had to (RFC 4459 section 3.2: clamping for a path with a smaller MTU).
     #[inline]
-    pub fn clamp_mss(&mut self, mss_max: u16) -> bool {
+    pub fn clamp_mss(&mut self, mss_max: u16, state: ChecksumState) -> bool {
         let Some(field) = self.mss_field() else {
             return false;
         };
@@ -341,9 +354,8 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> TcpPacket<T> {
             // the swapped sum.
             Delta::new().replace_u16(old.swap_bytes(), mss_max.swap_bytes())
         };
-        let checksum = delta.apply(self.checksum());
         be::set_u16(self.buffer.as_mut(), field, mss_max);
-        self.set_checksum(checksum);
+        self.update_checksum(TransportDelta::new(Delta::new(), delta), state);
         true
     }
 
@@ -399,6 +411,22 @@ mod tests {
         assert_eq!(packet.mss(), Some(1460));
         packet.set_header_len(24);
         assert_eq!(packet.mss(), None, "cut off by the header's end");
-        assert!(!packet.clamp_mss(1));
+        assert!(!packet.clamp_mss(1, ChecksumState::Complete));
+    }
+
+    /// Catches: a clamped option that is worked into a partial checksum, which does not cover it.
+    #[test]
+    fn clamping_leaves_a_partial_checksum_alone() {
+        let mut segment = [0; 24];
+        segment[20..].copy_from_slice(&[2, 4, 0x05, 0xb4]);
+        let mut packet = TcpPacket::new_unchecked(segment);
+        packet.set_header_len(24);
+        packet.fill_checksum(0x1234, ChecksumState::Partial);
+        assert!(packet.clamp_mss(1000, ChecksumState::Partial));
+        assert_eq!((packet.mss(), packet.checksum()), (Some(1000), 0x1234));
+        assert!(packet.verify_checksum(0x4321, ChecksumState::Partial));
+        packet.fill_checksum(0x1234, ChecksumState::Complete);
+        assert!(packet.clamp_mss(900, ChecksumState::Complete));
+        assert!(packet.verify_checksum(0x1234, ChecksumState::Complete));
     }
 }

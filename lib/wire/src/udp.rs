@@ -2,11 +2,14 @@
 
 use crate::ParseError;
 use crate::be;
-use crate::checksum;
+use crate::checksum::{self, ChecksumState, TransportDelta};
 use crate::view::view;
 
 /// Bytes of a UDP header.
 pub const HEADER_LEN: usize = 8;
+
+/// Where the checksum is in the header, in bytes.
+pub const CHECKSUM_OFFSET: usize = field::CHECKSUM.start;
 
 mod field {
     use core::ops::Range;
@@ -57,7 +60,7 @@ impl<T: AsRef<[u8]>> UdpPacket<T> {
         be::get_u16(self.data(), field::LENGTH)
     }
 
-    /// Checksum as it stands in the datagram; 0 means that the sender computed none.
+    /// Checksum field as it stands in the datagram; 0 in a complete one means that the sender computed none.
     #[inline]
     pub fn checksum(&self) -> u16 {
         be::get_u16(self.data(), field::CHECKSUM)
@@ -69,12 +72,12 @@ impl<T: AsRef<[u8]>> UdpPacket<T> {
         &self.data()[HEADER_LEN..usize::from(self.length())]
     }
 
-    /// True if the checksum is right for this pseudo-header sum
-    /// ([`checksum::pseudo_header_v4`] or `_v6` with [`UdpPacket::length`]), or absent.
-    /// IPv6 forbids its absence (RFC 8200 section 8.1): the caller knows the version.
+    /// Returns false if the checksum is wrong for this pseudo-header sum ([`checksum::pseudo_header_v4`] or `_v6` with
+    /// [`UdpPacket::length`]). A partial checksum, or none, is never wrong. IPv6 forbids the absence of a checksum
+    /// (RFC 8200 section 8.1): the caller knows the version.
     #[inline]
-    pub fn verify_checksum(&self, pseudo_header: u16) -> bool {
-        self.checksum() == 0 || self.sum(pseudo_header) == 0xffff
+    pub fn verify_checksum(&self, pseudo_header: u16, state: ChecksumState) -> bool {
+        state == ChecksumState::Partial || self.checksum() == 0 || self.sum(pseudo_header) == 0xffff
     }
 
     #[inline]
@@ -104,20 +107,27 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> UdpPacket<T> {
         be::set_u16(self.buffer.as_mut(), field::LENGTH, length);
     }
 
-    /// Sets the checksum.
+    /// Sets the checksum field.
     #[inline]
     pub fn set_checksum(&mut self, checksum: u16) {
         be::set_u16(self.buffer.as_mut(), field::CHECKSUM, checksum);
     }
 
-    /// Computes and sets the checksum for this pseudo-header sum; a result of 0 is sent as 0xffff.
+    /// Updates the checksum after a change.
     #[inline]
-    pub fn fill_checksum(&mut self, pseudo_header: u16) {
+    pub fn update_checksum(&mut self, change: TransportDelta, state: ChecksumState) {
+        self.set_checksum(change.apply_udp(self.checksum(), state));
+    }
+
+    /// Sets the checksum for this pseudo-header sum: computes a complete one, of which a result of 0 is sent as
+    /// 0xffff, or sets the sum itself as a partial one.
+    #[inline]
+    pub fn fill_checksum(&mut self, pseudo_header: u16, state: ChecksumState) {
+        if state == ChecksumState::Partial {
+            return self.set_checksum(pseudo_header);
+        }
         self.set_checksum(0);
-        let checksum = match !self.sum(pseudo_header) {
-            0 => 0xffff,
-            checksum => checksum,
-        };
+        let checksum = checksum::never_zero(!self.sum(pseudo_header));
         self.set_checksum(checksum);
     }
 
@@ -157,13 +167,24 @@ mod tests {
         let mut packet = UdpPacket::new_unchecked([0; 8]);
         packet.set_length(8);
         // The sum of everything but the pseudo-header is 8; this makes it 0xffff.
-        packet.fill_checksum(0xfff7);
+        packet.fill_checksum(0xfff7, ChecksumState::Complete);
         assert_eq!(packet.checksum(), 0xffff);
-        assert!(packet.verify_checksum(0xfff7) && !packet.verify_checksum(0xfff6));
+        let is_right =
+            |packet: UdpPacket<[u8; 8]>, sum| packet.verify_checksum(sum, ChecksumState::Complete);
+        assert!(is_right(packet, 0xfff7) && !is_right(packet, 0xfff6));
         packet.set_checksum(0);
-        assert!(
-            packet.verify_checksum(0xfff6),
-            "no checksum, nothing to be wrong"
-        );
+        assert!(is_right(packet, 0xfff6), "no checksum, nothing to be wrong");
+    }
+
+    /// Catches: a partial checksum that is taken for corruption.
+    #[test]
+    fn a_partial_checksum_is_the_sum_and_never_wrong() {
+        let mut packet = UdpPacket::new_unchecked([0xab; 8]);
+        packet.set_length(8);
+        packet.fill_checksum(0x1234, ChecksumState::Partial);
+        assert_eq!(packet.checksum(), 0x1234);
+        assert!(packet.verify_checksum(0x1234, ChecksumState::Partial));
+        assert!(packet.verify_checksum(0x9999, ChecksumState::Partial));
+        assert!(!packet.verify_checksum(0x1234, ChecksumState::Complete));
     }
 }

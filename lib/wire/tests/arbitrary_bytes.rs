@@ -107,6 +107,12 @@ proptest! {
 
     // promise: 9.1
     #[test]
+    fn damaged_frames_with_metadata(frame in damaged_frame(), words in any::<[u8; 7]>()) {
+        exercise::everything(&[&words[..], &frame].concat());
+    }
+
+    // promise: 9.1
+    #[test]
     fn extension_chains(frame in extension_chain()) {
         exercise::everything(&frame);
     }

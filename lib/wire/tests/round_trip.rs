@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use nfluid_wire::ChecksumState::Complete;
 use nfluid_wire::build::{self, BuildError, Frame};
 use nfluid_wire::checksum::{pseudo_header_v4, pseudo_header_v6};
 use nfluid_wire::flow::Fragment;
@@ -78,7 +79,7 @@ proptest! {
         prop_assert_eq!((meta.src_port, meta.dst_port), ports);
         let segment = &bytes[meta.l4_offset.into()..meta.l3_end()];
         let packet = UdpPacket::new_checked(segment).expect("UDP");
-        prop_assert!(packet.verify_checksum(pseudo_header(&frame, IpProtocol::UDP, segment.len())));
+        prop_assert!(packet.verify_checksum(pseudo_header(&frame, IpProtocol::UDP, segment.len()), Complete));
         prop_assert_ne!(packet.checksum(), 0, "0 would mean that there is none");
         prop_assert_eq!(packet.payload(), &payload);
     }
@@ -103,11 +104,11 @@ proptest! {
         let segment = &mut bytes[meta.l4_offset.into()..meta.l3_end()];
         let pseudo = pseudo_header(&frame, IpProtocol::TCP, segment.len());
         let mut packet = TcpPacket::new_checked(segment).expect("TCP");
-        prop_assert!(packet.verify_checksum(pseudo));
+        prop_assert!(packet.verify_checksum(pseudo, Complete));
         prop_assert_eq!((packet.seq(), packet.ack(), packet.mss()), (seq, ack, Some(mss)));
-        prop_assert_eq!(packet.clamp_mss(1400), mss > 1400);
+        prop_assert_eq!(packet.clamp_mss(1400, Complete), mss > 1400);
         prop_assert_eq!(packet.mss(), Some(mss.min(1400)));
-        prop_assert!(packet.verify_checksum(pseudo), "after clamping at an odd offset");
+        prop_assert!(packet.verify_checksum(pseudo, Complete), "after clamping at an odd offset");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use nfluid_nf::testing::run;
 use nfluid_nf::{Nanos, NetworkFunction, PortInfo, catalogue};
 use nfluid_tests::harness::oracle::{OnPort, Oracle};
 use nfluid_tests::harness::skip::is_root;
-use nfluid_wire::checksum::Delta;
+use nfluid_wire::ChecksumState::Complete;
+use nfluid_wire::checksum::{Delta, TransportDelta};
 use nfluid_wire::icmpv4::Icmpv4Packet;
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::tcp::{self, TcpPacket};
@@ -176,8 +177,12 @@ fn assert_sums(frame: &[u8], place: &str) {
     assert!(ip.verify_checksum(), "{place}: IPv4 checksum");
     let (payload, pseudo) = (ip.payload(), ip.pseudo_header());
     let right = match ip.protocol() {
-        IpProtocol::UDP => UdpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo)),
-        IpProtocol::TCP => TcpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo)),
+        IpProtocol::UDP => {
+            UdpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo, Complete))
+        }
+        IpProtocol::TCP => {
+            TcpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo, Complete))
+        }
         _ => Icmpv4Packet::new_checked(payload).is_ok_and(|p| p.verify_checksum()),
     };
     assert!(right, "{place}: transport checksum");
@@ -239,13 +244,13 @@ fn set_source_port(message: &mut [u8], protocol: IpProtocol, port: u16, pseudo: 
             let mut udp = UdpPacket::new_unchecked(message);
             udp.set_src_port(port);
             if udp.checksum() != 0 {
-                udp.fill_checksum(pseudo);
+                udp.fill_checksum(pseudo, Complete);
             }
         }
         IpProtocol::TCP => {
             let mut tcp = TcpPacket::new_unchecked(message);
             tcp.set_src_port(port);
-            tcp.fill_checksum(pseudo);
+            tcp.fill_checksum(pseudo, Complete);
         }
         _ => {
             let mut icmp = Icmpv4Packet::new_unchecked(message);
@@ -259,21 +264,22 @@ fn set_source_port(message: &mut [u8], protocol: IpProtocol, port: u16, pseudo: 
 fn replace_in_quotation(quoted: &mut [u8], [theirs, own]: [u16; 2]) {
     let meta = PacketMeta::parse_quoted(quoted).expect("a quoted packet");
     let delta = Delta::new().replace_u16(theirs, own);
+    let change = TransportDelta::new(Delta::new(), delta);
     let message = &mut quoted[usize::from(meta.l4_offset)..];
     if meta.protocol == IpProtocol::UDP && meta.dst_port == theirs {
         let mut udp = UdpPacket::new_unchecked(message);
         udp.set_dst_port(own);
-        udp.set_checksum(delta.apply_udp(udp.checksum()));
+        udp.update_checksum(change, Complete);
     } else if meta.protocol == IpProtocol::TCP && meta.dst_port == theirs {
         let has_checksum = message.len() >= tcp::HEADER_LEN;
         let mut segment = TcpPacket::new_unchecked(message);
         segment.set_dst_port(own);
         if has_checksum {
-            segment.set_checksum(delta.apply(segment.checksum()));
+            segment.update_checksum(change, Complete);
         }
     } else if meta.protocol == IpProtocol::ICMPV4 && meta.icmp_ident == theirs {
         let mut query = Icmpv4Packet::new_unchecked(message);
         query.set_echo_ident(own);
-        query.set_checksum(delta.apply(query.checksum()));
+        query.update_checksum(delta);
     }
 }

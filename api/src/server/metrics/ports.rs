@@ -5,7 +5,7 @@ use crate::types::{PortStats, UplinkStats};
 
 pub(super) fn ports(out: &mut String, ports: &[PortStats]) {
     type Read = fn(&PortStats) -> u64;
-    let counters: [(&'static str, &str, Read); 5] = [
+    let counters: [(&'static str, &str, Read); 9] = [
         (
             "nfluid_port_rx_packets_total",
             "Frames delivered into the port.",
@@ -25,6 +25,26 @@ pub(super) fn ports(out: &mut String, ports: &[PortStats]) {
             "nfluid_port_tx_bytes_total",
             "Bytes that the switch accepted from the port's owner.",
             |p| p.counters.tx_bytes,
+        ),
+        (
+            "nfluid_port_rx_segments_total",
+            "Packets on a wire that the delivered frames are: a super-frame is several.",
+            |p| p.counters.rx_segments,
+        ),
+        (
+            "nfluid_port_rx_wire_bytes_total",
+            "Bytes of the packets on a wire that the delivered frames are.",
+            |p| p.counters.rx_wire_bytes,
+        ),
+        (
+            "nfluid_port_tx_segments_total",
+            "Packets on a wire that the accepted frames are.",
+            |p| p.counters.tx_segments,
+        ),
+        (
+            "nfluid_port_tx_wire_bytes_total",
+            "Bytes of the packets on a wire that the accepted frames are.",
+            |p| p.counters.tx_wire_bytes,
         ),
         (
             "nfluid_port_marked_packets_total",

@@ -57,6 +57,7 @@ impl Host {
         // Before uplinks are adopted: another uplink may have had the interface.
         self.with_fast(|fast| fast.adopt(desired, &mut present));
         present.uplinks = self.uplinks.adopt(&desired.uplinks);
+        present.levels = self.uplinks.adopt_levels(&desired.levels);
         self.recall_switches(&desired.switches);
         remove_leftovers(&self.maker, self.instances.table(), self.tenants.groups());
         let is_desired = |name: &str| desired.uplinks.contains_key(name);

@@ -262,6 +262,10 @@ fn counters(found: &PortCounters) -> Counters {
         rx_bytes: found.rx_bytes,
         tx_packets: found.tx_frames,
         tx_bytes: found.tx_bytes,
+        rx_segments: found.rx_frames + found.rx_more_segments,
+        rx_wire_bytes: found.rx_bytes + found.rx_more_bytes,
+        tx_segments: found.tx_frames + found.tx_more_segments,
+        tx_wire_bytes: found.tx_bytes + found.tx_more_bytes,
         marked_packets: found.marked,
         drops: drops.filter(|(_, count)| *count > 0).collect(),
     }

@@ -18,6 +18,7 @@ use nfluid_api::types::{
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
 use nfluid_control::desired::Desired;
+use nfluid_control::frames::domains;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::{Deployment, PortRef};
 use nfluid_control::single::proposal::Proposal;
@@ -304,7 +305,15 @@ impl Server for Daemon {
     }
 
     fn uplinks(&self) -> Vec<UplinkStatus> {
-        lock(&self.host).uplink_statuses()
+        let mut statuses = lock(&self.host).uplink_statuses();
+        let domains = domains(&[&Inventory::of(&self.desired.read())]);
+        for status in statuses.iter_mut().filter(|it| it.frames_reason.is_none()) {
+            let mut domains = domains.iter();
+            let domain = domains.find(|domain| domain.uplinks.contains(&status.name));
+            let why = domain.map(|domain| domain.why.clone());
+            status.frames_reason = why.filter(|why| !why.is_empty());
+        }
+        statuses
     }
 
     fn io(&self) -> IoStatus {
@@ -470,7 +479,8 @@ impl Server for Daemon {
     }
 
     fn doctor(&self) -> DoctorReport {
-        doctor(&lock(&self.host).data_plane())
+        let data_plane = lock(&self.host).data_plane();
+        doctor(&data_plane, &self.uplinks())
     }
 }
 
@@ -515,15 +525,31 @@ pub(crate) fn problem(instance: &str, error: PlatformError) -> Problem {
 }
 
 /// Checks the host, from within the running daemon.
-fn doctor(data_plane: &[String]) -> DoctorReport {
+fn doctor(data_plane: &[String], uplinks: &[UplinkStatus]) -> DoctorReport {
     let mut checks = vec![Check {
         name: "switch".to_owned(),
         status: CheckStatus::Ok,
         detail: data_plane.join("; "),
         remedy: String::new(),
     }];
+    checks.extend(uplinks.iter().map(frames_of));
     checks.extend(nfluid_sandbox::probe().into_iter().map(Check::from));
     DoctorReport { checks }
+}
+
+/// Says which frames an uplink lets in. What is less than all is a choice, or the limit of an interface.
+fn frames_of(uplink: &UplinkStatus) -> Check {
+    let memory = format!("{} KiB for long frames", uplink.long_bytes >> 10);
+    let why = uplink.frames_reason.as_deref();
+    Check {
+        name: format!("frames of uplink {}", uplink.name),
+        status: CheckStatus::Ok,
+        detail: match why {
+            Some(why) => format!("{} ({memory}): {why}", uplink.frames),
+            None => format!("{} ({memory})", uplink.frames),
+        },
+        remedy: String::new(),
+    }
 }
 
 fn all_up(mut states: impl Iterator<Item = PortState>) -> PortState {

@@ -11,6 +11,7 @@ use super::network::attachment;
 use super::stack::stack;
 use super::table::table;
 use crate::attachments::Attachments;
+use crate::frames::Frames;
 use crate::members::REPLICAS_MAX;
 use crate::model::{DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy};
 use crate::portion::Portion;
@@ -22,8 +23,8 @@ use crate::wake::{AFTER_MAX, FRAMES_MAX, FRAMES_MIN, Wake};
 use crate::yaml::{Kind, Node};
 use serde_json::Value;
 
-/// Bounds of a port's MTU: IPv4's minimum (RFC 791), and the longest frame without its header.
-const MTU_BOUNDS: (i64, i64) = (68, 2018);
+/// Bounds of a port's MTU: IPv4's minimum (RFC 791), and the longest that interfaces commonly have.
+const MTU_BOUNDS: (i64, i64) = (68, 9216);
 
 pub fn instance(
     node: &Node,
@@ -73,6 +74,7 @@ pub fn instance(
     if let Some((node, path)) = fields.get("slice") {
         instance.slice = read(node, &path, report, slice);
     }
+    instance.frames = fields.choice("frames", &Frames::ALL, report);
     if let Some((node, path)) = fields.get("restart") {
         instance.restart = restart(node, &path, report);
     }
@@ -112,6 +114,7 @@ pub fn empty() -> Instance {
         cpus: Vec::new(),
         placement: None,
         slice: None,
+        frames: None,
         restart: Restart::default(),
         tier: Tier::PROCESS,
         attach: None,

@@ -4,7 +4,7 @@ use super::fields::{Fields, list, mapping, name, parsed, read, text, wrong_type}
 use crate::matching::{MatchRule, PortRange, parse_prefix};
 use crate::model::{
     Attachment, BUILT_IN_FLAVORS, Chain, DEFAULT_FLAVOR, Flavor, Hop, Link, PortRef, Steering,
-    Switch, Uplink, UplinkKind, XdpMode,
+    SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
 };
 use crate::quantity::Millis;
 use crate::report::Report;
@@ -102,6 +102,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         mode: XdpMode::Auto,
         steering: Steering::Xdp,
         mac: None,
+        super_frames: SuperFrames::Auto,
         ring: None,
         attachment: None,
     };
@@ -127,6 +128,8 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         .choice("steering", &steerings, report)
         .unwrap_or_default();
     uplink.mac = fields.parsed("mac", report);
+    let kinds = [("auto", SuperFrames::Auto), ("off", SuperFrames::Off)];
+    uplink.super_frames = fields.choice("super", &kinds, report).unwrap_or_default();
     uplink.ring = ring(&mut fields, report);
     uplink.attachment = attachment(&mut fields, report);
     fields.finish(report);

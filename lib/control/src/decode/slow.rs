@@ -3,7 +3,7 @@
 use super::fast::has_interface_ports;
 use super::fields::{Fields, text, wrong_type};
 use crate::fast::{Attach, Slow};
-use crate::model::{Deployment, Link, PortRef, Steering, Uplink, UplinkKind, XdpMode};
+use crate::model::{Deployment, Link, PortRef, Steering, SuperFrames, Uplink, UplinkKind, XdpMode};
 use crate::quantity::Mac;
 use crate::report::Report;
 use crate::yaml::{Kind, Node};
@@ -124,6 +124,7 @@ fn join(
         mode: XdpMode::Auto,
         steering: Steering::Xdp,
         mac: None,
+        super_frames: SuperFrames::Auto,
         ring: None,
         attachment: None,
     };

@@ -2,6 +2,7 @@
 
 use super::{Port, Program, Restart, is_default};
 use crate::fast::Attach;
+use crate::frames::Frames;
 use crate::health::Health;
 use crate::io::IoModel;
 use crate::placement::Placement;
@@ -54,6 +55,9 @@ pub struct Instance {
     /// Time slice on a core that others want as well; absent: the kernel's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice: Option<Micros>,
+    /// Frames that the NF takes; absent: all for a built-in NF outside of trust groups, else plain ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Frames>,
     /// The restart policy.
     #[serde(skip_serializing_if = "is_default")]
     pub restart: Restart,
@@ -85,6 +89,24 @@ pub struct Instance {
 }
 
 impl Instance {
+    /// Returns the number of ports, with every queue counted.
+    pub fn queues(&self) -> usize {
+        let ports = self.ports.iter();
+        ports
+            .map(|(_, port)| usize::from(port.queues.unwrap_or(1)))
+            .sum()
+    }
+
+    /// Returns the frames that the NF takes.
+    pub fn effective_frames(&self) -> Frames {
+        let is_built_in = matches!(self.program, Program::BuiltIn { .. });
+        match self.frames {
+            Some(frames) => frames,
+            None if is_built_in && self.trust.is_none() => Frames::Super,
+            None => Frames::Plain,
+        }
+    }
+
     /// Returns the number of the host's `cpus` that the instance can use.
     pub fn usable_cpus(&self, cpus: usize) -> usize {
         match self.cpus.len() {

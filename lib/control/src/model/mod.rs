@@ -26,7 +26,7 @@ pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX};
 pub use program::Program;
 pub use restart::{Backoff, Restart, RestartPolicy};
 pub use switch::{Attachment, Switch};
-pub use uplink::{Steering, Uplink, UplinkKind, XdpMode};
+pub use uplink::{Steering, SuperFrames, Uplink, UplinkKind, XdpMode};
 
 /// Returns true if a value is the default of its type. Such a key is not serialized.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -24,12 +24,26 @@ pub struct Uplink {
     /// Address that is assigned to the interface; absent: the address is not changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
+    /// Frames that have work left to be done.
+    #[serde(rename = "super", skip_serializing_if = "is_default")]
+    pub super_frames: SuperFrames,
     /// Slots per ring; absent: those of the default flavor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<u32>,
     /// Attaches the uplink to a switch.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
+}
+
+/// Frames with work left to be done: partial checksums, and segments in one frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuperFrames {
+    /// Where all take them that they can reach.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// The kind of interface.

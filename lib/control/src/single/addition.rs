@@ -2,8 +2,10 @@
 
 use super::index::{Index, Use};
 use super::proposal::Proposal;
+use super::reach::switches;
 use super::step::{insert, refers_to_nothing_else};
 use crate::action::Action;
+use crate::frames::{Node, SLOT_MTU_MAX};
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Instance, PortRef};
 use crate::plan::plan;
@@ -58,7 +60,8 @@ impl Addition {
     /// Returns the actions. `None`: more has to be done, since an object that the new objects refer to is not as it
     /// shall be.
     pub fn actions(&self, present: &Inventory) -> Option<Vec<Action>> {
-        let desired = Inventory::of(&self.part);
+        let mut desired = Inventory::of(&self.part);
+        desired.forget_frames();
         let actions = plan(&present.narrowed_to(&desired), &desired);
         let is_own = |action: &Action| match action {
             Action::Wire { .. } => true,
@@ -151,8 +154,24 @@ fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Depl
     if part.instances.iter().any(|(_, it)| it.members() > 1) {
         return None;
     }
+    if !leaves_frames_as_they_are(added, index) {
+        return None;
+    }
     let leads_out = |name| leads_out(name, &part, whole, index);
     added.instances.names().all(leads_out).then_some(part)
+}
+
+/// Returns true if uplinks let in the same frames with these objects as without them, and no port gets memory for long frames.
+fn leaves_frames_as_they_are(added: &Deployment, index: &Index) -> bool {
+    let is_settled = |node: &Node| index.reach().is_settled(node, 0);
+    let instances = || added.instances.iter();
+    let mut ports = instances().flat_map(|(_, it)| it.ports.iter());
+    let is_jumbo = ports.any(|(_, port)| port.mtu.is_some_and(|mtu| mtu > SLOT_MTU_MAX));
+    let mut switches = instances().flat_map(|(_, instance)| switches(instance));
+    let ends = added.links.iter().flat_map(|link| [&link.0, &link.1]);
+    !is_jumbo
+        && switches.all(|switch| is_settled(&switch))
+        && ends.map(Node::of).all(|node| is_settled(&node))
 }
 
 /// Returns true if nothing about the instance depends on sums over all instances.

@@ -1,5 +1,7 @@
 //! An index of a deployment by the ports and addresses in use: a change of one object need not search all others.
 
+use super::reach::Reach;
+use crate::frames::Node;
 use crate::model::{Attachment, Deployment, Instance, Link, PortRef};
 use crate::quantity::{Mac, Share};
 use crate::spec::port_specs;
@@ -28,6 +30,7 @@ pub struct Index {
     /// Instances and groups with a guarantee.
     guarantees: usize,
     cpus: usize,
+    reach: Reach,
 }
 
 impl Index {
@@ -66,6 +69,7 @@ impl Index {
                 index.uses.insert(port.clone(), Use::Chain);
             }
         }
+        index.reach = Reach::of(deployment);
         index
     }
 
@@ -90,6 +94,11 @@ impl Index {
         own == 0 || self.promised + own <= room
     }
 
+    /// Returns the objects between which frames can pass.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
     /// Adds an instance.
     pub fn add_instance(&mut self, name: &str, instance: &Instance) {
         let limits = Limits::of_instance(instance);
@@ -100,6 +109,7 @@ impl Index {
             self.addresses
                 .insert((attachment.switch.clone(), mac), port);
         }
+        self.reach.add_instance(name, instance);
     }
 
     /// Removes an instance.
@@ -111,6 +121,7 @@ impl Index {
             self.uses.remove(&port);
             self.addresses.remove(&(attachment.switch.clone(), mac));
         }
+        self.reach.remove_instance(name, instance);
     }
 
     /// Adds the link at place `at`.
@@ -118,6 +129,7 @@ impl Index {
         for port in [&link.0, &link.1] {
             self.uses.insert(port.clone(), Use::Link(at));
         }
+        self.reach.join(Node::of(&link.0), Node::of(&link.1));
     }
 
     /// Removes a link.

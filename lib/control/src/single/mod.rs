@@ -7,5 +7,6 @@
 pub mod addition;
 pub mod index;
 pub mod proposal;
+mod reach;
 pub mod removal;
 pub mod step;

@@ -1,13 +1,15 @@
 //! Instances that are removed together with their links.
 
 use super::index::{Index, Use};
+use super::reach::switches;
 use super::step::{Gone, take_out};
 use crate::action::Action;
+use crate::frames::Node;
 use crate::inventory::Inventory;
 use crate::model::{Deployment, Link, PortRef};
 use crate::plan::plan;
 use nfluid_api::types::{Change, DeleteRequest, Kind, Verb};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Objects of the deployment that no other object refers to.
 #[derive(Clone, Debug)]
@@ -53,6 +55,7 @@ impl Removal {
             if instance.group.is_some() && !instance.cpus.is_empty() {
                 return None;
             }
+            let mut neighbours: BTreeSet<Node> = switches(instance).collect();
             for port in instance.ports.names() {
                 match index.use_of(&PortRef::instance(name, port)) {
                     None | Some(Use::Switch) => {}
@@ -62,9 +65,17 @@ impl Removal {
                         if ends_at_members(link, whole) {
                             return None;
                         }
+                        neighbours.extend([&link.0, &link.1].map(Node::of));
                         links.insert(link.name(), link.clone());
                     }
                 }
+            }
+            let node = Node::Instance(name.clone());
+            neighbours.remove(&node);
+            // What two others have been connected by is two parts without it.
+            let divides = neighbours.len() > 1 && index.reach().has_uplinks(&node);
+            if divides || !index.reach().is_settled(&node, instance.queues()) {
+                return None;
             }
         }
         let all_are_named = links

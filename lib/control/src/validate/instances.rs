@@ -2,6 +2,7 @@
 
 use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
+use crate::frames::Frames;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, PORTS_MAX, Program};
 use crate::quantity::Bytes;
@@ -27,6 +28,7 @@ pub fn check(
             check_program(name, instance, &path, background.root, environment, report);
         }
         check_wake(deployment, instance, &path, report);
+        check_frames(instance, &path, report);
         health::check(instance, &path, report);
         let memory = check_memory(deployment, instance, &path, host_bytes, report);
         total = total.saturating_add(memory.0.saturating_mul(instance.members().into()));
@@ -56,7 +58,7 @@ pub(super) fn check_program(
     if is_unread || report.is_spoilt(&format!("{path}.ports")) {
         return;
     }
-    let ports = queues(instance);
+    let ports = instance.queues();
     let fewest = usize::from(instance.stack.is_none());
     if !(fewest..=PORTS_MAX).contains(&ports) {
         report.error(
@@ -96,6 +98,25 @@ pub(super) fn check_program(
     }
 }
 
+/// Checks the frames that an instance says that it takes.
+fn check_frames(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    let Some(frames) = instance.frames.filter(|frames| *frames != Frames::Plain) else {
+        return;
+    };
+    let reason = if instance.stack.is_some() {
+        "an instance on the kernel's stack gets no frames"
+    } else if instance.trust.is_some() {
+        "the memory of a trust group has no room for long frames"
+    } else {
+        return;
+    };
+    report.error(
+        &format!("{path}.frames"),
+        format!("this instance cannot take frames that are '{frames}': {reason}"),
+        "remove 'frames', or write 'frames: plain'",
+    );
+}
+
 /// Checks the wake-up condition: if a receiver waits for more than half of its ring, frames are dropped before it is
 /// awake.
 fn check_wake(deployment: &Deployment, instance: &Instance, path: &str, report: &mut Report<'_>) {
@@ -113,14 +134,6 @@ fn check_wake(deployment: &Deployment, instance: &Instance, path: &str, report: 
             format!("write at most {most}, half of the ring, or choose a larger flavor"),
         );
     }
-}
-
-/// Returns the number of ports of an instance, with every queue counted.
-pub(super) fn queues(instance: &Instance) -> usize {
-    let ports = instance.ports.iter();
-    ports
-        .map(|(_, port)| usize::from(port.queues.unwrap_or(1)))
-        .sum()
 }
 
 /// Checks that ports on switches have one queue: a switch identifies a port by its number, and further queues would be
@@ -296,14 +309,14 @@ pub(super) fn check_memory(
         return Bytes(0);
     };
     let memory = instance.memory.unwrap_or(flavor.memory);
-    let rings = rings_bytes(flavor.ring, queues(instance));
+    let rings = rings_bytes(flavor.ring, instance.queues());
     let least = rings.saturating_add(PROGRAM_BYTES_MIN);
     let path = match instance.memory {
         Some(_) => format!("{path}.memory"),
         None => path.to_owned(),
     };
     if memory.0 < least {
-        let ports = queues(instance);
+        let ports = instance.queues();
         report.error(
             &path,
             format!(

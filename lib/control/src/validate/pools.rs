@@ -2,7 +2,7 @@
 
 use crate::host::{Host, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment};
-use crate::pool::{pools, ports_of};
+use crate::pool::pools;
 use crate::report::{Report, did_you_mean};
 
 /// Maximum number of ports of a platform.
@@ -47,7 +47,9 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
         .map(|spec| shells(spec) * u64::from(spec.ports))
         .sum();
     let instances = deployment.instances.iter();
-    let used: u64 = instances.map(|(_, instance)| ports_of(instance)).sum();
+    let used: u64 = instances
+        .map(|(_, instance)| instance.queues() as u64)
+        .sum();
     let used = used + deployment.uplinks.len() as u64;
     if ports + used > PLATFORM_PORTS_MAX {
         report.error(

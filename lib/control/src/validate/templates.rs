@@ -4,7 +4,7 @@ use super::instances::{check_memory, check_program};
 use super::pools::PLATFORM_PORTS_MAX;
 use super::{Background, Environment};
 use crate::model::{Deployment, NAME_MAX, PortRef, Program};
-use crate::pool::{pools, ports_of};
+use crate::pool::pools;
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
 use crate::template::{
@@ -285,7 +285,9 @@ fn report_overlap(path: &str, before: &str, port: &PortRef, report: &mut Report<
 fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mut Report<'_>) {
     let host_bytes = environment.host.memory_bytes();
     let instances = deployment.instances.iter();
-    let mut ports: u64 = instances.map(|(_, instance)| ports_of(instance)).sum();
+    let mut ports: u64 = instances
+        .map(|(_, instance)| instance.queues() as u64)
+        .sum();
     ports += deployment.uplinks.len() as u64;
     for (name, template) in deployment.templates.iter() {
         let path = place(name, report);
@@ -310,7 +312,7 @@ fn check_room(deployment: &Deployment, environment: Environment<'_>, report: &mu
             );
         }
         let stages = template.stages.0.iter();
-        let each: u64 = stages.map(|stage| ports_of(&stage.instance)).sum();
+        let each: u64 = stages.map(|stage| stage.instance.queues() as u64).sum();
         ports = ports.saturating_add(most.saturating_mul(each));
         if ports > PLATFORM_PORTS_MAX {
             report.error(

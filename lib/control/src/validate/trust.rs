@@ -1,6 +1,5 @@
 //! Trust groups: the memory that the members share must be large enough for all of them.
 
-use super::instances::queues;
 use crate::host::{SHARED_SLOTS_MAX, slots};
 use crate::model::{Deployment, Instance};
 use crate::report::Report;
@@ -70,5 +69,5 @@ fn need(deployment: &Deployment, instance: &Instance) -> u64 {
     let ring = deployment
         .flavor(&instance.flavor)
         .map_or(0, |flavor| flavor.ring);
-    slots(ring, queues(instance))
+    slots(ring, instance.queues())
 }

@@ -25,7 +25,7 @@ fn an_error_in_the_document_changes_nothing() {
 #[test]
 fn a_failing_action_is_undone_and_named() {
     let mut controller = empty();
-    controller.platform_mut().fail_at = Some(4);
+    controller.platform_mut().fail_at = Some(5);
     let problem = apply(&mut controller, BASE).expect_err("told to fail");
     assert_eq!(problem.status, 500);
     assert_eq!(

@@ -42,8 +42,8 @@ fn what_cannot_be_restored_keeps_nothing_else_from_working_nor_lets_traffic_arou
                 \x20 one: { from: a, to: b, via: [x], match: { vlan: 1 } }\n\
                 \x20 all: { from: a, to: b, via: [y] }\n";
     let platform = ModelPlatform {
-        // Uplinks a and b, then instance x.
-        fail_at: Some(3),
+        // What uplinks let in, uplinks a and b, then instance x.
+        fail_at: Some(4),
         ..ModelPlatform::default()
     };
     let store = MemoryStore {
@@ -74,7 +74,7 @@ fn what_cannot_be_restored_keeps_nothing_else_from_working_nor_lets_traffic_arou
 #[test]
 fn objects_that_were_missing_are_made_by_the_next_apply_and_reported() {
     let platform = ModelPlatform {
-        fail_at: Some(3),
+        fail_at: Some(4),
         ..ModelPlatform::default()
     };
     let store = MemoryStore {

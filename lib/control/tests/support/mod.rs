@@ -21,6 +21,17 @@ use nfluid_control::validate::Environment;
 use nfluid_control::wiring::Destination;
 use serde_json::Value;
 
+/// Returns an inventory without the slots for long frames: objects keep those that they were made with.
+pub fn without_long(mut inventory: Inventory) -> Inventory {
+    for spec in inventory.uplinks.values_mut() {
+        spec.long = 0;
+    }
+    for spec in inventory.instances.values_mut() {
+        spec.ports.iter_mut().for_each(|port| port.long = 0);
+    }
+    inventory
+}
+
 /// Two CPUs, 4 GiB, some interfaces.
 pub struct TestHost;
 

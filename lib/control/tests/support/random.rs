@@ -2,13 +2,14 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 use nfluid_control::congestion::{Congestion, Law};
+use nfluid_control::frames::Frames;
 use nfluid_control::group::Group;
 use nfluid_control::health::{Check, Health, Remedy};
 use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
     Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortRef, Program,
-    Restart, RestartPolicy, Steering, Switch, Uplink, UplinkKind, XdpMode,
+    Restart, RestartPolicy, Steering, SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
 };
 use nfluid_control::placement::Placement;
 use nfluid_control::portion::Portion;
@@ -104,6 +105,7 @@ fn uplinks(choices: &mut Choices, made: &mut Deployment) {
                 Steering::Xdp
             },
             mac: choices.chance(4).then_some(Mac([2, 0, 0, 0, 9, 9])),
+            super_frames: choices.pick(&[SuperFrames::Auto, SuperFrames::Auto, SuperFrames::Off]),
             ring: choices.chance(4).then_some(128),
             attachment: None,
         };
@@ -176,6 +178,11 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
             cpus: if choices.chance(3) { vec![1] } else { vec![] },
             placement: choices.chance(3).then_some(Placement::Spread),
             slice: choices.chance(3).then_some(Micros(500)),
+            frames: if choices.chance(3) {
+                Some(choices.pick(&[Frames::Plain, Frames::Checksums, Frames::Super]))
+            } else {
+                None
+            },
             restart: Restart {
                 policy: choices.pick(&[RestartPolicy::Always, RestartPolicy::OnFailure]),
                 backoff: Backoff {

@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nfluid_wire::checksum::Delta;
+use nfluid_wire::checksum::{ChecksumState, Delta, TransportDelta};
+use nfluid_wire::tcp::TcpPacket;
+use nfluid_wire::udp::UdpPacket;
 use nfluid_wire::{IpProtocol, PacketMeta};
 use serde::{Deserialize, Serialize};
 
@@ -130,15 +132,13 @@ fn turn_round(frame: &mut [u8], meta: &PacketMeta) {
     let payload = usize::from(meta.payload_offset);
     frame[payload..payload + 2].copy_from_slice(&Kind::Reply.magic().to_be_bytes());
     let delta = Delta::new().replace_u16(Kind::Probe.magic(), Kind::Reply.magic());
-    let udp = meta.protocol == IpProtocol::UDP;
-    let field = transport + if udp { 6 } else { 16 };
-    let checksum = u16::from_be_bytes([frame[field], frame[field + 1]]);
-    let checksum = if udp {
-        delta.apply_udp(checksum)
+    let change = TransportDelta::new(Delta::new(), delta);
+    let message = &mut frame[transport..];
+    if meta.protocol == IpProtocol::UDP {
+        UdpPacket::new_unchecked(message).update_checksum(change, ChecksumState::Complete);
     } else {
-        delta.apply(checksum)
-    };
-    frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+        TcpPacket::new_unchecked(message).update_checksum(change, ChecksumState::Complete);
+    }
 }
 
 /// Swaps two neighbouring fields of `len` bytes.

@@ -4,7 +4,7 @@ use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::Ipv6Packet;
 use nfluid_wire::tcp::TcpPacket;
 use nfluid_wire::udp::UdpPacket;
-use nfluid_wire::{PacketMeta, checksum};
+use nfluid_wire::{ChecksumState, PacketMeta, checksum};
 use proptest::prelude::*;
 
 use super::*;
@@ -49,13 +49,13 @@ fn receive(frame: &[u8]) -> (PacketMeta, &[u8]) {
     if meta.protocol.0 == 17 {
         let packet = UdpPacket::new_checked(transport).unwrap();
         assert_eq!(usize::from(packet.length()), transport.len(), "UDP length");
-        assert!(packet.verify_checksum(pseudo_header));
+        assert!(packet.verify_checksum(pseudo_header, ChecksumState::Complete));
         assert_ne!(packet.checksum(), 0);
     } else {
         assert!(
             TcpPacket::new_checked(transport)
                 .unwrap()
-                .verify_checksum(pseudo_header)
+                .verify_checksum(pseudo_header, ChecksumState::Complete)
         );
     }
     (meta, &frame[usize::from(meta.payload_offset)..])

@@ -87,6 +87,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         mac: Mac([0; 6]),
         mtu: DEFAULT_MTU,
         queues: 1,
+        long: 0,
     };
     let program = match pool.purpose {
         Purpose::BuiltIn => Program::BuiltIn { nf: String::new() },

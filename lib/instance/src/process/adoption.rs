@@ -27,7 +27,7 @@ pub fn adopt(maker: &Arc<Maker>, name: &str, spec: &InstanceSpec) -> anyhow::Res
     }
     let successor = record.successor.clone();
     let process = settled(&mut record)?;
-    let specs = port_specs(spec, record.first_port, record.tx_slots);
+    let specs = port_specs(&record.made_of(spec), record.first_port, record.tx_slots);
     let group = spec.trust.as_ref().map(|trust| {
         let id = maker.switch.group_of(record.first_port);
         maker.groups.adopt(trust, id)

@@ -1,8 +1,10 @@
 use super::build;
 use crate::function::{Nanos, NetworkFunction};
+use crate::super_frames::{assert_same_as_packets, ends, shapes};
 use crate::testing::{Sent, ports, run};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use nfluid_ring::Offload;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -61,6 +63,17 @@ fn an_unknown_key_is_refused() {
         .expect("refused");
     assert!(error.message.contains("speed"), "{error}");
     assert!(bridge().reconfigure(&json!({"x": 1}), &ports(2)).is_err());
+}
+
+proptest! {
+    /// Catches: metadata that is lost, and a super-frame that counts as one packet.
+    #[test]
+    fn a_super_frame_passes_as_its_packets(shape in shapes(), (src, dst) in ends()) {
+        let (bytes, offload) = shape.written(&shape.between(src, dst));
+        let [mut whole, mut cut] = [bridge(), bridge()];
+        let frames = [(1, bytes, offload), (0, vec![7; 60], Offload::NONE)];
+        assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &frames);
+    }
 }
 
 fn any_frame() -> impl Strategy<Value = Sent> {

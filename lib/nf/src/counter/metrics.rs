@@ -2,10 +2,12 @@
 
 use crate::function::Metric;
 use crate::stateful::{Reader, StateError, Writer};
+use crate::traffic::OnWire;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use arrayvec::ArrayVec;
+use nfluid_ring::Frame;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::{EtherType, IpProtocol, L3, MacAddr, PacketMeta};
 
@@ -23,9 +25,9 @@ struct Count {
 }
 
 impl Count {
-    fn add(&mut self, len: usize) {
-        self.packets += 1;
-        self.bytes += len as u64;
+    fn add(&mut self, frame: OnWire) {
+        self.packets += frame.packets();
+        self.bytes += frame.bytes();
     }
 
     fn more(&mut self, (packets, bytes): (u64, u64)) {
@@ -82,40 +84,51 @@ impl Default for Tally {
 }
 
 impl Tally {
-    pub(super) fn count(&mut self, frame: &[u8]) {
-        let len = frame.len();
-        self.bytes += len as u64;
-        let class = SIZE_BOUNDS.partition_point(|&bound| bound < len);
-        self.sizes[class] += 1;
-        self.count_group(frame);
-        match PacketMeta::parse_l3(frame) {
-            Ok(meta) => self.count_packet(&meta, len),
-            Err(_) => self.malformed += 1,
+    /// Counts a frame, or all packets of a super-frame.
+    pub(super) fn count(&mut self, frame: &Frame<'_>) {
+        let on_wire = OnWire::of(frame);
+        self.bytes += on_wire.bytes();
+        self.count_sizes(frame, on_wire);
+        self.count_group(frame.bytes(), on_wire.packets());
+        match PacketMeta::parse_l3(frame.bytes()) {
+            Ok(meta) => self.count_packet(&meta, on_wire),
+            Err(_) => self.malformed += on_wire.packets(),
         }
     }
 
-    fn count_group(&mut self, frame: &[u8]) {
+    /// All packets of a super-frame but the last have the same length.
+    fn count_sizes(&mut self, frame: &Frame<'_>, on_wire: OnWire) {
+        let class = |len: u64| SIZE_BOUNDS.partition_point(|&bound| (bound as u64) < len);
+        let full = frame.offload().packet_len(frame.len()) as u64;
+        let others = on_wire.packets().saturating_sub(1);
+        let last = on_wire.bytes().saturating_sub(others * full);
+        self.sizes[class(full)] += others;
+        self.sizes[class(last)] += 1;
+    }
+
+    fn count_group(&mut self, frame: &[u8], packets: u64) {
         let Some(&dst) = frame.first_chunk() else {
             return;
         };
         let dst = MacAddr(dst);
         if dst.is_broadcast() {
-            self.broadcast += 1;
+            self.broadcast += packets;
         } else if dst.is_multicast() {
-            self.multicast += 1;
+            self.multicast += packets;
         }
     }
 
-    fn count_packet(&mut self, meta: &PacketMeta, len: usize) {
-        self.tagged += u64::from(meta.vlan_count > 0);
-        self.fragments += u64::from(meta.fragment != Fragment::None);
-        self.ethertype(meta.ethertype).add(len);
+    fn count_packet(&mut self, meta: &PacketMeta, on_wire: OnWire) {
+        let packets_if = |is_such: bool| u64::from(is_such) * on_wire.packets();
+        self.tagged += packets_if(meta.vlan_count > 0);
+        self.fragments += packets_if(meta.fragment != Fragment::None);
+        self.ethertype(meta.ethertype).add(on_wire);
         let protocols = match meta.l3 {
             L3::V4 { .. } => &mut self.protocols[0],
             L3::V6 { .. } => &mut self.protocols[1],
             L3::Other => return,
         };
-        protocols[usize::from(meta.protocol.0)].add(len);
+        protocols[usize::from(meta.protocol.0)].add(on_wire);
     }
 
     fn ethertype(&mut self, ethertype: EtherType) -> &mut Count {

@@ -7,7 +7,7 @@ mod tests;
 use crate::config::{self, NoKeys};
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
-use crate::traffic::Forwarded;
+use crate::traffic::{Forwarded, OnWire};
 use alloc::boxed::Box;
 use alloc::string::String;
 use metrics::Tally;
@@ -37,8 +37,8 @@ impl NetworkFunction for Counter {
     fn process(&mut self, _now: Nanos, batch: &mut Batch<'_, '_>) {
         for frame in batch.frames() {
             let from = frame.in_port() & 1;
-            self.forwarded.count(from, frame.len());
-            self.tally.count(frame.bytes());
+            self.forwarded.count(from, OnWire::of(frame));
+            self.tally.count(frame);
             frame.send(from ^ 1);
         }
     }

@@ -1,6 +1,7 @@
 use super::build;
 use crate::function::{CommandError, Nanos, NetworkFunction};
-use crate::testing::{Sent, ports, run};
+use crate::super_frames::{assert_same_as_packets, ends, shapes};
+use crate::testing::{Sent, ports, run, run_offload};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -130,6 +131,23 @@ fn an_unknown_key_is_refused() {
 }
 
 proptest! {
+    /// Catches: a super-frame that counts as one packet, of its whole length, in any counter.
+    #[test]
+    fn a_super_frame_counts_as_its_packets(
+        shape in shapes(), (src, dst) in ends(), to in prop_oneof![any::<[u8; 6]>(), Just([0xff; 6])],
+    ) {
+        let macs = (MacAddr([2; 6]), MacAddr(to));
+        let frame = shape.between(src, dst).macs(macs.0, macs.1);
+        let (bytes, offload) = shape.written(&frame);
+        let [mut whole, mut cut] = [counter(), counter()];
+        assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &[(0, bytes.clone(), offload)]);
+        let mut malformed = bytes;
+        malformed[14 + 4 * shape.tags.len()] = 0;
+        let packets = offload.segments(malformed.len()) as f64;
+        run_offload(&mut *whole, Nanos(0), &[(0, malformed, offload)]);
+        prop_assert_eq!(metric(&*whole, "kind_packets_total", &["malformed"]), Some(packets));
+    }
+
     // promise: 10.19
     #[test]
     fn any_frame_is_counted_once(

@@ -7,6 +7,7 @@ use super::state::{Count, Settings, State};
 use super::states::States;
 use crate::function::Nanos;
 use crate::tcp::{Connection, Summary};
+use crate::traffic::OnWire;
 use nfluid_ring::flow::Buckets;
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,7 @@ impl States {
     ) -> bool {
         // At time zero, so that the limits hold and nothing has expired yet.
         let slot = self
-            .create(rule, keep, first, None, 0, Nanos(0))
+            .create(rule, keep, first, None, OnWire::default(), Nanos(0))
             .ok()
             .flatten();
         let Some((slot, state)) = slot.and_then(|slot| Some((slot, self.table.get_mut(slot)?)))

@@ -33,7 +33,7 @@ const TIMESTAMP: u64 = 1 << 57;
 impl FlowId {
     /// The flow of `packet`; `None` if it cannot belong to a state: a later fragment of a
     /// protocol with ports, or an ICMP message that is neither query nor reply.
-    #[inline]
+    #[inline(always)]
     pub fn of(packet: &Packet) -> Option<FlowId> {
         let side = packet.in_port & 1;
         let (src_port, dst_port, query) = match packet.transport {

@@ -5,7 +5,7 @@ use super::states::{Refusal, States};
 use crate::function::{Metric, PortInfo};
 use crate::icmp_error::{self, Sent};
 use crate::stateful::{Reader, StateError, Writer};
-use crate::traffic::Forwarded;
+use crate::traffic::{Forwarded, OnWire};
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use nfluid_wire::ParseError;
@@ -114,32 +114,32 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn matched(&mut self, rule: usize, len: usize) {
+    pub(super) fn matched(&mut self, rule: usize, frame: OnWire) {
         if let Some(count) = self.rules.get_mut(rule) {
-            count.add(len);
+            count.add(frame);
         }
     }
 
     #[inline]
-    pub(super) fn default_policy(&mut self, len: usize) {
-        self.default_policy.add(len);
+    pub(super) fn default_policy(&mut self, frame: OnWire) {
+        self.default_policy.add(frame);
     }
 
     #[inline]
-    pub(super) fn forwarded(&mut self, in_port: u8, len: usize) {
-        self.forwarded.count(in_port, len);
+    pub(super) fn forwarded(&mut self, in_port: u8, frame: OnWire) {
+        self.forwarded.count(in_port, frame);
     }
 
     #[inline]
-    pub(super) fn dropped(&mut self, reason: Drop) {
-        self.dropped[reason.index()] += 1;
+    pub(super) fn dropped(&mut self, reason: Drop, frame: OnWire) {
+        self.dropped[reason.index()] += frame.packets();
     }
 
     #[cold]
-    pub(super) fn malformed(&mut self, error: ParseError) {
+    pub(super) fn malformed(&mut self, error: ParseError, frame: OnWire) {
         match self.malformed.iter_mut().find(|(known, _)| *known == error) {
-            Some((_, count)) => *count += 1,
-            None => self.malformed.push((error, 1)),
+            Some((_, count)) => *count += frame.packets(),
+            None => self.malformed.push((error, frame.packets())),
         }
     }
 

@@ -9,6 +9,7 @@ use super::reject;
 use super::rule::{Answer, ICMP, ICMPV6, RuleAction};
 use crate::function::Nanos;
 use crate::tcp::Segment;
+use crate::traffic::OnWire;
 use arrayvec::ArrayVec;
 use core::ops::ControlFlow;
 use nfluid_ring::layout::BATCH_MAX;
@@ -51,7 +52,7 @@ impl Firewall {
         let mut packets: ArrayVec<Result<Packet, Verdict>, BATCH_MAX> = ArrayVec::new();
         let mut unknown: ArrayVec<usize, BATCH_MAX> = ArrayVec::new();
         let mut found = [None; BATCH_MAX];
-        for (at, frame) in frames.iter().take(BATCH_MAX).enumerate() {
+        for (at, frame) in frames.iter_mut().take(BATCH_MAX).enumerate() {
             let packet = self.parse(frame).map(|(packet, _)| packet);
             if let Ok(packet) = &packet {
                 match self.remembered(packet) {
@@ -73,7 +74,7 @@ impl Firewall {
         for (at, packet) in packets.into_iter().enumerate() {
             let (frame, mut outbox) = frame_at(frames, at, outbox);
             let verdict = match packet {
-                Ok(packet) => self.decide_by_rules(now, &packet, frame.len(), found[at]),
+                Ok(packet) => self.decide_by_rules(now, &packet, frame, found[at]),
                 Err(verdict) => verdict,
             };
             self.act(now, verdict, frame, &mut outbox);
@@ -96,23 +97,22 @@ impl Firewall {
     #[inline]
     fn handle_frame(&mut self, now: Nanos, frame: &mut Frame<'_>, outbox: &mut dyn Outbox) {
         let verdict = match self.parse(frame) {
-            Ok((packet, meta)) => self.decide(now, &packet, &meta, frame.bytes()),
+            Ok((packet, meta)) => self.decide(now, &packet, &meta, frame),
             Err(verdict) => verdict,
         };
         self.act(now, verdict, frame, outbox);
     }
 
-    /// The packet in a frame, or what becomes of a frame that holds none.
+    /// The packet in a frame, as it will be on a wire, or what becomes of a frame that holds none.
     #[inline(always)]
-    fn parse(&mut self, frame: &Frame<'_>) -> Result<(Packet, PacketMeta), Verdict> {
+    fn parse(&mut self, frame: &mut Frame<'_>) -> Result<(Packet, PacketMeta), Verdict> {
+        if let Err(error) = frame.settle() {
+            return Err(self.malformed(error, frame));
+        }
         match PacketMeta::parse(frame.bytes()) {
-            Err(error) => {
-                self.counters.malformed(error);
-                Err(Verdict::Drop(Drop::Malformed))
-            }
+            Err(error) => Err(self.malformed(error, frame)),
             Ok(meta) if overwrites_flags(&meta) => {
-                self.counters.malformed(ParseError::TcpOverlappingFragment);
-                Err(Verdict::Drop(Drop::Malformed))
+                Err(self.malformed(ParseError::TcpOverlappingFragment, frame))
             }
             Ok(meta) => match Packet::new(&meta, frame.in_port() & 1) {
                 Some(packet) => Ok((packet, meta)),
@@ -121,7 +121,13 @@ impl Firewall {
         }
     }
 
-    #[inline]
+    #[cold]
+    fn malformed(&mut self, error: ParseError, frame: &Frame<'_>) -> Verdict {
+        self.counters.malformed(error, OnWire::of(frame));
+        Verdict::Drop(Drop::Malformed)
+    }
+
+    #[inline(always)]
     fn act(
         &mut self,
         now: Nanos,
@@ -132,15 +138,15 @@ impl Firewall {
         match verdict {
             Verdict::Forward => {
                 let in_port = frame.in_port() & 1;
-                self.counters.forwarded(in_port, frame.len());
+                self.counters.forwarded(in_port, OnWire::of(frame));
                 frame.send(in_port ^ 1);
             }
             Verdict::Drop(reason) => {
-                self.counters.dropped(reason);
+                self.counters.dropped(reason, OnWire::of(frame));
                 frame.discard();
             }
             Verdict::Reject(answer) => {
-                self.counters.dropped(Drop::Rejected);
+                self.counters.dropped(Drop::Rejected, OnWire::of(frame));
                 let sent = reject::answer(&mut self.answers, now, answer, frame, outbox);
                 self.counters.answered(sent);
                 frame.discard();
@@ -157,12 +163,18 @@ impl Firewall {
     }
 
     #[inline]
-    fn decide(&mut self, now: Nanos, packet: &Packet, meta: &PacketMeta, bytes: &[u8]) -> Verdict {
+    fn decide(
+        &mut self,
+        now: Nanos,
+        packet: &Packet,
+        meta: &PacketMeta,
+        frame: &Frame<'_>,
+    ) -> Verdict {
         let check_at = self.ruleset.checks_states_at();
         let mut states_checked = false;
         if check_at == 0 {
             states_checked = true;
-            if let Some(verdict) = self.decide_by_state(now, packet, meta, bytes) {
+            if let Some(verdict) = self.decide_by_state(now, packet, meta, frame) {
                 return verdict;
             }
         }
@@ -171,11 +183,11 @@ impl Firewall {
             let found = self.ruleset.first_match(packet, start);
             if !states_checked && found.is_none_or(|index| index >= check_at) {
                 states_checked = true;
-                if let Some(verdict) = self.decide_by_state(now, packet, meta, bytes) {
+                if let Some(verdict) = self.decide_by_state(now, packet, meta, frame) {
                     return verdict;
                 }
             }
-            match self.apply(now, packet, bytes.len(), found, || segment(meta, bytes)) {
+            match self.apply(now, packet, frame, found, || segment(meta, frame.bytes())) {
                 ControlFlow::Break(verdict) => return verdict,
                 ControlFlow::Continue(next) => start = next,
             }
@@ -188,11 +200,11 @@ impl Firewall {
         &mut self,
         now: Nanos,
         packet: &Packet,
-        len: usize,
+        frame: &Frame<'_>,
         mut found: Option<usize>,
     ) -> Verdict {
         loop {
-            match self.apply(now, packet, len, found, || None) {
+            match self.apply(now, packet, frame, found, || None) {
                 ControlFlow::Break(verdict) => return verdict,
                 ControlFlow::Continue(next) => found = self.ruleset.first_match(packet, next),
             }
@@ -206,18 +218,18 @@ impl Firewall {
         &mut self,
         now: Nanos,
         packet: &Packet,
-        len: usize,
+        frame: &Frame<'_>,
         found: Option<usize>,
         segment: impl FnOnce() -> Option<Segment<'a>>,
     ) -> ControlFlow<Verdict, usize> {
         let Some(index) = found else {
-            self.counters.default_policy(len);
+            self.counters.default_policy(OnWire::of(frame));
             return ControlFlow::Break(match self.default {
                 DefaultPolicy::Allow => Verdict::Forward,
                 DefaultPolicy::Deny => Verdict::Drop(Drop::Default),
             });
         };
-        self.counters.matched(index, len);
+        self.counters.matched(index, OnWire::of(frame));
         let (action, keep_state) = self.ruleset.action(index);
         ControlFlow::Break(match action {
             RuleAction::Count | RuleAction::CheckState => {
@@ -229,9 +241,10 @@ impl Firewall {
                 None => Verdict::Forward,
                 Some(keep) => {
                     let (rule, segment) = (index as u32, segment());
+                    let frame = OnWire::of(frame);
                     let made = self
                         .states
-                        .create(rule, keep, packet, segment.as_ref(), len, now);
+                        .create(rule, keep, packet, segment.as_ref(), frame, now);
                     match made {
                         Ok(_) => Verdict::Forward,
                         Err(refusal) => Verdict::Drop(Drop::Refused(refusal)),
@@ -249,16 +262,17 @@ impl Firewall {
         now: Nanos,
         packet: &Packet,
         meta: &PacketMeta,
-        bytes: &[u8],
+        frame: &Frame<'_>,
     ) -> Option<Verdict> {
+        let bytes = frame.bytes();
         let segment = || segment(meta, bytes);
-        let rule = match self.states.admit(packet, bytes.len(), now, segment) {
+        let rule = match self.states.admit(packet, OnWire::of(frame), now, segment) {
             Ok(Some(rule)) => rule,
             Ok(None) if self.icmp_errors => self.state_of_error(now, packet, meta, bytes)?,
             Ok(None) => return None,
             Err(refusal) => return Some(Verdict::Drop(Drop::Refused(refusal))),
         };
-        self.counters.matched(rule as usize, bytes.len());
+        self.counters.matched(rule as usize, OnWire::of(frame));
         Some(Verdict::Forward)
     }
 

@@ -7,7 +7,7 @@
 use super::packet::{Packet, Transport};
 use super::rule::{Answer, RST, Unreachable};
 use crate::function::Nanos;
-use crate::icmp_error::{self, Limit, Sent};
+use crate::icmp_error::{self, Limit, OffenderRoom, Sent};
 use core::net::{IpAddr, SocketAddr};
 use nfluid_ring::{Frame, Outbox};
 use nfluid_wire::build;
@@ -32,23 +32,20 @@ pub fn answer(
 fn build(answer: Answer, meta: &PacketMeta, frame: &Frame<'_>, buffer: &mut [u8]) -> Option<usize> {
     let bytes = frame.bytes();
     let packet = Packet::new(meta, frame.in_port())?;
-    let end = meta.l3_end();
+    let mut room = OffenderRoom::EMPTY;
+    let l3 = usize::from(meta.l3_offset);
+    let offender = icmp_error::offender(bytes, frame.offload(), l3, &mut room)?;
     let (answer, quoted) = match (answer, packet.transport) {
         (Answer::Auto | Answer::Reset, Transport::Tcp { src, dst, flags }) => {
-            let segment = bytes.get(usize::from(meta.l4_offset)..end)?;
+            // Of a super-frame, all of it: the answer acknowledges all segments at once.
+            let segment = bytes.get(usize::from(meta.l4_offset)..meta.l3_end())?;
             let from = SocketAddr::new(packet.addresses.dst(), dst);
             let to = SocketAddr::new(packet.addresses.src(), src);
             (reset(from, to, flags, segment)?, &[][..])
         }
         (Answer::Reset, _) => return None,
-        (Answer::Auto, _) => {
-            let quoted = bytes.get(usize::from(meta.l3_offset)..end)?;
-            (unreachable(Unreachable::Prohibited, &packet), quoted)
-        }
-        (Answer::Unreachable(reason), _) => {
-            let quoted = bytes.get(usize::from(meta.l3_offset)..end)?;
-            (unreachable(reason, &packet), quoted)
-        }
+        (Answer::Auto, _) => (unreachable(Unreachable::Prohibited, &packet), offender),
+        (Answer::Unreachable(reason), _) => (unreachable(reason, &packet), offender),
     };
     icmp_error::write_back(bytes, answer, quoted, buffer)
 }

@@ -9,6 +9,7 @@ use super::packet::Packet;
 use super::rule::{ICMP, ICMPV6, TCP, UDP};
 use crate::function::Nanos;
 use crate::tcp::{Connection, Effect, End, OutOfWindow, Policy, Segment, Stage};
+use crate::traffic::OnWire;
 use serde::{Deserialize, Serialize};
 
 /// Phase in the life of a flow; the names of [`config::Timeouts`].
@@ -39,7 +40,7 @@ impl Phase {
     }
 }
 
-/// Packets and bytes.
+/// Packets on a wire, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Packets.
@@ -55,11 +56,11 @@ impl Count {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Adds a packet of `len` bytes.
+    /// Adds a frame.
     #[inline]
-    pub fn add(&mut self, len: usize) {
-        self.packets += 1;
-        self.bytes += len as u64;
+    pub fn add(&mut self, frame: OnWire) {
+        self.packets += frame.packets();
+        self.bytes += frame.bytes();
     }
 }
 
@@ -125,12 +126,12 @@ impl State {
     ///
     /// # Errors
     /// The packet must not pass, and changes nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn advance(
         &mut self,
         packet: &Packet,
         segment: Option<&Segment<'_>>,
-        len: usize,
+        frame: OnWire,
         now: Nanos,
         settings: &Settings,
     ) -> Result<(), OutOfWindow> {
@@ -144,9 +145,9 @@ impl State {
             None => Effect::Restarts,
         };
         match from {
-            End::Near => self.forth.add(len),
+            End::Near => self.forth.add(frame),
             End::Far => {
-                self.back.add(len);
+                self.back.add(frame);
                 self.replied = true;
             }
         }
@@ -157,7 +158,7 @@ impl State {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn idle_s(&self, timeouts: &config::Timeouts) -> u32 {
         let own = |general: u32| match self.timeout_s {
             0 => general,

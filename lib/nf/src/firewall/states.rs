@@ -12,6 +12,7 @@ use super::table::{Slot, Table};
 use crate::ageing::Ageing;
 use crate::function::Nanos;
 use crate::tcp::{Connection, HalfOpen, OutOfWindow, Policy, Segment};
+use crate::traffic::OnWire;
 use nfluid_ring::flow::Buckets;
 use nfluid_wire::{HashSeed, TcpFlags};
 
@@ -147,7 +148,7 @@ impl States {
     pub(super) fn admit<'a>(
         &mut self,
         packet: &Packet,
-        len: usize,
+        frame: OnWire,
         now: Nanos,
         segment: impl FnOnce() -> Option<Segment<'a>>,
     ) -> Result<Option<u32>, Refusal> {
@@ -175,7 +176,7 @@ impl States {
             return Ok(None);
         }
         let (rule, was_half_open) = (state.rule, state.is_half_open());
-        state.advance(packet, segment.as_ref(), len, now, &self.settings)?;
+        state.advance(packet, segment.as_ref(), frame, now, &self.settings)?;
         // The queue's memory is another cache line: most packets need not touch it.
         if state.is_half_open() != was_half_open {
             self.half_open.set(slot, !was_half_open);
@@ -204,7 +205,7 @@ impl States {
         keep: KeepState,
         packet: &Packet,
         segment: Option<&Segment<'_>>,
-        len: usize,
+        frame: OnWire,
         now: Nanos,
     ) -> Result<Option<Slot>, Refusal> {
         let Some(flow) = FlowId::of(packet) else {
@@ -214,7 +215,7 @@ impl States {
         if let Some(slot) = self.table.find(hash, |state| state.flow == flow) {
             // An earlier rule allowed another packet of the flow without looking at states.
             if let Some(state) = self.table.get_mut(slot) {
-                state.advance(packet, segment, len, now, &self.settings)?;
+                state.advance(packet, segment, frame, now, &self.settings)?;
                 self.half_open.set(slot, state.is_half_open());
             }
             return Ok(Some(slot));
@@ -234,7 +235,7 @@ impl States {
             back: Count::default(),
             counted: keep.max_per_source.is_some(),
         };
-        state.advance(packet, segment, len, now, &self.settings)?;
+        state.advance(packet, segment, frame, now, &self.settings)?;
         self.check_limits(rule, keep, packet)?;
         self.make_room(now);
         if state.counted {

@@ -1,6 +1,6 @@
 //! The differentiated services code point of a packet (RFC 2474), its ECN bits untouched.
 
-use nfluid_wire::checksum::update_u16;
+use nfluid_wire::checksum::Delta;
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::{L3, PacketMeta};
 
@@ -20,9 +20,8 @@ pub(super) fn set_dscp(frame: &mut [u8], meta: &PacketMeta, dscp: u8) -> bool {
         L3::V4 { .. } => {
             let new = old & 0xff00 | u16::from(class);
             *first = new.to_be_bytes();
-            let mut packet = Ipv4Packet::new_unchecked(&mut frame[l3..]);
-            let checksum = update_u16(packet.checksum(), old, new);
-            packet.set_checksum(checksum);
+            Ipv4Packet::new_unchecked(&mut frame[l3..])
+                .update_checksum(Delta::new().replace_u16(old, new));
             true
         }
         L3::V6 { .. } => {

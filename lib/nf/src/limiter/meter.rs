@@ -1,11 +1,13 @@
 //! A meter: one pair of buckets, or one for each address prefix seen.
 
-use super::bucket::{Buckets, Colour, Limits};
+use super::bucket::{Buckets, Colour, Limits, Size};
 use crate::function::Nanos;
 use crate::stateful::{Imported, Reader, StateError, Writer};
 use crate::table::{Index, Slab};
+use crate::traffic::OnWire;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use nfluid_ring::Frame;
 use nfluid_wire::ether::HEADER_LEN;
 use nfluid_wire::{HashSeed, L3, PacketMeta};
 use serde::{Deserialize, Serialize};
@@ -126,16 +128,24 @@ impl Meter {
         imported: &mut Imported,
     ) -> Result<(), StateError> {
         let limited: (Limits, Option<Key>) = reader.get()?;
+        // Version 1 has the tokens alone: its buckets never owe any.
+        let is_old = reader.version() == 1;
+        let level_of = |level| match is_old {
+            true => Buckets::level_of(level),
+            false => level,
+        };
         let shared: Option<(u64, u64)> = reader.get()?;
         let mut crowded = 0;
         reader.counters([&mut crowded])?;
         let mut own =
             own.filter(|own| (own.limits, own.table.as_ref().map(|table| table.key)) == limited);
         if let Some(own) = &mut own {
-            own.shared = shared.map(|level| Buckets::at_level(own.limits, level, now));
+            let level = shared.map(level_of);
+            own.shared = level.map(|level| Buckets::at_level(own.limits, level, now));
             own.crowded = crowded;
         }
-        reader.list(|carried: Carried| {
+        reader.list(|mut carried: Carried| {
+            carried.level = level_of(carried.level);
             let taken = own.as_mut().is_some_and(|own| own.take_over(now, &carried));
             imported.count(taken);
             Ok(())
@@ -163,36 +173,31 @@ impl Meter {
         self.table.as_ref().map_or(0, |table| table.entries.len())
     }
 
-    /// The colour of a packet; `meta` is `None` if it is malformed.
+    /// The colour of a frame; `meta` is `None` if it is malformed.
     pub(super) fn colour(
         &mut self,
         now: Nanos,
         meta: Option<&PacketMeta>,
-        frame_len: usize,
+        frame: &Frame<'_>,
     ) -> Colour {
-        // The RFCs count IP packets; of other frames, the bytes behind the Ethernet header count. Bytes behind an IP
-        // packet count too, unless they pad a short frame: else a packet of 20 bytes would take 1,500 along.
-        let bytes = match meta {
-            Some(meta) if frame_len <= ETHERNET_MIN => meta.total_len as usize,
-            Some(meta) => frame_len - usize::from(meta.l3_offset),
-            None => frame_len - HEADER_LEN,
-        };
+        let size = size(meta, frame);
+        let packets = OnWire::of(frame).packets();
         if let (Some(table), Some(meta)) = (&mut self.table, meta)
             && let Some(network) = table.key.network(meta.l3)
         {
             match table.entry(self.limits, network, now) {
                 Some(entry) => {
-                    let colour = entry.buckets.colour(self.limits, now, bytes);
-                    entry.dropped += u64::from(colour == Colour::Red);
+                    let colour = entry.buckets.colour(self.limits, now, size);
+                    entry.dropped += u64::from(colour == Colour::Red) * packets;
                     return colour;
                 }
-                None => self.crowded += 1,
+                None => self.crowded += packets,
             }
         }
         let shared = self
             .shared
             .get_or_insert_with(|| Buckets::full(self.limits, now));
-        shared.colour(self.limits, now, bytes)
+        shared.colour(self.limits, now, size)
     }
 
     /// Forgets some prefixes whose buckets are full: a new pair would be no different.
@@ -232,6 +237,24 @@ impl Meter {
             "prefixes": self.prefixes(),
             "list": listed.collect::<Vec<_>>(),
         })
+    }
+}
+
+/// The bytes of a frame that count. The RFCs count IP packets; of other frames, the bytes behind the Ethernet header
+/// count. Bytes behind an IP packet count too, unless they pad a short frame: else a packet of 20 bytes would take 1,500
+/// along. Of a super-frame all packets count, each with its IP header.
+#[inline]
+fn size(meta: Option<&PacketMeta>, frame: &Frame<'_>) -> Size {
+    let len = frame.len();
+    let link = meta.map_or(HEADER_LEN, |meta| usize::from(meta.l3_offset));
+    let on_wire = OnWire::of(frame);
+    match meta {
+        _ if on_wire.packets() > 1 => Size {
+            first: frame.offload().packet_len(len) - link,
+            all: on_wire.bytes() as usize - on_wire.packets() as usize * link,
+        },
+        Some(meta) if len <= ETHERNET_MIN => Size::one(meta.total_len as usize),
+        _ => Size::one(len - link),
     }
 }
 

@@ -4,7 +4,7 @@ use super::bucket::Colour;
 use super::meter::Meter;
 use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
-use crate::traffic::Forwarded;
+use crate::traffic::{Forwarded, OnWire};
 
 const COLOURS: [(Colour, &str); 3] = [
     (Colour::Green, "green"),
@@ -33,10 +33,10 @@ impl Counters {
     }
 
     #[inline]
-    pub(super) fn coloured(&mut self, from: u8, colour: Colour, len: usize) {
+    pub(super) fn coloured(&mut self, from: u8, colour: Colour, frame: OnWire) {
         let (packets, bytes) = &mut self.colours[usize::from(from & 1)][colour as usize];
-        *packets += 1;
-        *bytes += len as u64;
+        *packets += frame.packets();
+        *bytes += frame.bytes();
     }
 
     /// Writes all of them into an image.

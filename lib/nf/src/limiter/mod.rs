@@ -12,6 +12,7 @@ mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::Stateful;
+use crate::traffic::OnWire;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -50,12 +51,16 @@ impl NetworkFunction for Limiter {
         for frame in batch.frames() {
             let from = frame.in_port() & 1;
             let direction = usize::from(from);
+            // The address by which a frame is limited must be the one that it has on a wire.
+            let is_settled = frame.settle().is_ok();
             let meta = PacketMeta::parse_l3(frame.bytes()).ok();
+            let meta = meta.filter(|_| is_settled);
+            let on_wire = OnWire::of(frame);
             let colour = match &mut self.meters[direction] {
-                Some(meter) => meter.colour(now, meta.as_ref(), frame.len()),
+                Some(meter) => meter.colour(now, meta.as_ref(), frame),
                 None => Colour::Green,
             };
-            self.counters.coloured(from, colour, frame.len());
+            self.counters.coloured(from, colour, on_wire);
             if colour == Colour::Red {
                 frame.discard();
                 continue;
@@ -64,9 +69,9 @@ impl NetworkFunction for Limiter {
                 (colour, self.yellow[direction], &meta)
                 && marking::set_dscp(frame.bytes_mut(), meta, dscp)
             {
-                self.counters.marked += 1;
+                self.counters.marked += on_wire.packets();
             }
-            self.counters.forwarded.count(from, frame.len());
+            self.counters.forwarded.count(from, on_wire);
             frame.send(from ^ 1);
         }
     }

@@ -6,7 +6,12 @@ use crate::function::Nanos;
 use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
 
 impl Stateful for Limiter {
+    /// Version 2: buckets may owe tokens.
     fn state_version(&self) -> u16 {
+        2
+    }
+
+    fn oldest_version(&self) -> u16 {
         1
     }
 

@@ -1,9 +1,15 @@
 use super::build;
 use crate::function::{CommandError, Nanos, NetworkFunction};
-use crate::testing::{Collected, ports, run, run_one};
+use crate::stateful::{export, forged, import};
+use crate::super_frames::{assert_same_as_packets, ends, shapes, super_frame};
+use crate::testing::{Collected, ports, run, run_offload, run_one};
 use alloc::boxed::Box;
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec::Vec;
+use nfluid_ring::Offload;
+use nfluid_ring::offload::{PartialChecksum, SegmentKind, Segmentation};
+use nfluid_wire::TcpFlags;
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::{PacketMeta, build as wire};
 use proptest::prelude::*;
@@ -235,7 +241,131 @@ fn bad_configurations_name_the_key() {
     assert_eq!(unknown, Err(CommandError::Unknown(&["buckets"])));
 }
 
+/// Catches: an address that a checksum is written over after the frame was charged to another.
+#[test]
+fn a_checksum_over_the_address_is_computed_before_the_frame_is_charged() {
+    let mut nf = limiter(per_source(10));
+    // The destination's upper half; the source is what `per_source` looks at.
+    let over = |offset| Offload::partial_checksum(PartialChecksum { start: 20, offset });
+    let frame = packet("10.0.0.1:1", 200);
+    run_offload(&mut *nf, Nanos(0), &[(0, frame.clone(), over(6))]);
+    let buckets = nf.command(Nanos(0), "buckets", &[]).unwrap();
+    assert_ne!(buckets["forward"]["list"][0]["network"], "10.0.0.0");
+    let cut = Segmentation {
+        kind: SegmentKind::Udp,
+        header_len: 28,
+        payload_len: 100,
+        is_ecn: false,
+    };
+    let sent = run_offload(
+        &mut *nf,
+        Nanos(0),
+        &[(0, frame, Offload::segmented(20, cut))],
+    );
+    assert_eq!(sent.len(), 1);
+    assert_eq!(metric(&*nf, "prefixes", &[]), 1.0, "charged to no address");
+}
+
+/// Catches: a super-frame that a small burst never lets pass, or that costs one packet.
+#[test]
+fn a_super_frame_passes_a_small_burst_and_pays_for_all_of_its_packets() {
+    let mut nf = limiter(json!({"forward": {"cir": 8_000_000, "cbs": 2000}}));
+    let (src, dst) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    let description = wire::Frame::tcp(src, dst, TcpFlags::ACK);
+    let (bytes, offload) = super_frame(&description, &[7; 44 * 1448], 1448);
+    let mut passed = |micros: u64| {
+        let frames = [(0, bytes.clone(), offload)];
+        run_offload(&mut *nf, Nanos(micros * 1000), &frames).len()
+    };
+    // 44 packets of 1488 bytes at 1 byte per microsecond.
+    let debt = 44 * 1488 - 2000;
+    assert_eq!([passed(0), passed(0), passed(debt + 1487)], [1, 0, 0]);
+    assert_eq!([passed(debt + 1488), passed(debt + 1488)], [1, 0]);
+    assert_eq!(metric(&*nf, "packets_forwarded_total", &[]), 88.0);
+    assert_eq!(metric(&*nf, "packets_dropped_total", &["red"]), 132.0);
+}
+
+/// The image of a limiter as version 1 has it: tokens without the offset of a bucket that may owe some.
+fn as_version_1(image: &[u8], tokens: u64) -> Vec<u8> {
+    let level = |bytes: u64| postcard::to_allocvec(&(bytes * 8_000_000_000)).unwrap();
+    let debt_max = 1 << 19;
+    let now = [level(debt_max + tokens), level(debt_max)].concat();
+    let before = [level(tokens), level(0)].concat();
+    let head = 8 + 2 + 2 + 1 + "limiter".len() + 8;
+    let mut records = image[head..image.len() - 8].to_vec();
+    let at = records.windows(now.len()).position(|window| window == now);
+    let at = at.expect("the level");
+    records.splice(at..at + now.len(), before);
+    forged("limiter", 1, &records).unwrap()
+}
+
+/// Catches: tokens of an image of version 1 that are taken for a debt, and a debt that a move forgives.
+#[test]
+fn tokens_and_debts_go_to_the_next_instance() {
+    let (src, dst) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    let description = wire::Frame::tcp(src, dst, TcpFlags::ACK);
+    let (bytes, offload) = super_frame(&description, &[7; 4 * 1000], 1000);
+    let shared = json!({"forward": {"cir": 8000, "cbs": 2000}});
+    for (config, place) in [(shared, "/shared"), (per_source(9), "/list/0/tokens")] {
+        let moved = |image: &[u8]| {
+            let mut next = limiter(config.clone());
+            import("limiter", &mut *next, Nanos(0), image).expect("imported");
+            let buckets = next.command(Nanos(0), "buckets", &[]).unwrap();
+            buckets["forward"].pointer(place).cloned()
+        };
+        let tokens =
+            |bytes: i64| Some(json!({"committed_bytes": bytes, "excess_or_peak_bytes": 0}));
+        let mut old = limiter(config.clone());
+        run_one(&mut *old, Nanos(0), 0, &packet("10.0.0.1:1", 500));
+        let image = export("limiter", &mut *old, Nanos(0)).expect("exported");
+        assert_eq!(moved(&image), tokens(1500));
+        assert_eq!(moved(&as_version_1(&image, 1500)), tokens(1500));
+        run_offload(&mut *old, Nanos(0), &[(0, bytes.clone(), offload)]);
+        let image = export("limiter", &mut *old, Nanos(0)).expect("exported");
+        assert_eq!(moved(&image), tokens(1500 - 4 * 1040));
+    }
+}
+
+/// Catches: a super-frame that counts as one packet where the table of prefixes is full.
+#[test]
+fn packets_of_prefixes_beyond_the_bound_are_counted() {
+    let mut nf = limiter(per_source(1));
+    run_one(&mut *nf, Nanos(0), 0, &packet("10.0.9.1:1", 500));
+    let (src, dst) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+    let description = wire::Frame::tcp(src, dst, TcpFlags::ACK);
+    let (bytes, offload) = super_frame(&description, &[7; 4 * 1000], 1000);
+    run_offload(&mut *nf, Nanos(0), &[(0, bytes, offload)]);
+    assert_eq!(metric(&*nf, "prefix_table_full_total", &[]), 4.0);
+}
+
 proptest! {
+    /// Catches: packets of a super-frame that are charged, marked or counted otherwise than by themselves.
+    #[test]
+    fn a_super_frame_is_its_packets_where_they_have_one_colour(
+        shape in shapes(), (src, dst) in ends(), colour in 0..3_usize,
+    ) {
+        let limits = [
+            json!({"cir": 8, "cbs": 1 << 20, "ebs": 5}),
+            json!({"cir": 8, "cbs": 1514, "ebs": 1 << 20, "yellow": {"dscp": 12}}),
+            json!({"cir": 8, "cbs": 1514}),
+        ];
+        let per = json!({"address": "source", "ipv4": 32});
+        let mut config = json!({"forward": limits[colour], "seed": 5});
+        config["forward"]["per"] = per;
+        let [mut whole, mut cut] = [limiter(config.clone()), limiter(config)];
+        // Of the committed burst, less than a packet is left.
+        let burst = packet(&src.to_string(), 1500);
+        for nf in [&mut whole, &mut cut] {
+            run_one(&mut **nf, Nanos(0), 0, &burst);
+        }
+        let (bytes, offload) = shape.written(&shape.between(src, dst));
+        let frames = [(0, bytes, offload), (0, packet(&src.to_string(), 60), Offload::NONE)];
+        let packets = assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &frames);
+        prop_assert_eq!(packets.is_empty(), colour == 2);
+        let buckets = |nf: &mut dyn NetworkFunction| nf.command(Nanos(0), "buckets", &[]);
+        prop_assert_eq!(buckets(&mut *whole), buckets(&mut *cut));
+    }
+
     #[test]
     fn random_frames_never_panic(
         frames in proptest::collection::vec(

@@ -99,8 +99,13 @@ impl Capture {
         self.records.len()
     }
 
-    /// Keeps a copy; `frame_len` is the whole frame's.
+    /// Keeps a copy; `frame_len` is the whole frame's. A copy that is larger than the bound counts as overwritten.
     pub(super) fn record(&mut self, at: Nanos, bytes: &[u8], frame_len: usize) {
+        let Some(rest) = self.bytes_max.checked_sub(bytes.len() + OVERHEAD) else {
+            self.overwritten += 1;
+            return;
+        };
+        self.shrink_to(rest);
         let record = Record {
             at,
             frame_len: frame_len as u32,
@@ -108,17 +113,16 @@ impl Capture {
         };
         self.bytes += record.cost();
         self.records.push_back(record);
-        self.shrink();
     }
 
     /// Changes the bound.
     pub(super) fn set_bound(&mut self, bytes_max: usize) {
         self.bytes_max = bytes_max;
-        self.shrink();
+        self.shrink_to(bytes_max);
     }
 
-    fn shrink(&mut self) {
-        while self.bytes > self.bytes_max
+    fn shrink_to(&mut self, bytes_max: usize) {
+        while self.bytes > bytes_max
             && let Some(oldest) = self.records.pop_front()
         {
             self.bytes -= oldest.cost();

@@ -7,7 +7,7 @@ use crate::prefix::Prefix;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
+use nfluid_ring::layout::{FRAME_MIN, LONG_MAX};
 use nfluid_wire::IpProtocol;
 use serde::Deserialize;
 use serde_json::Value;
@@ -61,7 +61,7 @@ impl Default for Document {
     fn default() -> Self {
         Document {
             matching: Match::default(),
-            snaplen: FRAME_MAX,
+            snaplen: LONG_MAX,
             rate: 10_000,
             memory_bytes: 1 << 20,
         }
@@ -100,7 +100,7 @@ impl Config {
         within("match.ports", document.matching.ports.len(), 0, LIST_MAX)?;
         within("rate", document.rate as usize, 1, RATE_MAX as usize)?;
         Ok(Config {
-            snaplen: within("snaplen", document.snaplen, FRAME_MIN, FRAME_MAX)?,
+            snaplen: within("snaplen", document.snaplen, FRAME_MIN, LONG_MAX)?,
             rate: document.rate,
             memory_bytes: within("memory_bytes", document.memory_bytes, 0, MEMORY_MAX)?,
             selection: document.matching.selection()?,

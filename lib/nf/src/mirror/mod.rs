@@ -9,12 +9,13 @@ mod tests;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
+use crate::traffic::OnWire;
 use alloc::boxed::Box;
 use alloc::string::String;
 use capture::Capture;
 use config::Config;
 use metrics::Counters;
-use nfluid_ring::{Batch, Outbox, frame_at};
+use nfluid_ring::{Batch, Frame, Offload, Outbox, frame_at};
 use serde_json::{Value, json};
 
 /// Index of the optional port that gets copies.
@@ -45,34 +46,37 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
     }))
 }
 
-/// Copies that may still be made: a token bucket of one second's worth, in billionths of a copy.
+/// Copies that may still be made: a token bucket of one second's worth, in billionths of a copy. The copy of a
+/// super-frame is as many as it has packets, and may leave the bucket with a debt.
 #[derive(Debug)]
 struct Allowance {
-    tokens: u64,
+    tokens: i64,
     filled: Nanos,
 }
 
-const UNITS_PER_COPY: u64 = 1_000_000_000;
+const UNITS_PER_COPY: i64 = 1_000_000_000;
 
 impl Allowance {
     fn full(rate: u32) -> Allowance {
         Allowance {
-            tokens: u64::from(rate) * UNITS_PER_COPY,
+            tokens: i64::from(rate) * UNITS_PER_COPY,
             filled: Nanos(0),
         }
     }
 
     fn refill(&mut self, now: Nanos, rate: u32) {
         let grown = u64::from(rate).saturating_mul(now.since(self.filled).0);
-        let most = u64::from(rate) * UNITS_PER_COPY;
+        let grown = i64::try_from(grown).unwrap_or(i64::MAX);
+        let most = i64::from(rate) * UNITS_PER_COPY;
         self.tokens = self.tokens.saturating_add(grown).min(most);
         self.filled = self.filled.max(now);
     }
 
-    fn take(&mut self) -> bool {
+    /// Takes the copies of a frame of so many packets, if one is left.
+    fn take(&mut self, packets: u64) -> bool {
         let allowed = self.tokens >= UNITS_PER_COPY;
         if allowed {
-            self.tokens -= UNITS_PER_COPY;
+            self.tokens -= packets as i64 * UNITS_PER_COPY;
         }
         allowed
     }
@@ -80,15 +84,21 @@ impl Allowance {
 
 impl Mirror {
     /// Copies a matching frame as far as the bounds allow.
-    fn copy(&mut self, now: Nanos, frame: &[u8], outbox: &mut dyn Outbox) {
-        if !self.allowance.take() {
-            self.counters.over_rate += 1;
+    fn copy(&mut self, now: Nanos, frame: &Frame<'_>, outbox: &mut dyn Outbox) {
+        let packets = OnWire::of(frame).packets();
+        if !self.allowance.take(packets) {
+            self.counters.over_rate += packets;
             return;
         }
-        let copy = &frame[..frame.len().min(self.config.snaplen)];
-        self.counters.copied += 1;
-        if self.has_mirror_port && !outbox.emit(MIRROR, copy) {
-            self.counters.unsent += 1;
+        let copy = &frame.bytes()[..frame.len().min(self.config.snaplen)];
+        self.counters.copied += packets;
+        // Nothing can be done any more to a copy that is cut off.
+        let offload = match copy.len() == frame.len() {
+            true => frame.offload(),
+            false => Offload::NONE,
+        };
+        if self.has_mirror_port && !outbox.emit_offload(MIRROR, copy, offload) {
+            self.counters.unsent += packets;
         }
         if self.config.memory_bytes > 0 {
             self.capture.record(now, copy, frame.len());
@@ -104,14 +114,17 @@ impl NetworkFunction for Mirror {
             let (frame, mut outbox) = frame_at(frames, at, outbox);
             let from = frame.in_port();
             if from >= MIRROR {
-                self.counters.from_mirror_port += 1;
+                self.counters.from_mirror_port += OnWire::of(frame).packets();
                 frame.discard();
                 continue;
             }
+            // Copies are chosen by the headers that a frame has on a wire. A super-frame of which no packets can be made
+            // is chosen by the headers that it has.
+            let _has_no_packets = frame.settle();
             if self.config.selection.matches(from, frame.bytes()) {
-                self.copy(now, frame.bytes(), &mut outbox);
+                self.copy(now, frame, &mut outbox);
             }
-            self.counters.forwarded.count(from, frame.len());
+            self.counters.forwarded.count(from, OnWire::of(frame));
             frame.send(from ^ 1);
         }
     }

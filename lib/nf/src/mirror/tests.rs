@@ -1,11 +1,15 @@
 use super::build;
 use crate::function::{CommandError, Nanos, NetworkFunction};
-use crate::testing::{Sent, ports, run};
+use crate::super_frames::{ends, metrics, shapes, super_frame};
+use crate::testing::{Sent, on_wire, ports, run, run_offload};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use arrayvec::ArrayVec;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use nfluid_ring::offload::PartialChecksum;
+use nfluid_ring::{Batch, Frame, Offload, Outbox};
 use nfluid_wire::{TcpFlags, build as wire};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -205,7 +209,125 @@ fn bad_configurations_and_arguments_are_refused() {
     assert_eq!(unknown, Err(CommandError::Unknown(&["clear", "pcap"])));
 }
 
+/// Catches: metadata beside a copy that has not all of the frame, and a true length that is the copy's.
+#[test]
+fn a_copy_keeps_its_metadata_if_it_is_whole() {
+    let (src, dst) = (
+        "10.0.0.1:1".parse().unwrap(),
+        "10.0.0.2:80".parse().unwrap(),
+    );
+    let description = wire::Frame::tcp(src, dst, TcpFlags::ACK);
+    let (bytes, offload) = super_frame(&description, &[7; 44 * 1448], 1448);
+    let frames = [(0, bytes.clone(), offload)];
+    let mut nf = mirror(Value::Null, 3);
+    let sent = run_offload(&mut *nf, Nanos(0), &frames);
+    let passed = (1, bytes.clone(), offload);
+    assert_eq!(sent, [(2, bytes.clone(), offload), passed.clone()]);
+    let len = bytes.len() as u32;
+    assert_eq!(captured(&mut *nf, &[]), [(0, len, bytes.clone())]);
+    let mut nf = mirror(json!({"snaplen": 2032}), 3);
+    let sent = run_offload(&mut *nf, Nanos(0), &frames);
+    let cut = bytes[..2032].to_vec();
+    assert_eq!(sent, [(2, cut.clone(), Offload::NONE), passed]);
+    assert_eq!(captured(&mut *nf, &[]), [(0, len, cut)]);
+}
+
+/// Catches: memory beyond the bound for a frame that does not fit, and older frames that give way to it in vain.
+#[test]
+fn a_copy_that_is_larger_than_the_memory_is_not_kept() {
+    let mut nf = mirror(json!({"memory_bytes": 500}), 2);
+    run(&mut *nf, Nanos(0), &[(0, vec![1; 60]), (0, vec![2; 437])]);
+    assert_eq!(captured(&mut *nf, &[]).len(), 1);
+    assert_eq!(metric(&*nf, "copies_lost_total", "overwritten"), 1.0);
+    run(&mut *nf, Nanos(0), &[(0, vec![3; 436])]);
+    assert_eq!(captured(&mut *nf, &[])[0].2, [3; 436]);
+    assert_eq!(metric(&*nf, "copies_lost_total", "overwritten"), 2.0);
+}
+
+/// Catches: super-frames that are copied at many times the rate, or never.
+#[test]
+fn the_copies_of_a_super_frame_are_those_of_its_packets() {
+    let mut nf = mirror(json!({"rate": 10, "memory_bytes": 0}), 3);
+    let (src, dst) = (
+        "10.0.0.1:1".parse().unwrap(),
+        "10.0.0.2:80".parse().unwrap(),
+    );
+    let description = wire::Frame::tcp(src, dst, TcpFlags::ACK);
+    let (bytes, offload) = super_frame(&description, &[7; 40 * 100], 100);
+    let mut copies = |seconds: u64| {
+        let frames = [(0, bytes.clone(), offload)];
+        let sent = run_offload(&mut *nf, Nanos::from_secs(seconds), &frames);
+        sent.len() - 1
+    };
+    // 40 packets are a debt of 30, which takes 3 s; a tenth of a second later there is one copy.
+    assert_eq!([copies(0), copies(1), copies(3), copies(4)], [1, 0, 0, 1]);
+    assert_eq!(metric(&*nf, "copies_total", ""), 80.0);
+    assert_eq!(metric(&*nf, "copies_lost_total", "rate"), 80.0);
+}
+
+/// An outbox without room.
+struct Full;
+
+impl Outbox for Full {
+    fn emit_offload(&mut self, _port: u8, _frame: &[u8], _offload: Offload) -> bool {
+        false
+    }
+
+    fn commit(&mut self, _decided: &[Frame<'_>]) {}
+}
+
+/// Catches: a super-frame that is lost as one packet.
+#[test]
+fn copies_without_room_are_counted() {
+    let mut nf = mirror(Value::Null, 3);
+    let (src, dst) = (
+        "10.0.0.1:1".parse().unwrap(),
+        "10.0.0.2:80".parse().unwrap(),
+    );
+    let description = wire::Frame::tcp(src, dst, TcpFlags::ACK);
+    let (mut bytes, offload) = super_frame(&description, &[7; 4 * 100], 100);
+    let len = bytes.len() as u16;
+    let mut frames = ArrayVec::new();
+    frames.push(Frame::new(&mut bytes, len, 0));
+    frames[0].set_offload(offload);
+    nf.process(Nanos(0), &mut Batch::new(&mut frames, &mut Full));
+    assert_eq!(metric(&*nf, "copies_lost_total", "no_room"), 4.0);
+    assert_eq!(metric(&*nf, "packets_forwarded_total", ""), 4.0);
+}
+
+/// Catches: a port that a checksum is written over after the mirror has looked.
+#[test]
+fn a_frame_is_chosen_by_what_it_is_on_a_wire() {
+    let mut nf = mirror(json!({"match": {"ports": [22]}}), 3);
+    // The checksum is written over the destination port.
+    let over = Offload::partial_checksum(PartialChecksum {
+        start: 30,
+        offset: 6,
+    });
+    let frame = tcp("10.0.0.1:999", "10.0.0.2:22");
+    let sent = run_offload(&mut *nf, Nanos(0), &[(0, frame.clone(), over)]);
+    assert_eq!(sent.len(), 1, "not port 22 any more");
+    assert_ne!(sent[0].1, frame);
+}
+
 proptest! {
+    /// Catches: packets that are copied or counted otherwise than by themselves.
+    #[test]
+    fn a_super_frame_is_copied_as_its_packets(shape in shapes(), (src, dst) in ends(), port in 0..3_u8) {
+        let (bytes, offload) = shape.written(&shape.between(src, dst));
+        let config = json!({"memory_bytes": 0, "match": {"protocol": "tcp"}});
+        let [mut whole, mut cut] = [mirror(config.clone(), 3), mirror(config, 3)];
+        let frames = [(port, bytes, offload)];
+        let by_port = |mut sent: Vec<Sent>| {
+            sent.sort_by_key(|(port, _)| *port);
+            sent
+        };
+        let by_frame = on_wire(&run_offload(&mut *whole, Nanos(0), &frames));
+        let by_packets = run(&mut *cut, Nanos(0), &on_wire(&frames));
+        prop_assert_eq!(by_port(by_frame), by_port(by_packets));
+        prop_assert_eq!(metrics(&*whole), metrics(&*cut));
+    }
+
     // promise: 10.17
     #[test]
     fn random_frames_pass_unchanged(

@@ -5,12 +5,12 @@ use super::clock::Tenths;
 use super::endpoint::{Endpoint, Protocol};
 use super::metrics::DropReason;
 use super::packet::Packet;
-use super::rewrite::{self, End};
+use super::rewrite::{self, End, PortChange};
 use super::state::State;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::{self, Icmpv4Packet, Icmpv4Type};
 use nfluid_wire::ipv4::Ipv4Packet;
-use nfluid_wire::{FlowKey, IpProtocol, PacketMeta};
+use nfluid_wire::{ChecksumState, FlowKey, IpProtocol, PacketMeta};
 
 /// The packet that an error quotes.
 struct Quoted {
@@ -64,7 +64,14 @@ impl Quoted {
         if self.protocol == Protocol::Tcp && transport.get(DATA_OFFSET) == Some(&0) {
             transport = &mut transport[..DATA_OFFSET];
         }
-        rewrite::set_port(transport, self.protocol, end, old.port, new.port, delta);
+        let ports = PortChange {
+            end,
+            old: old.port,
+            new: new.port,
+        };
+        // A quotation that has the checksum has it as the packet had it on a wire.
+        let state = ChecksumState::Complete;
+        rewrite::set_port(transport, self.protocol, ports, delta, state);
         Icmpv4Packet::new_unchecked(message).fill_checksum();
     }
 }

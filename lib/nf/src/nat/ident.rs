@@ -26,16 +26,24 @@ impl Idents {
 
     /// Returns an identification that no other of the last packets from `src` to `dst` has: of the last 65,536 by
     /// this counter. An outsider that sees its own identifications does not learn those to other hosts.
-    pub(super) fn take(
+    pub(super) fn take(&mut self, hasher: Hasher, ends: (u32, u32), protocol: IpProtocol) -> u16 {
+        self.take_many(hasher, ends, protocol, 1)
+    }
+
+    /// As [`Idents::take`], of a frame that becomes so many packets: the identification of the first. Those of the
+    /// others follow.
+    pub(super) fn take_many(
         &mut self,
         hasher: Hasher,
         (src, dst): (u32, u32),
         protocol: IpProtocol,
+        packets: u64,
     ) -> u16 {
         let hash = hasher.fragment(src, dst, 0, protocol.0);
         let counter = &mut self.0[hash as usize % COUNTERS];
-        *counter = counter.wrapping_add(1);
-        counter.wrapping_add((hash >> 48) as u16)
+        let first = counter.wrapping_add(1);
+        *counter = counter.wrapping_add(packets as u16);
+        first.wrapping_add((hash >> 48) as u16)
     }
 }
 
@@ -54,6 +62,5 @@ pub(super) fn set(packet: &mut [u8], ident: u16) {
     let mut ip = Ipv4Packet::new_unchecked(packet);
     let delta = Delta::new().replace_u16(ip.ident(), ident);
     ip.set_ident(ident);
-    let checksum = delta.apply(ip.checksum());
-    ip.set_checksum(checksum);
+    ip.update_checksum(delta);
 }

@@ -67,8 +67,7 @@ impl Nat {
         let delta =
             Delta::new().replace_u16(kind(Icmpv4Type::ECHO_REQUEST), kind(Icmpv4Type::ECHO_REPLY));
         echo.set_msg_type(Icmpv4Type::ECHO_REPLY);
-        let checksum = delta.apply(echo.checksum());
-        echo.set_checksum(checksum);
+        echo.update_checksum(delta);
         self.counters.pings += 1;
         port
     }

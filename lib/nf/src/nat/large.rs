@@ -1,17 +1,28 @@
 //! Packets that are too large for the port by which they leave: ICMP "fragmentation needed" to their sender, or, without
-//! "don't fragment", fragments in order (RFC 4787 REQ-13, RFC 1812 sections 4.2.2.7 and 4.3.3.3). Both ways.
+//! "don't fragment", fragments in order (RFC 4787 REQ-13, RFC 1812 sections 4.2.2.7 and 4.3.3.3). Both ways. Of a
+//! super-frame, the packets count, not the frame.
 
 use super::Nat;
 use super::clock::Tenths;
 use super::metrics::{DropReason, Made};
 use super::packet::Packet;
 use super::process::Work;
-use crate::fragmentation::Fragments;
+use crate::fragmentation::{Cut, Large};
 use crate::function::PortInfo;
-use nfluid_ring::layout::SLOT_SIZE;
-use nfluid_ring::{Frame, Outbox};
+use crate::traffic::OnWire;
+use alloc::vec;
+use alloc::vec::Vec;
+use nfluid_ring::{Frame, Offload, Outbox};
+use nfluid_wire::ether;
 use nfluid_wire::icmpv4::unreachable_code;
 use nfluid_wire::ipv4::Ipv4Packet;
+
+/// Bytes at the start of a frame that a translation can change: up to the end of the packet that an ICMP error quotes,
+/// as far as ports and checksum are there.
+const TRANSLATED_MAX: usize = 256;
+
+/// Longest link header: with as many tags as there can be before an IPv4 header that is looked at.
+const LINK_MAX: usize = ether::HEADER_LEN + ether::MAX_VLAN_TAGS * ether::VLAN_TAG_LEN;
 
 /// Smallest MTU of a link that carries IPv4 (RFC 791). A port that has less does not know its own.
 const MTU_MIN: u16 = 68;
@@ -39,10 +50,17 @@ impl Mtus {
         self.of[usize::from(port & 1)]
     }
 
-    /// Returns true for an IPv4 packet that does not fit both ports.
+    /// Returns true for an IPv4 packet that does not fit both ports. Of a super-frame, the packets may fit.
     #[inline]
     pub(super) fn is_large(&self, packet: &Packet) -> bool {
         packet.end.saturating_sub(packet.l3) > self.least
+    }
+
+    /// Room for a frame with a packet of the largest known MTU.
+    pub(super) fn room(&self) -> Vec<u8> {
+        let known = self.of.iter().filter(|mtu| **mtu != usize::MAX);
+        let largest = known.max().copied().unwrap_or_default();
+        vec![0; LINK_MAX + largest]
     }
 }
 
@@ -59,30 +77,33 @@ impl Nat {
         let packet = &work.packet;
         let from = frame.in_port();
         // An error quotes the packet as it arrived, and only one that may pass is answered by one.
-        let mut arrived = [0; SLOT_SIZE];
-        let arrived = &mut arrived[..frame.len()];
-        arrived.copy_from_slice(frame.bytes());
+        let mut arrived = [0; TRANSLATED_MAX];
+        let arrived = &mut arrived[..frame.len().min(TRANSLATED_MAX)];
+        arrived.copy_from_slice(&frame.bytes()[..arrived.len()]);
         let verdict = self.decide(now, frame, work, outbox);
         let in_fragments = match verdict {
             // A packet that goes back has come by the same port.
-            Ok(port) if port != from => self.send_in_fragments(port, frame.bytes(), packet, outbox),
+            Ok(port) if port != from => {
+                let translated = (frame.bytes(), frame.offload());
+                self.send_in_fragments(port, translated, packet, outbox)
+            }
             _ => None,
         };
         let reason = match (in_fragments, verdict) {
             (None, Ok(port)) => {
-                self.counters.forwarded.count(from, frame.len());
+                self.counters.forwarded.count(from, OnWire::of(frame));
                 frame.send(port);
                 return true;
             }
             (Some(Ok(())), _) => {
-                self.counters.forwarded.count(from, frame.len());
+                self.counters.forwarded.count(from, OnWire::of(frame));
                 frame.discard();
                 return true;
             }
             (Some(Err(reason)), _) | (None, Err(reason)) => reason,
         };
         if let (DropReason::TooBig, Ok(port)) = (reason, verdict) {
-            frame.bytes_mut().copy_from_slice(arrived);
+            frame.bytes_mut()[..arrived.len()].copy_from_slice(arrived);
             let [high, low] = (self.mtus.of_port(port) as u16).to_be_bytes();
             let code = unreachable_code::FRAGMENTATION_NEEDED;
             let error = (Made::TooBig, code, [0, 0, high, low]);
@@ -92,20 +113,19 @@ impl Nat {
         false
     }
 
-    /// Sends a translated packet in fragments. `None`: the packet fits the port as it is.
+    /// Sends the translated packets of a frame in fragments. `None`: they fit the port as they are.
     pub(super) fn send_in_fragments(
         &mut self,
         port: u8,
-        frame: &[u8],
+        (frame, offload): (&[u8], Offload),
         packet: &Packet,
         outbox: &mut dyn Outbox,
     ) -> Option<Result<(), DropReason>> {
         let mtu = self.mtus.of_port(port);
-        if packet.end - packet.l3 <= mtu {
+        if packet.size(frame.len(), offload) <= mtu {
             return None;
         }
-        let (link, ip) = frame.split_at(packet.l3);
-        let whole = Ipv4Packet::new_unchecked(ip);
+        let whole = Ipv4Packet::new_unchecked(&frame[packet.l3..]);
         if whole.dont_fragment() {
             return Some(Err(DropReason::TooBig));
         }
@@ -113,15 +133,22 @@ impl Nat {
         if !whole.verify_checksum() {
             return Some(Err(DropReason::Malformed));
         }
-        let mut buffer = [0; SLOT_SIZE];
-        buffer[..link.len()].copy_from_slice(link);
-        let mut fragments = Fragments::new(ip, mtu as u16);
-        while let Some(length) = fragments.write_next(&mut buffer[link.len()..]) {
-            if !outbox.emit(port, &buffer[..link.len() + length]) {
-                return Some(Err(DropReason::NoRoom));
-            }
+        let large = Large {
+            frame,
+            offload,
+            l3: packet.l3,
+            mtu: mtu as u16,
+        };
+        let (mut fragmented, mut was_later) = (0, false);
+        let cut = large.send(&mut self.room, |part, is_later| {
+            fragmented += u64::from(is_later && !was_later);
+            was_later = is_later;
+            outbox.emit(port, part)
+        });
+        if cut != Cut::Done {
+            return Some(Err(DropReason::NoRoom));
         }
-        self.counters.fragmented += 1;
+        self.counters.fragmented += fragmented;
         Some(Ok(()))
     }
 }

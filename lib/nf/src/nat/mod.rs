@@ -40,6 +40,7 @@ use crate::seed;
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use clock::Tenths;
 use config::Config;
 use fragment::Fragments;
@@ -66,6 +67,8 @@ pub struct Nat {
     /// Hardware addresses of the inside and the outside port.
     macs: [MacAddr; 2],
     mtus: Mtus,
+    /// Room for a fragment: see [`Mtus::room`].
+    room: Vec<u8>,
     seed: u64,
 }
 
@@ -87,6 +90,7 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
         state: State::new(config, seed),
         counters: Counters::new(ports),
         macs,
+        room: mtus.room(),
         mtus,
         seed,
     }))
@@ -162,6 +166,7 @@ impl NetworkFunction for Nat {
     fn reconfigure(&mut self, config: &Value, ports: &[PortInfo]) -> Result<(), ConfigError> {
         let config = Config::parse(config)?;
         (self.macs, self.mtus) = addresses_and_mtus(ports)?;
+        self.room = self.mtus.room();
         self.seed = config.seed.unwrap_or(self.seed);
         self.fragments = Fragments::new(config.fragments_max);
         self.error_limits = error_limits(&config);

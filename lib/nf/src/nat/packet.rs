@@ -2,6 +2,7 @@
 
 use super::endpoint::{Endpoint, Protocol, Vlan};
 use crate::tcp::Segment;
+use nfluid_ring::{Level, Offload};
 use nfluid_wire::ether::VlanStack;
 use nfluid_wire::flow::Fragment;
 use nfluid_wire::icmpv4::Icmpv4Type;
@@ -69,6 +70,15 @@ impl Packet {
         }
     }
 
+    /// Bytes of the largest packet, IP header included, that a frame is which this was parsed from; 0: not IPv4.
+    /// `frame_len` are the frame's.
+    pub(super) fn size(&self, frame_len: usize, offload: Offload) -> usize {
+        match offload.level() {
+            Level::Super if self.end > 0 => offload.packet_len(frame_len) - self.l3,
+            _ => self.end - self.l3.min(self.end),
+        }
+    }
+
     /// The TCP segment of the frame that this was parsed from.
     #[inline]
     pub(super) fn segment<'a>(&self, frame: &'a [u8]) -> Option<Segment<'a>> {
@@ -76,6 +86,11 @@ impl Packet {
             return None;
         }
         Segment::read(frame.get(self.l4..self.end)?, !self.first_fragment)
+    }
+
+    /// A frame of which no packets can be made.
+    pub(super) fn malformed() -> Packet {
+        Packet::without_transport(Class::Malformed, Vlan::UNTAGGED)
     }
 
     fn without_transport(class: Class, vlan: Vlan) -> Packet {

@@ -14,6 +14,7 @@ use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::rewrite::{self, End};
 use crate::table::NONE;
+use crate::traffic::OnWire;
 use arrayvec::ArrayVec;
 use core::net::Ipv4Addr;
 use nfluid_ring::layout::BATCH_MAX;
@@ -41,7 +42,7 @@ impl Nat {
     pub(super) fn process_batch(&mut self, now: Tenths, batch: &mut Batch<'_, '_>) {
         let (frames, outbox) = batch.split();
         let mut works: ArrayVec<Work, BATCH_MAX> =
-            frames.iter().map(|frame| self.parse(frame)).collect();
+            frames.iter_mut().map(|frame| self.parse(frame)).collect();
         for (work, frame) in works.iter_mut().zip(&*frames) {
             self.locate(work, frame.in_port());
         }
@@ -79,10 +80,11 @@ impl Nat {
         work: &Work,
         outbox: &mut dyn Outbox,
     ) -> bool {
-        let (from, len) = (frame.in_port(), frame.len());
         match self.decide(now, frame, work, outbox) {
             Ok(port) => {
-                self.counters.forwarded.count(from, len);
+                self.counters
+                    .forwarded
+                    .count(frame.in_port(), OnWire::of(frame));
                 frame.send(port);
                 true
             }
@@ -106,14 +108,17 @@ impl Nat {
             reason == DropReason::FragmentUnknown && self.let_wait(now, frame, &work.packet);
         if !waits {
             self.refuse(now, frame, &work.packet, reason, outbox);
-            self.counters.dropped(reason);
+            self.counters.dropped_many(reason, packets(frame));
         }
         frame.discard();
     }
 
     #[inline]
-    fn parse(&self, frame: &Frame<'_>) -> Work {
-        let packet = Packet::parse(frame.bytes());
+    fn parse(&self, frame: &mut Frame<'_>) -> Work {
+        let packet = match frame.settle() {
+            Ok(()) => Packet::parse(frame.bytes()),
+            Err(_) => Packet::malformed(),
+        };
         let key = match frame.in_port() {
             INSIDE => packet.src,
             _ => packet.dst,
@@ -223,14 +228,15 @@ impl Nat {
                 let segment = segment.as_ref();
                 let index = self
                     .state
-                    .outbound(now, packet, segment, work.hash, located, mac)?;
+                    .outbound(now, packet, segment, work.hash, located)?;
+                self.state.note_outbound(now, index, mac, packets(frame));
                 let outside = self
                     .state
                     .mappings
                     .get(index)
                     .map(|mapping| mapping.outside);
                 let outside = outside.ok_or(DropReason::NoMapping)?;
-                rewrite::set_endpoint(frame.bytes_mut(), packet, End::Source, outside);
+                rewrite::set_endpoint(frame, packet, End::Source, outside);
             }
         }
         if ident::is_meant(&frame.bytes()[packet.l3..]) {
@@ -239,7 +245,7 @@ impl Nat {
         if hairpin {
             self.turn_back(now, frame, outbox)?;
         } else {
-            self.counters.out += 1;
+            self.counters.out += packets(frame);
         }
         let port = if hairpin { INSIDE } else { OUTSIDE };
         self.remember(now, frame, packet, datagram, port);
@@ -254,6 +260,7 @@ impl Nat {
         let datagram = datagram.map(|datagram| datagram.sent_by(packet.src.address));
         // A first fragment that comes twice, or late, keeps the treatment of the others.
         let known = datagram.and_then(|datagram| self.fragments.recall(hasher, datagram, now));
+        let packets = packets(frame);
         let ip = &mut frame.bytes_mut()[packet.l3..];
         let view = Ipv4Packet::new_unchecked(&*ip);
         let (ends, protocol) = (
@@ -262,7 +269,7 @@ impl Nat {
         );
         let ident = match known {
             Some(course) => course.ident,
-            None => self.idents.take(hasher, ends, protocol),
+            None => self.idents.take_many(hasher, ends, protocol, packets),
         };
         ident::set(ip, ident);
     }
@@ -280,7 +287,7 @@ impl Nat {
         let gateway = EthernetFrame::new_unchecked(frame.bytes()).dst();
         self.deliver(now, frame, receiver, outbox)?;
         EthernetFrame::new_unchecked(frame.bytes_mut()).set_src(gateway);
-        self.counters.hairpin += 1;
+        self.counters.hairpin += packets(frame);
         Ok(())
     }
 
@@ -311,7 +318,7 @@ impl Nat {
         if EthernetFrame::new_unchecked(frame.bytes()).dst() == self.macs[usize::from(OUTSIDE)] {
             self.deliver(now, frame, index, outbox)?;
         }
-        self.counters.inbound += 1;
+        self.counters.inbound += packets(frame);
         self.remember(now, frame, packet, datagram, INSIDE);
         Ok(INSIDE)
     }
@@ -342,9 +349,10 @@ impl Nat {
         let index = self
             .state
             .inbound(now, packet, segment.as_ref(), hash, located)?;
+        self.state.note_inbound(now, index, packets(frame));
         let inside = self.state.mappings.get(index).map(|mapping| mapping.inside);
         let inside = inside.ok_or(DropReason::NoMapping)?;
-        rewrite::set_endpoint(frame.bytes_mut(), packet, End::Destination, inside);
+        rewrite::set_endpoint(frame, packet, End::Destination, inside);
         Ok(index)
     }
 
@@ -427,9 +435,15 @@ impl Nat {
 
     /// Sends a frame to the other port as it is.
     pub(super) fn untouched(&mut self, frame: &Frame<'_>) -> u8 {
-        self.counters.untouched += 1;
+        self.counters.untouched += packets(frame);
         (frame.in_port() & 1) ^ 1
     }
+}
+
+/// The packets that a frame is on a wire: what all counters count.
+#[inline]
+fn packets(frame: &Frame<'_>) -> u64 {
+    OnWire::of(frame).packets()
 }
 
 /// The datagram that a fragment belongs to, as it arrived.

@@ -9,7 +9,7 @@ use super::clock::Tenths;
 use super::metrics::{DropReason, Made};
 use super::packet::Packet;
 use super::process::INSIDE;
-use crate::icmp_error;
+use crate::icmp_error::{self, OffenderRoom};
 use core::net::Ipv4Addr;
 use nfluid_ring::{Frame, Outbox};
 use nfluid_wire::icmpv4::{Icmpv4Type, unreachable_code};
@@ -70,7 +70,8 @@ impl Nat {
         let (idents, hasher) = (&mut self.idents, self.state.hasher);
         let limit = &mut self.error_limits[usize::from(frame.in_port() & 1)];
         let sent = icmp_error::answer(limit, now.nanos(), frame, outbox, |_, buffer| {
-            let quoted = bytes.get(packet.l3..packet.end)?;
+            let mut room = OffenderRoom::EMPTY;
+            let quoted = icmp_error::offender(bytes, frame.offload(), packet.l3, &mut room)?;
             let tos = Ipv4Packet::new_unchecked(quoted).tos();
             let unreachable = Icmpv4Type::DEST_UNREACHABLE.0;
             let error = build::Frame::icmp(from.into(), to.into(), unreachable, code, rest)

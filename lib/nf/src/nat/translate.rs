@@ -35,7 +35,6 @@ impl State {
         segment: Option<&Segment<'_>>,
         hash: u64,
         located: Option<u32>,
-        mac: MacAddr,
     ) -> Result<u32, DropReason> {
         let is_it = |m: &Mapping| {
             m.inside == packet.src && m.protocol == packet.protocol && m.vlan == packet.vlan
@@ -57,7 +56,6 @@ impl State {
             }
             return Err(reason);
         }
-        self.note_outbound(now, index, mac);
         Ok(index)
     }
 
@@ -160,7 +158,6 @@ impl State {
                 self.refresh_inbound(now, session, packet.protocol);
             }
         }
-        self.note_inbound(now, index);
         Ok(index)
     }
 
@@ -259,12 +256,13 @@ impl State {
         }
     }
 
+    /// Counts packets that mapping `index` translated, of the host that has `mac` now.
     #[inline]
-    fn note_outbound(&mut self, now: Tenths, index: u32, mac: MacAddr) {
+    pub(super) fn note_outbound(&mut self, now: Tenths, index: u32, mac: MacAddr, packets: u64) {
         let Some(mapping) = self.mappings.get_mut(index) else {
             return;
         };
-        mapping.packets += 1;
+        mapping.packets += packets;
         let moved = mapping.mac != mac;
         mapping.mac = mac;
         let (host, protocol) = (mapping.host, mapping.protocol);
@@ -279,13 +277,14 @@ impl State {
         }
     }
 
+    /// As [`State::note_outbound`], of packets from outside.
     #[inline]
-    fn note_inbound(&mut self, now: Tenths, index: u32) {
+    pub(super) fn note_inbound(&mut self, now: Tenths, index: u32, packets: u64) {
         let refresh = self.config.inbound_refresh;
         let Some(mapping) = self.mappings.get_mut(index) else {
             return;
         };
-        mapping.packets += 1;
+        mapping.packets += packets;
         let protocol = mapping.protocol;
         if refresh && protocol != Protocol::Tcp {
             let timeout = self.query_timeout(protocol);

@@ -1,8 +1,8 @@
 //! Fragments that have come before the first one of their datagram, and wait for it (RFC 4787 REQ-14).
 //!
 //! The treatment of such fragments is not known yet, so outside hosts can have frames stored. The memory for them is
-//! bounded: frames per side, so that outside hosts do not displace inside hosts; frames per source and destination;
-//! and time. The oldest fragment gives way.
+//! bounded: slots of 2 KiB per side, so that outside hosts do not displace inside hosts; slots per source and
+//! destination; and time. The oldest fragments give way.
 
 use super::Nat;
 use super::clock::Tenths;
@@ -10,13 +10,15 @@ use super::fragment::Datagram;
 use super::metrics::DropReason;
 use super::packet::{Class, Packet};
 use super::process::datagram;
+use crate::traffic::OnWire;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use nfluid_ring::{Frame, Outbox};
+use nfluid_ring::layout::frame_slots;
+use nfluid_ring::{Frame, Offload, Outbox};
 
 /// Seconds that a fragment waits: RFC 6146 section 4, `FRAGMENT_MIN`.
 pub(super) const WAIT_SECS: u32 = 2;
-/// Most frames of one source to one destination: a datagram of 64 KiB in reverse order and some more.
+/// Most slots of one source to one destination: a datagram of 64 KiB in reverse order and some more.
 const PAIR_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -26,18 +28,28 @@ struct Entry {
     bytes: Vec<u8>,
 }
 
-/// The fragments that wait on one side, in the order in which they came. A frame has at most 2032 bytes.
+impl Entry {
+    fn slots(&self) -> usize {
+        frame_slots(self.bytes.len())
+    }
+}
+
+/// The fragments that wait on one side, in the order in which they came. A frame of an ordinary length takes one slot, a
+/// jumbo frame several.
 #[derive(Debug)]
 pub(super) struct Waiting {
     frames: VecDeque<Entry>,
-    frames_max: usize,
+    /// Slots of all frames.
+    slots: usize,
+    slots_max: usize,
 }
 
 impl Waiting {
-    pub(super) fn new(frames_max: usize) -> Waiting {
+    pub(super) fn new(slots_max: usize) -> Waiting {
         Waiting {
             frames: VecDeque::new(),
-            frames_max,
+            slots: 0,
+            slots_max,
         }
     }
 
@@ -52,36 +64,50 @@ impl Waiting {
 
     /// Keeps a copy of a frame. Returns how many older ones have given way; `None`: none may wait.
     pub(super) fn add(&mut self, now: Tenths, datagram: Datagram, bytes: &[u8]) -> Option<u64> {
-        if self.frames_max == 0 {
+        let slots = frame_slots(bytes.len());
+        if slots > self.slots_max {
             return None;
         }
         let is_of_pair = |frame: &&Entry| frame.datagram.has_ends_of(&datagram);
-        let gives_way = if self.frames.iter().filter(is_of_pair).count() >= PAIR_MAX {
-            self.frames.iter().position(|frame| is_of_pair(&frame))
-        } else {
-            (self.frames.len() >= self.frames_max).then_some(0)
-        };
-        let displaced = gives_way.and_then(|oldest| self.frames.remove(oldest));
+        let of_pair = self.frames.iter().filter(is_of_pair).map(Entry::slots);
+        let mut of_pair: usize = of_pair.sum();
+        let mut displaced = 0;
+        while of_pair + slots > PAIR_MAX {
+            let oldest = self.frames.iter().position(|frame| is_of_pair(&frame));
+            of_pair -= self.remove(oldest?)?.slots();
+            displaced += 1;
+        }
+        while self.slots + slots > self.slots_max {
+            self.remove(0)?;
+            displaced += 1;
+        }
+        self.slots += slots;
         self.frames.push_back(Entry {
             datagram,
             expires: now.plus_secs(WAIT_SECS),
             bytes: bytes.to_vec(),
         });
-        Some(u64::from(displaced.is_some()))
+        Some(displaced)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Entry> {
+        let removed = self.frames.remove(at)?;
+        self.slots -= removed.slots();
+        Some(removed)
     }
 
     /// Takes out the oldest frame of a datagram.
     pub(super) fn take(&mut self, now: Tenths, datagram: Datagram) -> Option<Vec<u8>> {
         let is_of_it = |frame: &Entry| frame.datagram == datagram && now < frame.expires;
         let at = self.frames.iter().position(is_of_it)?;
-        Some(self.frames.remove(at)?.bytes)
+        Some(self.remove(at)?.bytes)
     }
 
     /// Removes fragments that have waited long enough; returns their number.
     pub(super) fn expire(&mut self, now: Tenths) -> u64 {
         let mut count = 0;
         while self.next_end().is_some_and(|end| end <= now) {
-            self.frames.pop_front();
+            self.remove(0);
             count += 1;
         }
         count
@@ -124,18 +150,20 @@ impl Nat {
                 self.counters.dropped(DropReason::FragmentRefused);
                 continue;
             };
+            let arrived = OnWire::of_bytes(bytes.len(), Offload::NONE);
             let packet = Packet::parse(&bytes);
             debug_assert_eq!(packet.class, Class::LaterFragment, "only those wait");
             self.take_course(from, &mut bytes, &packet, course);
             outbox.commit(decided);
             let port = course.out_port;
-            let sent = match self.send_in_fragments(port, &bytes, &packet, outbox) {
+            let whole = (&bytes[..], Offload::NONE);
+            let sent = match self.send_in_fragments(port, whole, &packet, outbox) {
                 None if outbox.emit(port, &bytes) => Ok(()),
                 None => Err(DropReason::NoRoom),
                 Some(sent) => sent,
             };
             match sent {
-                Ok(()) => self.counters.forwarded.count(from, bytes.len()),
+                Ok(()) => self.counters.forwarded.count(from, arrived),
                 Err(reason) => self.counters.dropped(reason),
             }
         }

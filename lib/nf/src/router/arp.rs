@@ -6,7 +6,7 @@ use super::neighbour::{Evidence, State};
 use super::slow::{Arrival, Verdict};
 use crate::function::Nanos;
 use core::net::{IpAddr, Ipv4Addr};
-use nfluid_ring::Outbox;
+use nfluid_ring::{Offload, Outbox};
 use nfluid_wire::arp::{ArpRepr, Operation};
 use nfluid_wire::{MacAddr, build, ether};
 
@@ -103,7 +103,7 @@ impl Router {
             return;
         }
         match to {
-            Some(mac) => self.emit_to(port, mac, &mut frame, outbox),
+            Some(mac) => self.emit_to((port, mac), &mut frame, Offload::NONE, outbox),
             None => self.emit(port, &frame, outbox),
         }
     }

@@ -259,10 +259,7 @@ impl Router {
         let bytes = self.fib.v4.table_bytes() + self.fib.v6.table_bytes();
         sink(Metric::new("route_table_bytes", bytes as u64));
         sink(Metric::new("next_hops", self.fib.hops.count() as u64));
-        sink(Metric::new(
-            "packets_waiting",
-            self.neighbours.waiting() as u64,
-        ));
+        sink(Metric::new("packets_waiting", self.neighbours.waiting()));
         for state in State::ALL {
             let count = self
                 .neighbours

@@ -4,13 +4,16 @@
 //! A batch takes the path in separate passes - check all, look all up, rewrite all - so that the cache misses of the
 //! look-ups overlap instead of adding up. A packet that does not fit goes, unchanged, through [`super::slow`], which
 //! repeats the checks one by one to name the reason.
+//!
+//! A super-frame takes the path as any packet does: its packets must not be larger than the MTU.
 
 use super::Router;
 use super::config::{PORTS_MAX, Port};
 use super::hops::FastHop;
 use crate::function::Nanos;
+use crate::traffic::OnWire;
 use nfluid_ring::layout::BATCH_MAX;
-use nfluid_ring::{Batch, Frame, frame_at};
+use nfluid_ring::{Batch, Frame, Level, frame_at};
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::{EtherType, checksum, ether, ipv6};
 
@@ -82,7 +85,10 @@ impl Router {
         let mut plain = [Plain::No; BATCH_MAX];
         let mut destinations = [0u32; BATCH_MAX];
         let mut any_ipv6 = false;
-        for (at, frame) in frames.iter().enumerate() {
+        for (at, frame) in frames.iter_mut().enumerate() {
+            if !frame.offload().is_none() && !self.settle(frame) {
+                continue;
+            }
             let mac = self.own.macs[usize::from(frame.in_port()) % PORTS_MAX];
             if let Some(destination) = plain_ipv4(frame.bytes(), mac, &self.own) {
                 plain[at] = Plain::Ipv4;
@@ -125,7 +131,8 @@ impl Router {
                 Plain::No => false,
             };
             if sent {
-                self.counters.forward(frame.in_port(), frame.len());
+                let on_wire = OnWire::of(frame);
+                self.counters.forward(frame.in_port(), on_wire);
             }
             slow |= u64::from(!sent) << at;
         }
@@ -135,6 +142,29 @@ impl Router {
             self.handle(now, frame, &mut outbox);
             slow &= slow - 1;
         }
+    }
+
+    /// Settles the metadata of a frame, and counts the other packets of a super-frame as received. Returns false for
+    /// metadata that are not the frame's own: the slow path names the reason.
+    #[cold]
+    fn settle(&mut self, frame: &mut Frame<'_>) -> bool {
+        self.counters.received += OnWire::of(frame).packets().saturating_sub(1);
+        frame.settle().is_ok()
+    }
+}
+
+/// Returns true if the packets of a super-frame are not larger than the MTU.
+#[cold]
+fn packets_fit(frame: &Frame<'_>, mtu: u16) -> bool {
+    frame.offload().level() == Level::Super && largest_packet(frame, 0) <= usize::from(mtu)
+}
+
+/// Bytes of the largest packet that a frame becomes on a wire, from the IP header on. `total_len` are those of a frame
+/// that is one packet.
+pub(super) fn largest_packet(frame: &Frame<'_>, total_len: usize) -> usize {
+    match frame.offload().level() {
+        Level::Super => frame.offload().packet_len(frame.len()) - ether::HEADER_LEN,
+        Level::Plain | Level::Checksums => total_len,
     }
 }
 
@@ -223,15 +253,18 @@ fn ipv6_destination(frame: &[u8]) -> u128 {
 /// Sends a checked IPv4 packet on, if the hop can take it as it is.
 #[inline(always)]
 fn send_ipv4(frame: &mut Frame<'_>, hop: &mut FastHop) -> bool {
+    let Some(header) = frame.bytes().first_chunk::<IPV4_HEADERS>() else {
+        return false;
+    };
+    let total_len = u16::from_be_bytes(bytes_at(header, 16));
+    if total_len > hop.mtu && !packets_fit(frame, hop.mtu) {
+        return false;
+    }
     let Some(header) = frame.bytes_mut().first_chunk_mut::<IPV4_HEADERS>() else {
         return false;
     };
     let (link, packet) = header.split_at_mut(ether::HEADER_LEN);
     let mut packet = Ipv4Packet::new_unchecked(packet);
-    let total_len = packet.total_len();
-    if total_len > hop.mtu {
-        return false;
-    }
     link[..12].copy_from_slice(&hop.macs);
     packet.decrement_ttl();
     send(frame, hop, usize::from(total_len));
@@ -241,13 +274,16 @@ fn send_ipv4(frame: &mut Frame<'_>, hop: &mut FastHop) -> bool {
 /// Sends a checked IPv6 packet on, if the hop can take it as it is.
 #[inline(always)]
 fn send_ipv6(frame: &mut Frame<'_>, hop: &mut FastHop) -> bool {
-    let Some(header) = frame.bytes_mut().first_chunk_mut::<IPV6_HEADERS>() else {
+    let Some(header) = frame.bytes().first_chunk::<IPV6_HEADERS>() else {
         return false;
     };
     let length = usize::from(u16::from_be_bytes(bytes_at(header, 18))) + ipv6::HEADER_LEN;
-    if length > usize::from(hop.mtu) {
+    if length > usize::from(hop.mtu) && !packets_fit(frame, hop.mtu) {
         return false;
     }
+    let Some(header) = frame.bytes_mut().first_chunk_mut::<IPV6_HEADERS>() else {
+        return false;
+    };
     header[..12].copy_from_slice(&hop.macs);
     header[21] -= 1;
     send(frame, hop, length);

@@ -3,15 +3,16 @@
 
 use super::Router;
 use super::config::SourceRouted;
+use super::fast::largest_packet;
 use super::icmp::{Error, Offender};
 use super::metrics::{DropReason, Made};
 use super::options::{self, OptionError};
 use super::slow::{Arrival, Verdict};
-use crate::fragmentation::Fragments;
+use crate::fragmentation::{Cut, Large};
 use crate::function::Nanos;
+use crate::traffic::OnWire;
 use core::net::{IpAddr, Ipv4Addr};
-use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
-use nfluid_ring::{Frame, Outbox};
+use nfluid_ring::{Frame, Offload, Outbox};
 use nfluid_wire::ipv4::{self, Ipv4Packet};
 use nfluid_wire::ipv6::{self, Ipv6Packet};
 use nfluid_wire::{EthernetFrame, MacAddr, ether};
@@ -42,20 +43,19 @@ impl Router {
             Some(error)
         } else if packet.ttl() <= 1 {
             Some((DropReason::TtlExceeded, Some(Error::TimeExceeded)))
-        } else if packet.total_len() > mtu && packet.dont_fragment() {
+        } else if packet.dont_fragment() && !fits(frame, packet.total_len().into(), mtu) {
             Some((DropReason::TooBig, Some(Error::TooBig { mtu })))
         } else {
             None
         };
         if let Some((reason, error)) = refused {
-            let frame = frame.bytes();
             if let Some(error) = error {
-                self.send_error(now, Offender { arrival, frame }, error, outbox);
+                self.send_error(now, Offender::of(arrival, frame), error, outbox);
             }
             return Verdict::Drop(reason);
         }
         if let (true, IpAddr::V4(next_hop)) = (self.redirects && way.0 == arrival.port, way.1) {
-            self.redirect(now, arrival, frame.bytes(), next_hop, outbox);
+            self.redirect(now, arrival, frame, next_hop, outbox);
         }
         let own = self.primary_ipv4(way.0, way.1);
         let mut packet = Ipv4Packet::new_unchecked(&mut frame.bytes_mut()[ether::HEADER_LEN..]);
@@ -92,28 +92,35 @@ impl Router {
     ) -> Verdict {
         let mtu = self.ports[usize::from(way.0)].mtu;
         let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
-        if packet.total_len() <= mtu {
+        if fits(frame, packet.total_len().into(), mtu) {
             return self.dispatch(now, frame, way, outbox);
         }
         // All parts leave as copies: a frame that leaves in place leaves behind the frames that were made of it.
-        let mut buffer = [0u8; SLOT_SIZE];
-        let mut fragments = Fragments::new(packet.into_inner(), mtu);
+        let large = Large {
+            frame: frame.bytes(),
+            offload: frame.offload(),
+            l3: ether::HEADER_LEN,
+            mtu,
+        };
+        let mut room = core::mem::take(&mut self.room);
         let mut first = None;
-        while let Some(length) = fragments.write_next(&mut buffer[ether::HEADER_LEN..]) {
-            let made = &mut buffer[..ether::HEADER_LEN + length];
-            made[12..14].copy_from_slice(&frame.bytes()[12..14]);
-            if first.is_some() {
+        let cut = large.send(&mut room, |made, is_later| {
+            if is_later {
                 self.counters.made(Made::Fragment);
+            }
+            if first.is_some() {
                 self.emit_packet(now, way, made, outbox);
-                continue;
+                return true;
             }
             let verdict = self.send_copy(now, way, made, outbox);
-            if matches!(verdict, Verdict::Drop(_)) {
-                return verdict;
-            }
             first = Some(verdict);
+            !matches!(verdict, Verdict::Drop(_))
+        });
+        self.room = room;
+        match (cut, first) {
+            (Cut::Done | Cut::Stopped, Some(verdict)) => verdict,
+            _ => Verdict::Drop(DropReason::TooBig),
         }
-        first.unwrap_or(Verdict::Drop(DropReason::TooBig))
     }
 
     /// Forwards a checked IPv6 packet to a neighbour (RFC 8200, RFC 4443 section 3).
@@ -133,14 +140,13 @@ impl Router {
         } else if packet.src().is_unicast_link_local() {
             // RFC 4291 section 2.5.6.
             Some((DropReason::LinkLocal, Error::BeyondScope))
-        } else if length > usize::from(mtu) {
+        } else if !fits(frame, length, mtu) {
             Some((DropReason::TooBig, Error::TooBig { mtu }))
         } else {
             None
         };
         if let Some((reason, error)) = refused {
-            let frame = frame.bytes();
-            self.send_error(now, Offender { arrival, frame }, error, outbox);
+            self.send_error(now, Offender::of(arrival, frame), error, outbox);
             return Verdict::Drop(reason);
         }
         Ipv6Packet::new_unchecked(&mut frame.bytes_mut()[ether::HEADER_LEN..])
@@ -158,7 +164,8 @@ impl Router {
     ) -> Verdict {
         let own = self.ports[usize::from(port)].mac;
         EthernetFrame::new_unchecked(frame.bytes_mut()).set_src(own);
-        match self.resolve(now, (port, next_hop), frame.bytes(), outbox) {
+        let waits = (frame.bytes(), frame.offload());
+        match self.resolve(now, (port, next_hop), waits, outbox) {
             Ok(Some(mac)) => {
                 EthernetFrame::new_unchecked(frame.bytes_mut()).set_dst(mac);
                 Verdict::Forward(port)
@@ -192,9 +199,9 @@ impl Router {
     ) -> Verdict {
         let own = self.ports[usize::from(port)].mac;
         EthernetFrame::new_unchecked(&mut *frame).set_src(own);
-        match self.resolve(now, (port, next_hop), frame, outbox) {
+        match self.resolve(now, (port, next_hop), (frame, Offload::NONE), outbox) {
             Ok(Some(mac)) => {
-                self.emit_to(port, mac, frame, outbox);
+                self.emit_to((port, mac), frame, Offload::NONE, outbox);
                 Verdict::Copied
             }
             Ok(None) => Verdict::Waiting,
@@ -205,18 +212,20 @@ impl Router {
     /// Sends a frame that is complete but for its destination.
     pub(super) fn emit_to(
         &mut self,
-        port: u8,
-        mac: MacAddr,
+        (port, mac): (u8, MacAddr),
         frame: &mut [u8],
+        offload: Offload,
         outbox: &mut dyn Outbox,
     ) {
         EthernetFrame::new_unchecked(&mut *frame).set_dst(mac);
-        self.emit(port, frame, outbox);
+        if !outbox.emit_offload(port, frame, offload) {
+            self.counters.no_room += OnWire::of_bytes(frame.len(), offload).packets();
+        }
     }
 
     /// Sends a frame as it is.
     pub(super) fn emit(&mut self, port: u8, frame: &[u8], outbox: &mut dyn Outbox) {
-        if frame.len() > FRAME_MAX || !outbox.emit(port, frame) {
+        if !outbox.emit(port, frame) {
             self.counters.no_room += 1;
         }
     }
@@ -233,4 +242,10 @@ impl Router {
             .or_else(|| self.ports.iter().find_map(first_of))
             .unwrap_or(Ipv4Addr::UNSPECIFIED)
     }
+}
+
+/// Returns true if no packet that the frame becomes is larger than the MTU. `total_len` are the bytes of a frame that is
+/// one packet.
+fn fits(frame: &Frame<'_>, total_len: usize, mtu: u16) -> bool {
+    largest_packet(frame, total_len) <= usize::from(mtu)
 }

@@ -7,10 +7,10 @@ use super::hops::Target;
 use super::metrics::Made;
 use super::slow::Arrival;
 use crate::function::Nanos;
-use crate::icmp_error;
+use crate::icmp_error::{self, OffenderRoom};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use nfluid_ring::Outbox;
 use nfluid_ring::layout::SLOT_SIZE;
+use nfluid_ring::{Frame, Offload, Outbox};
 use nfluid_wire::icmpv4::{self, Icmpv4Type};
 use nfluid_wire::icmpv6::Icmpv6Type;
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -131,11 +131,22 @@ impl Error {
     }
 }
 
-/// The packet that an error is about: a frame whose IP header has been checked.
+/// The packet that an error is about: a frame whose IP header has been checked. Of a super-frame, its first packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offender<'a> {
     pub arrival: Arrival,
     pub frame: &'a [u8],
+    pub offload: Offload,
+}
+
+impl<'a> Offender<'a> {
+    pub(super) fn of(arrival: Arrival, frame: &'a Frame<'_>) -> Self {
+        Offender {
+            arrival,
+            frame: frame.bytes(),
+            offload: frame.offload(),
+        }
+    }
 }
 
 impl Router {
@@ -180,7 +191,12 @@ impl Router {
             },
         };
         let mut buffer = [0u8; SLOT_SIZE];
-        let Some(length) = self.write_error(&mut buffer, (from, source), packet, error) else {
+        let mut offender = OffenderRoom::EMPTY;
+        let offender =
+            icmp_error::offender(about.frame, about.offload, ether::HEADER_LEN, &mut offender);
+        let length = offender
+            .and_then(|packet| self.write_error(&mut buffer, (from, source), packet, error));
+        let Some(length) = length else {
             return;
         };
         self.counters.made(error.kind());
@@ -199,19 +215,15 @@ impl Router {
             IpAddr::V6(_) => error.icmpv6(),
         };
         let frame = build::Frame::icmp(from, to, kind, code, rest).ttl(OWN_TTL);
-        let (frame, length) = match to {
+        let frame = match to {
             IpAddr::V4(_) => {
-                let packet = Ipv4Packet::new_unchecked(packet);
-                let tos = icmp_error::control_class(packet.tos());
-                let frame = frame.traffic_class(tos).ident(self.next_ident());
-                (frame, usize::from(packet.total_len()))
+                let tos = Ipv4Packet::new_unchecked(packet).tos();
+                let tos = icmp_error::control_class(tos);
+                frame.traffic_class(tos).ident(self.next_ident())
             }
-            IpAddr::V6(_) => {
-                let length = Ipv6Packet::new_unchecked(packet).payload_len();
-                (frame, usize::from(length) + 40)
-            }
+            IpAddr::V6(_) => frame,
         };
-        icmp_error::write(frame, packet.get(..length)?, buffer)
+        icmp_error::write(frame, packet, buffer)
     }
 
     /// Identification of the next packet that the router makes.

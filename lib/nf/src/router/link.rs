@@ -6,13 +6,13 @@ use super::config::is_link_local;
 use super::hops::Target;
 use super::icmp::{Error, Offender};
 use super::metrics::{DropReason, Made};
-use super::neighbour::{Change, Due, Evidence, State, TableFull, Wait};
+use super::neighbour::{Change, Due, Evidence, State, TableFull, Wait, WaitingFrame};
 use super::slow::Arrival;
 use crate::bucket::Rate;
 use crate::function::Nanos;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use nfluid_ring::Outbox;
+use nfluid_ring::{Offload, Outbox};
 use nfluid_wire::MacAddr;
 
 /// Rate of resolving new addresses, per port: a scan of a connected network must not become a storm of broadcasts (RFC
@@ -33,7 +33,7 @@ impl Router {
         &mut self,
         now: Nanos,
         (port, address): (u8, IpAddr),
-        frame: &[u8],
+        frame: (&[u8], Offload),
         outbox: &mut dyn Outbox,
     ) -> Result<Option<MacAddr>, DropReason> {
         let known = self
@@ -52,8 +52,8 @@ impl Router {
         }
         match self.neighbours.wait(port, address, frame, &self.limits) {
             Wait::Added => Ok(None),
-            Wait::Displaced => {
-                self.counters.waiting_lost += 1;
+            Wait::Displaced { packets } => {
+                self.counters.waiting_lost += packets;
                 Ok(None)
             }
             Wait::Refused => Err(DropReason::WaitingFull),
@@ -97,7 +97,7 @@ impl Router {
     /// Removes a neighbour; what waited for it is lost and counted.
     pub(super) fn forget(&mut self, port: u8, address: IpAddr) {
         let waited = self.take_out(port, address);
-        self.counters.waiting_lost += waited.len() as u64;
+        self.counters.waiting_lost += waited.map(|frame| frame.packets()).sum::<u64>();
     }
 
     /// Removes a neighbour and returns what waited for it.
@@ -105,7 +105,7 @@ impl Router {
         &mut self,
         port: u8,
         address: IpAddr,
-    ) -> impl ExactSizeIterator<Item = Vec<u8>> + use<> {
+    ) -> impl Iterator<Item = WaitingFrame> + use<> {
         let removed = self.neighbours.remove(port, address);
         if let Some(removed) = &removed {
             if removed.host_route {
@@ -207,8 +207,8 @@ impl Router {
             return;
         };
         for mut frame in self.neighbours.take_waiting(port, address) {
-            self.counters.made(Made::Released);
-            self.emit_to(port, mac, &mut frame, outbox);
+            self.counters.made_many(Made::Released, frame.packets());
+            self.emit_to((port, mac), &mut frame.bytes, frame.offload, outbox);
         }
     }
 
@@ -251,14 +251,15 @@ impl Router {
     /// Removes a neighbour that does not answer and notifies the senders of the packets that waited for it.
     fn give_up(&mut self, now: Nanos, port: u8, address: IpAddr, outbox: &mut dyn Outbox) {
         for frame in self.take_out(port, address) {
-            self.counters.waiting_lost += 1;
+            self.counters.waiting_lost += frame.packets();
             let arrival = Arrival {
                 port,
                 to_many: false,
             };
             let offender = Offender {
                 arrival,
-                frame: &frame,
+                frame: &frame.bytes,
+                offload: frame.offload,
             };
             self.send_error(now, offender, Error::HostUnreachable, outbox);
         }

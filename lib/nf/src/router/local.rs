@@ -18,7 +18,7 @@ use nfluid_wire::ipv4::{self, Ipv4Packet};
 use nfluid_wire::ipv6::{self, Ipv6Packet, UpperLayer};
 use nfluid_wire::tcp::{self, TcpFlags, TcpPacket};
 use nfluid_wire::udp::UdpPacket;
-use nfluid_wire::{IpProtocol, build, ether};
+use nfluid_wire::{ChecksumState, IpProtocol, build, ether};
 
 /// The answer to a transport message for the router.
 enum Answer {
@@ -58,9 +58,8 @@ impl Router {
     ) -> Verdict {
         let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
         if let Err((reason, error)) = check_options(packet.header()) {
-            let frame = frame.bytes();
             if let Some(error) = error {
-                self.send_error(now, Offender { arrival, frame }, error, outbox);
+                self.send_error(now, Offender::of(arrival, frame), error, outbox);
             }
             return Verdict::Drop(reason);
         }
@@ -72,13 +71,14 @@ impl Router {
             to: packet.src().into(),
             traffic_class: packet.tos(),
         };
+        let checksum = (packet.pseudo_header(), frame.checksum_state());
         let answer = match packet.protocol() {
             IpProtocol::ICMPV4 => return self.receive_icmpv4(now, frame, outbox),
-            IpProtocol::UDP => answer_udp(packet.payload(), packet.pseudo_header()),
-            IpProtocol::TCP => answer_tcp(packet.payload(), packet.pseudo_header(), between),
+            IpProtocol::UDP => answer_udp(packet.payload(), checksum),
+            IpProtocol::TCP => answer_tcp(packet.payload(), checksum, between),
             _ => Answer::Error(Error::ProtocolUnreachable { pointer: 0 }),
         };
-        self.answer(now, arrival, frame.bytes(), answer, outbox)
+        self.answer(now, arrival, frame, answer, outbox)
     }
 
     /// Takes a checked IPv6 packet to one of the router's addresses or groups.
@@ -99,9 +99,8 @@ impl Router {
         let named_at = match extensions::check(&packet, &layer) {
             Ok(named_at) => named_at,
             Err(error) => {
-                let frame = frame.bytes();
                 if let Some(error) = error {
-                    self.send_error(now, Offender { arrival, frame }, error, outbox);
+                    self.send_error(now, Offender::of(arrival, frame), error, outbox);
                 }
                 return Verdict::Drop(DropReason::BadOptions);
             }
@@ -112,29 +111,29 @@ impl Router {
             traffic_class: packet.traffic_class(),
         };
         let message = packet.payload().get(layer.offset..).unwrap_or_default();
-        let pseudo_header = ipv6::pseudo_header(&packet, &layer);
+        let checksum = (ipv6::pseudo_header(&packet, &layer), frame.checksum_state());
         let answer = match layer.protocol {
             IpProtocol::ICMPV6 => return self.receive_icmpv6(now, arrival, frame, &layer, outbox),
-            IpProtocol::UDP => answer_udp(message, pseudo_header),
-            IpProtocol::TCP => answer_tcp(message, pseudo_header, between),
+            IpProtocol::UDP => answer_udp(message, checksum),
+            IpProtocol::TCP => answer_tcp(message, checksum, between),
             IpProtocol::IPV6_NO_NEXT => Answer::Nothing(DropReason::LocalUnused),
             _ => Answer::Error(Error::ProtocolUnreachable { pointer: named_at }),
         };
-        self.answer(now, arrival, frame.bytes(), answer, outbox)
+        self.answer(now, arrival, frame, answer, outbox)
     }
 
     fn answer(
         &mut self,
         now: Nanos,
         arrival: Arrival,
-        frame: &[u8],
+        frame: &Frame<'_>,
         answer: Answer,
         outbox: &mut dyn Outbox,
     ) -> Verdict {
         match answer {
             Answer::Nothing(reason) => Verdict::Drop(reason),
             Answer::Error(error) => {
-                self.send_error(now, Offender { arrival, frame }, error, outbox);
+                self.send_error(now, Offender::of(arrival, frame), error, outbox);
                 Verdict::Drop(DropReason::LocalUnused)
             }
             Answer::Reset(reset) => {
@@ -320,20 +319,22 @@ fn check_options(header: &[u8]) -> Result<(), (DropReason, Option<Error>)> {
     }
 }
 
-fn answer_udp(message: &[u8], pseudo_header: u16) -> Answer {
+/// `checksum`: the pseudo-header's sum and the state.
+fn answer_udp(message: &[u8], checksum: (u16, ChecksumState)) -> Answer {
     match UdpPacket::new_checked(message) {
-        Ok(datagram) if datagram.verify_checksum(pseudo_header) => {
+        Ok(datagram) if datagram.verify_checksum(checksum.0, checksum.1) => {
             Answer::Error(Error::PortUnreachable)
         }
         _ => Answer::Nothing(DropReason::LocalMalformed),
     }
 }
 
-fn answer_tcp(message: &[u8], pseudo_header: u16, between: Ends) -> Answer {
+/// As for [`answer_udp`].
+fn answer_tcp(message: &[u8], checksum: (u16, ChecksumState), between: Ends) -> Answer {
     let Ok(segment) = TcpPacket::new_checked(message) else {
         return Answer::Nothing(DropReason::LocalMalformed);
     };
-    if !segment.verify_checksum(pseudo_header) {
+    if !segment.verify_checksum(checksum.0, checksum.1) {
         return Answer::Nothing(DropReason::LocalMalformed);
     }
     let flags = segment.flags();

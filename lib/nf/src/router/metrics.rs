@@ -1,8 +1,10 @@
-//! Counters of the router. Every frame that arrives ends in exactly one of: forwarded, consumed (ARP, neighbour
-//! discovery, echo: meant for the router), waiting (for a neighbour's address), or dropped for a reason.
+//! Counters of the router, of packets on a wire: see [`crate::traffic`]. Every packet that arrives ends in exactly one
+//! of: forwarded, consumed (ARP, neighbour discovery, echo: meant for the router), waiting (for a neighbour's address),
+//! or dropped for a reason.
 
 use super::config::PORTS_MAX;
 use crate::stateful::{Reader, StateError, Writer};
+use crate::traffic::OnWire;
 
 /// Declares [`DropReason`] with its names.
 macro_rules! drop_reasons {
@@ -86,6 +88,8 @@ drop_reasons! {
     LocalUnused = "local_unused",
     /// The host had no room for the frames made from it.
     NoRoom = "no_room",
+    /// A super-frame with metadata that are not about its headers.
+    BadOffload = "bad_offload",
 }
 
 /// Declares [`Made`] with its names.
@@ -174,16 +178,16 @@ impl Counters {
         }
     }
 
-    /// Counts a frame of `len` bytes that arrived on port `from` and is sent on.
+    /// Counts a frame that arrived on port `from` and is sent on.
     #[inline]
-    pub(super) fn forward(&mut self, from: u8, len: usize) {
+    pub(super) fn forward(&mut self, from: u8, frame: OnWire) {
         let counters = &mut self.forwarded[usize::from(from) % PORTS_MAX];
-        counters.packets += 1;
-        counters.bytes += len as u64;
+        counters.packets += frame.packets();
+        counters.bytes += frame.bytes();
     }
 
-    pub(super) fn drop(&mut self, reason: DropReason) {
-        self.drops[reason as usize] += 1;
+    pub(super) fn drop(&mut self, reason: DropReason, packets: u64) {
+        self.drops[reason as usize] += packets;
     }
 
     pub(super) fn dropped(&self, reason: DropReason) -> u64 {
@@ -191,7 +195,11 @@ impl Counters {
     }
 
     pub(super) fn made(&mut self, kind: Made) {
-        self.made[kind as usize] += 1;
+        self.made_many(kind, 1);
+    }
+
+    pub(super) fn made_many(&mut self, kind: Made, packets: u64) {
+        self.made[kind as usize] += packets;
     }
 
     /// Writes all of them into an image.
@@ -220,7 +228,11 @@ impl Counters {
             from.bytes = from.bytes.saturating_add(bytes);
             Ok(())
         })?;
-        reader.counters(&mut self.drops)?;
+        let known = match reader.version() {
+            ..=3 => DropReason::BadOffload as usize,
+            _ => self.drops.len(),
+        };
+        reader.counters(&mut self.drops[..known])?;
         self.import_made(reader)?;
         reader.counters([
             &mut self.received,

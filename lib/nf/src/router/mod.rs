@@ -77,6 +77,8 @@ pub struct Router {
     /// By port, when it reports its multicast groups.
     reports: [mld::Due; PORTS_MAX],
     counters: Counters,
+    /// Room for a fragment, or another packet that is made of a frame: the largest that any port carries.
+    room: Vec<u8>,
 }
 
 /// Builds a router.

@@ -11,9 +11,12 @@
 use super::hops::HopId;
 use crate::ageing::TOGETHER;
 use crate::function::Nanos;
+use crate::traffic::OnWire;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use nfluid_ring::Offload;
+use nfluid_ring::layout::frame_slots;
 use nfluid_wire::MacAddr;
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +32,9 @@ const DELAY: Nanos = Nanos::from_secs(5);
 pub(super) struct Limits {
     /// Entries per port.
     pub entries_per_port: usize,
-    /// Packets that wait for one neighbour's address.
+    /// Frames that wait for one neighbour's address.
     pub waiting_per_neighbour: usize,
-    /// Packets that wait in all.
+    /// Slots of 2 KiB for the frames that wait in all. A frame of an ordinary length takes one.
     pub waiting: usize,
     /// Mean time for which an answer is believed: REACHABLE_TIME.
     pub reachable: Nanos,
@@ -92,7 +95,25 @@ pub(super) struct Neighbour {
     solicited: u8,
     /// The time of the last message; displacement goes by age.
     heard: Nanos,
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<WaitingFrame>,
+}
+
+/// A frame that waits for a neighbour's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WaitingFrame {
+    pub bytes: Vec<u8>,
+    pub offload: Offload,
+}
+
+impl WaitingFrame {
+    /// The packets that the frame is on a wire.
+    pub(super) fn packets(&self) -> u64 {
+        OnWire::of_bytes(self.bytes.len(), self.offload).packets()
+    }
+
+    fn slots(&self) -> usize {
+        frame_slots(self.bytes.len())
+    }
 }
 
 /// The record that another instance needs of a neighbour, besides its place.
@@ -152,8 +173,10 @@ pub(super) enum Due {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Added,
-    /// The frame waits in the place of an older frame, which is lost.
-    Displaced,
+    /// The frame waits in the place of an older frame, which is lost: so many packets.
+    Displaced {
+        packets: u64,
+    },
     /// Too many wait in all.
     Refused,
 }
@@ -168,7 +191,28 @@ type PortTable = BTreeMap<IpAddr, Neighbour>;
 #[derive(Debug)]
 pub(super) struct Neighbours {
     ports: Vec<PortTable>,
-    waiting: usize,
+    waiting: Waiting,
+}
+
+/// All frames that wait.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    packets: u64,
+    slots: usize,
+}
+
+impl Waiting {
+    fn add(&mut self, frame: &WaitingFrame) {
+        self.packets += frame.packets();
+        self.slots += frame.slots();
+    }
+
+    fn remove<'a>(&mut self, frames: impl IntoIterator<Item = &'a WaitingFrame>) {
+        for frame in frames {
+            self.packets -= frame.packets();
+            self.slots -= frame.slots();
+        }
+    }
 }
 
 /// A neighbour taken out of the table, with the frames that waited for it.
@@ -176,14 +220,14 @@ pub(super) struct Neighbours {
 pub(super) struct Removed {
     pub hop: HopId,
     pub host_route: bool,
-    pub waiting: VecDeque<Vec<u8>>,
+    pub waiting: VecDeque<WaitingFrame>,
 }
 
 impl Neighbours {
     pub(super) fn new(ports: usize) -> Self {
         Neighbours {
             ports: (0..ports).map(|_| PortTable::new()).collect(),
-            waiting: 0,
+            waiting: Waiting::default(),
         }
     }
 
@@ -201,9 +245,9 @@ impl Neighbours {
         ports.flat_map(|(port, table)| table.iter().map(move |(a, n)| (port as u8, *a, n)))
     }
 
-    /// Frames that wait for an address.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting
+    /// Packets that wait for an address.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waiting.packets
     }
 
     /// Returns the entry to displace before a neighbour in this state is added on the port. `Ok(None)`: there is
@@ -264,7 +308,7 @@ impl Neighbours {
             waiting: VecDeque::new(),
         };
         if let Some(old) = table.insert(address, neighbour) {
-            self.waiting -= old.waiting.len();
+            self.waiting.remove(&old.waiting);
         }
     }
 
@@ -286,7 +330,7 @@ impl Neighbours {
     pub(super) fn remove(&mut self, port: u8, address: IpAddr) -> Option<Removed> {
         let table = self.ports.get_mut(usize::from(port))?;
         let neighbour = table.remove(&address)?;
-        self.waiting -= neighbour.waiting.len();
+        self.waiting.remove(&neighbour.waiting);
         Some(Removed {
             hop: neighbour.hop,
             host_route: neighbour.host_route,
@@ -294,40 +338,49 @@ impl Neighbours {
         })
     }
 
-    /// Lets a frame wait for the neighbour's address. Where the neighbour has its share of waiting
+    /// Lets a copy of a frame wait for the neighbour's address. Where the neighbour has its share of waiting
     /// frames, the oldest one makes room (RFC 4861 section 7.2.2).
     pub(super) fn wait(
         &mut self,
         port: u8,
         address: IpAddr,
-        frame: &[u8],
+        (bytes, offload): (&[u8], Offload),
         limits: &Limits,
     ) -> Wait {
-        let room = self.waiting < limits.waiting;
+        let mut waiting = self.waiting;
         let Some(neighbour) = self.get_mut(port, address) else {
             return Wait::Refused;
         };
-        let displaces = neighbour.waiting.len() >= limits.waiting_per_neighbour;
-        if displaces {
-            neighbour.waiting.pop_front();
-        } else if !room {
+        let is_full = neighbour.waiting.len() >= limits.waiting_per_neighbour;
+        let oldest = neighbour.waiting.front().filter(|_| is_full);
+        waiting.remove(oldest);
+        if waiting.slots + frame_slots(bytes.len()) > limits.waiting {
             return Wait::Refused;
         }
-        neighbour.waiting.push_back(frame.to_vec());
-        if displaces {
-            return Wait::Displaced;
-        }
-        self.waiting += 1;
-        Wait::Added
+        let frame = WaitingFrame {
+            bytes: bytes.to_vec(),
+            offload,
+        };
+        waiting.add(&frame);
+        let wait = match oldest.map(WaitingFrame::packets) {
+            Some(packets) => {
+                neighbour.waiting.pop_front();
+                Wait::Displaced { packets }
+            }
+            None => Wait::Added,
+        };
+        neighbour.waiting.push_back(frame);
+        self.waiting = waiting;
+        wait
     }
 
     /// The frames that waited for the neighbour.
-    pub(super) fn take_waiting(&mut self, port: u8, address: IpAddr) -> VecDeque<Vec<u8>> {
+    pub(super) fn take_waiting(&mut self, port: u8, address: IpAddr) -> VecDeque<WaitingFrame> {
         let taken = match self.get_mut(port, address) {
             Some(neighbour) => core::mem::take(&mut neighbour.waiting),
             None => VecDeque::new(),
         };
-        self.waiting -= taken.len();
+        self.waiting.remove(&taken);
         taken
     }
 
@@ -447,9 +500,9 @@ impl Neighbour {
         }
     }
 
-    /// Copies of the frames that wait for its address.
-    pub(super) fn waiting(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.waiting.iter().map(Vec::as_slice)
+    /// The frames that wait for its address.
+    pub(super) fn waiting(&self) -> impl ExactSizeIterator<Item = &WaitingFrame> {
+        self.waiting.iter()
     }
 
     /// Goes on where the neighbour of another instance was, which is in the same state.

@@ -8,8 +8,10 @@ use super::fib::Fib;
 use super::metrics::Counters;
 use super::neighbour::{Neighbours, State};
 use crate::bucket::Bucket;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use nfluid_wire::ether;
 
 impl Router {
     /// A router with this configuration.
@@ -31,6 +33,7 @@ impl Router {
             announce: false,
             reports: Default::default(),
             counters: Counters::new(),
+            room: Vec::new(),
         };
         router.apply(config);
         router
@@ -56,6 +59,8 @@ impl Router {
         }
         let before = core::mem::replace(&mut self.ports, config.ports.clone());
         self.own = OwnAddresses::new(&self.ports);
+        let largest = self.ports.iter().map(|port| usize::from(port.mtu)).max();
+        self.room = vec![0; ether::HEADER_LEN + largest.unwrap_or_default()];
         self.counters.routes_changed += self.fib.apply(&config.routes) as u64;
         self.limits = config.limits;
         self.icmp_rate = config.icmp_errors;

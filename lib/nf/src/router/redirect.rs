@@ -8,7 +8,7 @@ use super::slow::Arrival;
 use crate::bucket::Rate;
 use crate::function::Nanos;
 use core::net::{IpAddr, Ipv4Addr};
-use nfluid_ring::Outbox;
+use nfluid_ring::{Frame, Outbox};
 use nfluid_wire::ether;
 use nfluid_wire::ipv4::{self, Ipv4Packet};
 
@@ -25,12 +25,12 @@ impl Router {
         &mut self,
         now: Nanos,
         arrival: Arrival,
-        frame: &[u8],
+        frame: &Frame<'_>,
         next_hop: Ipv4Addr,
         outbox: &mut dyn Outbox,
     ) {
         let port = usize::from(arrival.port);
-        let packet = Ipv4Packet::new_unchecked(&frame[ether::HEADER_LEN..]);
+        let packet = Ipv4Packet::new_unchecked(&frame.bytes()[ether::HEADER_LEN..]);
         let source = IpAddr::V4(packet.src());
         let are_together = self.ports[port]
             .addresses()
@@ -43,7 +43,7 @@ impl Router {
             && self.redirect_budget[port].take(RATE, now)
         {
             let error = Error::Redirect { gateway: next_hop };
-            self.send_error(now, Offender { arrival, frame }, error, outbox);
+            self.send_error(now, Offender::of(arrival, frame), error, outbox);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::hops::Target;
 use super::icmp::{Error, Offender};
 use super::metrics::DropReason;
 use crate::function::Nanos;
+use crate::traffic::OnWire;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nfluid_ring::{Frame, Outbox};
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -40,29 +41,34 @@ pub(super) enum Verdict {
 impl Router {
     /// Handles a frame that the fast path left alone.
     pub(super) fn handle(&mut self, now: Nanos, frame: &mut Frame<'_>, outbox: &mut dyn Outbox) {
-        match self.decide(now, frame, outbox) {
+        let packets = OnWire::of(frame).packets();
+        let verdict = match frame.settle() {
+            Ok(()) => self.decide(now, frame, outbox),
+            Err(_) => Verdict::Drop(DropReason::BadOffload),
+        };
+        match verdict {
             Verdict::Forward(port) => {
-                self.counters.forward(frame.in_port(), frame.len());
+                self.counters.forward(frame.in_port(), OnWire::of(frame));
                 frame.send(port);
             }
             Verdict::Copied => {
-                self.counters.forward(frame.in_port(), frame.len());
+                self.counters.forward(frame.in_port(), OnWire::of(frame));
                 frame.discard();
             }
             Verdict::Reply(port) => {
-                self.counters.consumed += 1;
+                self.counters.consumed += packets;
                 frame.send(port);
             }
             Verdict::Consumed => {
-                self.counters.consumed += 1;
+                self.counters.consumed += packets;
                 frame.discard();
             }
             Verdict::Waiting => {
-                self.counters.waited += 1;
+                self.counters.waited += packets;
                 frame.discard();
             }
             Verdict::Drop(reason) => {
-                self.counters.drop(reason);
+                self.counters.drop(reason, packets);
                 frame.discard();
             }
         }
@@ -120,7 +126,7 @@ impl Router {
             Ok((port, next_hop)) => {
                 self.forward_ipv4(now, arrival, frame, (port, next_hop), outbox)
             }
-            Err(reason) => self.refuse(now, arrival, frame.bytes(), reason, outbox),
+            Err(reason) => self.refuse(now, arrival, frame, reason, outbox),
         }
     }
 
@@ -201,7 +207,7 @@ impl Router {
             Ok((port, next_hop)) => {
                 self.forward_ipv6(now, arrival, frame, (port, next_hop), outbox)
             }
-            Err(reason) => self.refuse(now, arrival, frame.bytes(), reason, outbox),
+            Err(reason) => self.refuse(now, arrival, frame, reason, outbox),
         }
     }
 
@@ -227,7 +233,7 @@ impl Router {
         &mut self,
         now: Nanos,
         arrival: Arrival,
-        frame: &[u8],
+        frame: &Frame<'_>,
         reason: DropReason,
         outbox: &mut dyn Outbox,
     ) -> Verdict {
@@ -237,7 +243,7 @@ impl Router {
             _ => None,
         };
         if let Some(error) = error {
-            self.send_error(now, Offender { arrival, frame }, error, outbox);
+            self.send_error(now, Offender::of(arrival, frame), error, outbox);
         }
         Verdict::Drop(reason)
     }
@@ -272,7 +278,11 @@ fn take_priority_tag(frame: &mut Frame<'_>) {
         return;
     };
     let len = frame.len() - TAG;
-    if u16::from_be_bytes([high, low]) & 0x0fff == 0 && len >= ether::HEADER_LEN {
+    if u16::from_be_bytes([high, low]) & 0x0fff == 0
+        && len >= ether::HEADER_LEN
+        && let Some(moved) = frame.offload().moved(-(TAG as isize))
+    {
+        frame.set_offload(moved);
         frame
             .bytes_mut()
             .copy_within(AFTER_MACS + TAG.., AFTER_MACS);

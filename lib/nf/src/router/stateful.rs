@@ -7,13 +7,15 @@ use crate::function::Nanos;
 use crate::stateful::{Imported, Reader, StateError, Stateful, Writer};
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
+use nfluid_ring::Offload;
+use nfluid_ring::layout::{FRAME_MIN, LONG_MAX};
+use nfluid_ring::offload::OFFLOAD_BYTES;
 use nfluid_wire::MacAddr;
 
 impl Stateful for Router {
-    /// Version 2: listener reports are counted. Version 3: redirects are.
+    /// Version 2: listener reports are counted. Version 3: redirects are. Version 4: waiting frames have metadata.
     fn state_version(&self) -> u16 {
-        3
+        4
     }
 
     fn oldest_version(&self) -> u16 {
@@ -31,9 +33,12 @@ impl Stateful for Router {
         );
         let waiting = all.iter().flat_map(|(port, address, neighbour)| {
             let frames = neighbour.waiting();
-            frames.map(move |frame| (*port, *address, frame))
+            frames.map(move |frame| {
+                let metadata = frame.offload.words(frame.bytes.len());
+                (*port, *address, &frame.bytes[..], metadata)
+            })
         });
-        let waiting: Vec<(u8, IpAddr, &[u8])> = waiting.collect();
+        let waiting: Vec<(u8, IpAddr, &[u8], [u8; OFFLOAD_BYTES])> = waiting.collect();
         writer.list(waiting.iter());
     }
 
@@ -47,13 +52,26 @@ impl Stateful for Router {
             imported.count(self.take_neighbour(now, port, address, &memory)?);
             Ok(())
         })?;
-        reader.list(|(port, address, frame): (u8, IpAddr, &[u8])| {
-            if !(FRAME_MIN..=FRAME_MAX).contains(&frame.len()) {
-                return Err("a waiting packet that is none");
+        let mut wait = |port, address, frame: &[u8], metadata| {
+            let is_frame = (FRAME_MIN..=LONG_MAX).contains(&frame.len());
+            let offload = Offload::check(metadata, frame.len());
+            match offload {
+                Ok(offload) if is_frame => {
+                    imported.count(self.let_wait(port, address, (frame, offload)));
+                    Ok(())
+                }
+                _ => Err("a waiting packet that is none"),
             }
-            imported.count(self.let_wait(port, address, frame));
-            Ok(())
-        })?;
+        };
+        if reader.version() < 4 {
+            reader.list(|(port, address, frame): (u8, IpAddr, &[u8])| {
+                wait(port, address, frame, [0; OFFLOAD_BYTES])
+            })?;
+        } else {
+            reader.list(|(port, address, frame, metadata): (u8, IpAddr, &[u8], _)| {
+                wait(port, address, frame, metadata)
+            })?;
+        }
         Ok(imported)
     }
 }
@@ -95,7 +113,7 @@ impl Router {
         Ok(true)
     }
 
-    fn let_wait(&mut self, port: u8, address: IpAddr, frame: &[u8]) -> bool {
+    fn let_wait(&mut self, port: u8, address: IpAddr, frame: (&[u8], Offload)) -> bool {
         let neighbour = self.neighbours.get(port, address);
         if neighbour.is_none_or(|neighbour| neighbour.state != State::Incomplete) {
             return false;

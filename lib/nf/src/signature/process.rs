@@ -3,8 +3,9 @@
 use super::config::Forbidden;
 use super::hash::signature;
 use super::metrics::Counters;
+use crate::traffic::OnWire;
 use core::hint::black_box;
-use nfluid_ring::Frame;
+use nfluid_ring::{Frame, Offload};
 
 /// Signs every frame, `rounds` times; sends it to the other port unless its signature is forbidden.
 pub(super) fn forward(
@@ -24,7 +25,9 @@ pub(super) fn forward(
             counters.forbidden += 1;
             frame.discard();
         } else {
-            counters.forwarded.count(from, frame.len());
+            // This NF takes plain frames only.
+            let on_wire = OnWire::of_bytes(frame.len(), Offload::NONE);
+            counters.forwarded.count(from, on_wire);
             frame.send(from ^ 1);
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::function::{Metric, PortInfo};
 use crate::stateful::{Reader, StateError, Writer};
-use crate::traffic::Forwarded;
+use crate::traffic::{Forwarded, OnWire};
 
 /// The reason why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ const REASONS: [&str; 3] = ["too_long", "unmatched", "malformed"];
 #[derive(Debug)]
 pub(super) struct Counters {
     pub(super) forwarded: Forwarded<2>,
-    /// Frames whose tags were changed, and those that passed as they were.
+    /// Packets whose tags were changed, and those that passed as they were.
     pub(super) changed: u64,
     pub(super) unchanged: u64,
     drops: [u64; REASONS.len()],
@@ -37,8 +37,8 @@ impl Counters {
         }
     }
 
-    pub(super) fn dropped(&mut self, reason: DropReason) {
-        self.drops[reason as usize] += 1;
+    pub(super) fn dropped(&mut self, reason: DropReason, frame: OnWire) {
+        self.drops[reason as usize] += frame.packets();
     }
 
     /// Writes all of them into an image.

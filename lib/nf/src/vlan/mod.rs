@@ -34,7 +34,7 @@ pub fn build(config: &Value, ports: &[PortInfo]) -> Result<Box<dyn NetworkFuncti
 
 impl NetworkFunction for Vlan {
     fn process(&mut self, _now: Nanos, batch: &mut Batch<'_, '_>) {
-        process::forward(batch.frames(), &self.rules, &mut self.counters);
+        process::forward(batch, &self.rules, &mut self.counters);
     }
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {

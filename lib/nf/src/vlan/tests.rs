@@ -1,10 +1,13 @@
 use super::build;
 use crate::function::{Nanos, NetworkFunction};
-use crate::testing::{ports, run_one};
+use crate::super_frames::{assert_same_as_packets, ends, shapes};
+use crate::testing::{ports, run_offload, run_one};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
-use nfluid_ring::layout::FRAME_MAX;
+use nfluid_ring::Offload;
+use nfluid_ring::layout::{FRAME_MAX, LONG_MAX};
+use nfluid_ring::offload::PartialChecksum;
 use nfluid_wire::build as wire;
 use nfluid_wire::ether::{EtherType, VlanStack, VlanTag};
 use proptest::prelude::*;
@@ -116,10 +119,32 @@ fn identifiers_are_translated_both_ways() {
 #[test]
 fn what_does_not_fit_with_its_tag_is_dropped() {
     let mut nf = vlan(json!({"push": {"id": 100}}));
-    assert_eq!(run_one(&mut *nf, Nanos(0), 0, &[0; FRAME_MAX - 3]), []);
+    assert_eq!(run_one(&mut *nf, Nanos(0), 0, &[0; LONG_MAX - 3]), []);
     assert_eq!(drops(&*nf, "too_long"), 1.0);
-    let sent = run_one(&mut *nf, Nanos(0), 0, &[0; FRAME_MAX - 4]);
-    assert_eq!(sent[0].1.len(), FRAME_MAX);
+    for len in [FRAME_MAX, LONG_MAX].map(|most| most - 4) {
+        let sent = run_one(&mut *nf, Nanos(0), 0, &vec![0; len]);
+        assert_eq!(sent[0].1.len(), len + 4);
+    }
+}
+
+/// Catches: a frame that is lost since it fills its slots, one that overtakes others, or metadata that is not moved.
+#[test]
+fn a_frame_that_fills_its_slots_gets_its_tag_in_order() {
+    let mut nf = vlan(json!({"push": {"id": 100}}));
+    let checksum = |start| Offload::partial_checksum(PartialChecksum { start, offset: 16 });
+    let lengths = [60, FRAME_MAX, 61, FRAME_MAX - 3, FRAME_MAX - 4];
+    let frames = lengths.map(|len| (0, vec![0; len], checksum(34)));
+    let sent = run_offload(&mut *nf, Nanos(0), &frames);
+    let sent = sent.into_iter().map(|(port, frame, offload)| {
+        assert_eq!(
+            VlanStack::peek(&frame).unwrap().outer(),
+            Some(VlanTag::new(100))
+        );
+        (port, frame.len(), offload)
+    });
+    let expected = lengths.map(|len| (1, len + 4, checksum(38)));
+    assert_eq!(Vec::from_iter(sent), expected);
+    assert_eq!(drops(&*nf, "too_long"), 0.0);
 }
 
 #[test]
@@ -159,7 +184,51 @@ fn bad_configurations_name_the_key() {
     assert_eq!(path(json!({ "translate": merged })), "translate[1].trunk");
 }
 
+/// Catches: metadata that is not moved with the headers, or moved where there is no room.
+#[test]
+fn headers_that_become_too_long_are_dropped() {
+    let mut nf = vlan(json!({"push": {"id": 100}}));
+    let checksum = |start| Offload::partial_checksum(PartialChecksum { start, offset: 16 });
+    for (start, drop) in [(252, 0.0), (253, 1.0)] {
+        let frames = [(0, vec![0; 600], checksum(start))];
+        let sent = run_offload(&mut *nf, Nanos(0), &frames);
+        assert_eq!(drops(&*nf, "too_long"), drop);
+        for (_, _, offload) in sent {
+            assert_eq!(offload, checksum(start + 4));
+        }
+    }
+    // A checksum within the tag that is taken out.
+    let frames = [(1, tagged(&[VlanTag::new(100)]), checksum(17))];
+    assert_eq!(run_offload(&mut *nf, Nanos(0), &frames), []);
+    assert_eq!(drops(&*nf, "malformed"), 1.0);
+}
+
 proptest! {
+    /// Catches: a tag that only the first packet of a super-frame gets or loses.
+    #[test]
+    fn all_packets_of_a_super_frame_get_and_lose_the_tag(
+        mut shape in shapes(), (src, dst) in ends(), service: bool, from_trunk: bool,
+    ) {
+        let kind = if service { "802.1ad" } else { "802.1q" };
+        let tpid = if service { EtherType::QINQ } else { EtherType::VLAN };
+        shape.tags.truncate(1);
+        if from_trunk {
+            shape.tags.insert(0, tag(tpid, 100, 3));
+        }
+        let (bytes, offload) = shape.written(&shape.between(src, dst));
+        let rules = [
+            json!({"push": {"id": 100, "kind": kind}, "unmatched": "pass"}),
+            json!({"translate": [{"access": 1, "trunk": 100}], "unmatched": "pass"}),
+            json!({"translate": [{"access": 1, "trunk": 100}]}),
+        ];
+        for rules in rules {
+            let [mut whole, mut cut] = [vlan(rules.clone()), vlan(rules)];
+            let frames = [(u8::from(from_trunk), bytes.clone(), offload)];
+            let packets = assert_same_as_packets(&mut *whole, &mut *cut, Nanos(0), &frames);
+            prop_assert!([0, offload.segments(bytes.len())].contains(&packets.len()));
+        }
+    }
+
     // promise: 10.18
     #[test]
     fn what_was_pushed_is_popped(

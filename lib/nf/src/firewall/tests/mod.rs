@@ -8,6 +8,7 @@ mod engines;
 mod language;
 mod reconfiguring;
 mod states;
+mod super_frames;
 mod verdicts;
 
 use super::build;

@@ -1,5 +1,5 @@
 use super::Bench;
-use nfluid_wire::checksum;
+use nfluid_wire::checksum::{self, ChecksumState};
 use nfluid_wire::ipv4::Ipv4Packet;
 use nfluid_wire::ipv6::FragmentInfo;
 use nfluid_wire::udp::UdpPacket;
@@ -20,12 +20,8 @@ fn fragments(src: &str, dst: &str, ident: u16) -> Vec<Vec<u8>> {
     udp.set_src_port(src.port());
     udp.set_dst_port(dst.port());
     udp.set_length(length);
-    udp.fill_checksum(checksum::pseudo_header_v4(
-        *src.ip(),
-        *dst.ip(),
-        17,
-        length.into(),
-    ));
+    let pseudo = checksum::pseudo_header_v4(*src.ip(), *dst.ip(), 17, length.into());
+    udp.fill_checksum(pseudo, ChecksumState::Complete);
     let pieces: Vec<&[u8]> = datagram.chunks(PIECE).collect();
     let last = pieces.len() - 1;
     let cut = pieces.iter().enumerate().map(|(i, piece)| {
@@ -58,7 +54,7 @@ fn assemble(frames: &[Vec<u8>]) -> (SocketAddrV4, SocketAddrV4) {
     }
     let udp = UdpPacket::new_checked(&datagram).unwrap();
     let pseudo = checksum::pseudo_header_v4(addresses.0, addresses.1, 17, udp.length().into());
-    assert!(udp.verify_checksum(pseudo));
+    assert!(udp.verify_checksum(pseudo, ChecksumState::Complete));
     (
         SocketAddrV4::new(addresses.0, udp.src_port()),
         SocketAddrV4::new(addresses.1, udp.dst_port()),

@@ -17,6 +17,7 @@ mod mappings;
 mod neighbours;
 mod properties;
 mod refusals;
+mod super_frames;
 mod tcp_sessions;
 
 use crate::function::{Metric, Nanos, NetworkFunction, PortInfo};
@@ -24,6 +25,7 @@ use crate::testing::{Collected, Sent, ports, run};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use nfluid_wire::ChecksumState::Complete;
 use nfluid_wire::build::Frame;
 use nfluid_wire::icmpv4::Icmpv4Packet;
 use nfluid_wire::ipv4::Ipv4Packet;
@@ -286,8 +288,12 @@ pub(super) fn check_sums(frame: &[u8], meta: &PacketMeta) {
     }
     let (payload, pseudo) = (ip.payload(), ip.pseudo_header());
     let right = match meta.protocol {
-        IpProtocol::UDP => UdpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo)),
-        IpProtocol::TCP => TcpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo)),
+        IpProtocol::UDP => {
+            UdpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo, Complete))
+        }
+        IpProtocol::TCP => {
+            TcpPacket::new_checked(payload).is_ok_and(|p| p.verify_checksum(pseudo, Complete))
+        }
         IpProtocol::ICMPV4 => Icmpv4Packet::new_checked(payload).is_ok_and(|p| p.verify_checksum()),
         _ => true,
     };

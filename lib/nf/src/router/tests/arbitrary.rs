@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn assert_all_counted(router: &Bench, frames: u64) {
+pub(super) fn assert_all_counted(router: &Bench, frames: u64) {
     let sum = router.metric("packets_forwarded_total", None)
         + router.metric("packets_consumed_total", None)
         + router.metric("packets_waited_total", None)
@@ -128,7 +128,7 @@ proptest! {
         if let nfluid_ring::Action::Send(port) = only.action() {
             by_slow.push((port, only.bytes().to_vec()));
         }
-        by_slow.append(&mut made.0);
+        by_slow.append(&mut made.plain());
         prop_assert_eq!(by_either, by_slow);
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use nfluid_wire::ChecksumState;
 use nfluid_wire::TcpFlags;
 use nfluid_wire::ipv6::FragmentInfo;
 use nfluid_wire::tcp::TcpPacket;
@@ -131,7 +132,7 @@ fn segment_of(frame: &[u8]) -> TcpPacket<&[u8]> {
         )
     };
     let segment = TcpPacket::new_checked(payload).expect("a segment");
-    assert!(segment.verify_checksum(pseudo));
+    assert!(segment.verify_checksum(pseudo, ChecksumState::Complete));
     segment
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use nfluid_wire::ipv6::FragmentInfo;
 
 /// A narrow link on p1.
-fn narrow(mtu: u16) -> Bench {
+pub(super) fn narrow(mtu: u16) -> Bench {
     let mut two = ports(2);
     two[1].mtu = mtu;
     let mut config = acquainted();
@@ -190,14 +190,14 @@ fn fragments_wait_for_the_neighbour_together() {
     assert_eq!(reassembled(&sent), &whole[34..]);
 }
 
-fn offsets(fragments: &[Sent]) -> Vec<u16> {
+pub(super) fn offsets(fragments: &[Sent]) -> Vec<u16> {
     let offset = |sent: &Sent| ipv4(&sent.1).fragment_offset();
     fragments.iter().map(offset).collect()
 }
 
 /// The payload that the fragments make up.
-fn reassembled(fragments: &[Sent]) -> Vec<u8> {
-    let mut whole = vec![0; 4096];
+pub(super) fn reassembled(fragments: &[Sent]) -> Vec<u8> {
+    let mut whole = vec![0; 65_536];
     let mut end = None;
     let mut covered = 0;
     for (_, frame) in fragments {

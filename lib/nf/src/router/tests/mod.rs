@@ -18,6 +18,7 @@ mod large;
 mod listening;
 mod redirects;
 mod resolution;
+mod super_frames;
 
 use super::Router;
 use super::config::Config;
@@ -119,7 +120,7 @@ impl Bench {
     fn tick(&mut self) -> Vec<Sent> {
         let mut sent = Collected::default();
         self.nf.tick(self.now, &mut sent);
-        sent.0
+        sent.plain()
     }
 
     /// Returns the frames that leave while time passes, with a tick every 100 ms.

@@ -1,0 +1,315 @@
+//! Domains: objects between which frames can pass.
+
+use super::sets::Sets;
+use super::{Frames, LONG_MAX, LONG_MIN, affordable, memory};
+use crate::fast::Slow;
+use crate::inventory::Inventory;
+use crate::members::member_names;
+use crate::model::{PortRef, Program, Steering, SuperFrames, XdpMode};
+use crate::spec::{InstanceSpec, UplinkSpec};
+use crate::wiring::Destination;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Most ports of a domain whose frames are not plain: each port has memory for the frames of all.
+pub const PORTS_MAX: usize = 64;
+
+/// An object that frames pass.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    /// An uplink.
+    Uplink(String),
+    /// An instance: frames may pass between all its ports.
+    Instance(String),
+    /// A switch.
+    Switch(String),
+}
+
+impl Node {
+    /// Returns the object that owns a port.
+    pub fn of(port: &PortRef) -> Self {
+        match port {
+            PortRef::Uplink(name) => Node::Uplink(name.clone()),
+            PortRef::Instance { instance, .. } => Node::Instance(instance.clone()),
+        }
+    }
+}
+
+/// Objects between which frames can pass, and what they take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Domain {
+    /// Its uplinks.
+    pub uplinks: BTreeSet<String>,
+    /// Its instances.
+    pub instances: BTreeSet<String>,
+    /// Its frames are plain whatever its instances take.
+    pub(crate) is_refused: bool,
+    /// Number of ports, each queue counted.
+    pub ports: usize,
+    /// What its uplinks may let in.
+    pub frames: Frames,
+    /// The reason for which no other frames may come in; empty: none.
+    pub why: String,
+    /// Slots for long frames that a port may have at most. A domain whose instances take different frames has memory for the
+    /// best of them: no instance is made again when the others follow.
+    pub slots: u32,
+}
+
+/// What each uplink lets in: the domains with other than plain frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Levels(Vec<Level>);
+
+/// The uplinks of one domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Level {
+    /// The uplinks, by name.
+    pub uplinks: BTreeSet<String>,
+    /// What they let in.
+    pub frames: Frames,
+}
+
+impl Levels {
+    /// Returns the levels of these domains.
+    pub fn of(domains: &[Domain]) -> Self {
+        let raised = domains.iter().filter(|domain| !domain.frames.is_plain());
+        let level = |domain: &Domain| Level {
+            uplinks: domain.uplinks.clone(),
+            frames: domain.frames,
+        };
+        Levels(raised.map(level).collect())
+    }
+
+    /// Returns what an uplink lets in.
+    pub fn of_uplink(&self, name: &str) -> Frames {
+        let level = self.0.iter().find(|level| level.uplinks.contains(name));
+        level.map_or(Frames::Plain, |level| level.frames)
+    }
+
+    /// Returns the domains whose frames are not plain.
+    pub fn raised(&self) -> impl Iterator<Item = &Level> {
+        self.0.iter()
+    }
+
+    /// Returns true if all frames are plain.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns levels that are right at each step from one inventory to another: while wires of both exist.
+    pub fn between(current: &Inventory, desired: &Inventory) -> Self {
+        let mut domains = domains(&[current, desired]);
+        for domain in &mut domains {
+            for name in &domain.uplinks {
+                // Uplinks that are made now have no level to start from.
+                if current.uplinks.contains_key(name) {
+                    domain.frames = domain.frames.min(current.levels.of_uplink(name));
+                }
+                if desired.uplinks.contains_key(name) {
+                    domain.frames = domain.frames.min(desired.levels.of_uplink(name));
+                }
+            }
+            let present = domain.instances.iter();
+            let mut present = present.filter_map(|name| current.instances.get(name));
+            if present.any(|spec| spec.ports.iter().any(|port| port.long == 0)) {
+                // It gets memory only when it is made again, or gets other neighbours.
+                domain.frames = Frames::Plain;
+            }
+        }
+        Levels::of(&domains)
+    }
+}
+
+/// Returns all domains that have uplinks, as the wires of all these inventories together make them.
+pub fn domains(parts: &[&Inventory]) -> Vec<Domain> {
+    let mut sets = Sets::default();
+    // Wires on which frames wait for instances that do not exist yet.
+    let mut refusals: Vec<(Node, String)> = Vec::new();
+    for part in parts {
+        join_all(part, &mut sets);
+        for (port, to) in &part.wires {
+            refusals.extend(refusal(to).map(|why| (Node::of(port), why)));
+        }
+    }
+    let mut found: BTreeMap<usize, Builder> = BTreeMap::new();
+    for part in parts {
+        let taps = taps(part);
+        for (name, spec) in &part.uplinks {
+            let set = sets.set_of(Node::Uplink(name.clone()));
+            let builder = found.entry(set).or_default();
+            builder.add_uplink(name, spec, &taps);
+        }
+        for (name, spec) in &part.instances {
+            if let Some(set) = sets.find(&Node::Instance(name.clone())) {
+                found.entry(set).or_default().add_instance(name, spec);
+            }
+        }
+    }
+    for (node, why) in refusals {
+        let set = sets.set_of(node);
+        found.entry(set).or_default().refused.get_or_insert(why);
+    }
+    let found = found.into_values();
+    let with_uplinks = found.filter(|it| !it.domain.uplinks.is_empty());
+    let mut domains: Vec<Domain> = with_uplinks.map(Builder::build).collect();
+    memory::divide(&mut domains);
+    domains
+}
+
+/// Joins all objects between which frames can pass.
+pub(crate) fn join_all(part: &Inventory, sets: &mut Sets<Node>) {
+    for (port, to) in &part.wires {
+        for other in neighbours(to) {
+            sets.join(Node::of(port), other);
+        }
+    }
+    for (name, members) in &part.members {
+        for member in member_names(name, *members) {
+            sets.join(Node::Instance(name.clone()), Node::Instance(member));
+        }
+    }
+}
+
+fn neighbours(to: &Destination) -> impl Iterator<Item = Node> {
+    let switch = to.switch().map(|name| Node::Switch(name.to_owned()));
+    to.targets().map(Node::of).chain(switch)
+}
+
+/// Returns the reason for which a wire takes plain frames alone.
+fn refusal(to: &Destination) -> Option<String> {
+    let Destination::Classify(entries) = to else {
+        return None;
+    };
+    let template = entries.iter().find_map(|entry| entry.clients.as_ref());
+    template.map(|clients| {
+        format!(
+            "frames wait for instances of template '{}', which takes plain frames",
+            clients.template
+        )
+    })
+}
+
+/// A domain that is being put together.
+#[derive(Default)]
+struct Builder {
+    domain: Domain,
+    /// The reason for which no long frames can be.
+    refused: Option<String>,
+    /// The most that the instances take together, and who takes the least.
+    limit: Option<(Frames, String)>,
+    takes_some: bool,
+}
+
+impl Builder {
+    fn add_uplink(&mut self, name: &str, spec: &UplinkSpec, taps: &Taps<'_>) {
+        if self.domain.uplinks.insert(name.to_owned()) {
+            self.domain.ports += 1;
+        }
+        if let Some(why) = uplink_refuses(name, spec, taps) {
+            self.refused.get_or_insert(why);
+        }
+    }
+
+    fn add_instance(&mut self, name: &str, spec: &InstanceSpec) {
+        if self.domain.instances.insert(name.to_owned()) {
+            self.domain.ports += queues(spec) as usize;
+        }
+        let (frames, why) = taken(name, spec);
+        self.takes_some |= !frames.is_plain();
+        if self.limit.as_ref().is_none_or(|(least, _)| frames < *least) {
+            self.limit = Some((frames, why));
+        }
+    }
+
+    fn build(self) -> Domain {
+        let mut domain = self.domain;
+        let objects = domain.uplinks.len() + domain.instances.len();
+        domain.is_refused = self.refused.is_some();
+        let refused = self.refused.or_else(|| {
+            (domain.ports > PORTS_MAX).then(|| {
+                format!(
+                    "frames can reach {} ports, and super-frames at most {PORTS_MAX}",
+                    domain.ports
+                )
+            })
+        });
+        if let Some(why) = refused {
+            domain.why = why;
+            return domain;
+        }
+        if objects < 2 {
+            "nothing else is connected".clone_into(&mut domain.why);
+            return domain;
+        }
+        let (frames, why) = self.limit.unwrap_or((Frames::Super, String::new()));
+        if self.takes_some || domain.instances.is_empty() {
+            domain.slots = LONG_MAX;
+        }
+        (domain.frames, domain.why) = (frames, why);
+        domain
+    }
+}
+
+/// Returns the number of ports of an instance for the switch: each queue is one.
+pub(super) fn queues(spec: &InstanceSpec) -> u64 {
+    spec.ports.iter().map(|port| u64::from(port.queues)).sum()
+}
+
+/// Returns what an instance takes, and if that is not all, the reason.
+pub(super) fn taken(name: &str, spec: &InstanceSpec) -> (Frames, String) {
+    let memory = spec.resources.memory;
+    if spec.frames.is_plain() {
+        let why = match (&spec.trust, &spec.program) {
+            (Some(trust), _) => format!(
+                "instance '{name}' is in trust group '{trust}', whose memory has no room for long frames"
+            ),
+            (None, Program::Path { .. }) => format!(
+                "instance '{name}' takes plain frames: 'frames: super' is for programs that take others"
+            ),
+            (None, Program::BuiltIn { .. }) => format!("instance '{name}' takes plain frames"),
+        };
+        return (Frames::Plain, why);
+    }
+    let least = affordable(memory.0, queues(spec));
+    if least < LONG_MIN {
+        let why = format!("the {memory} of instance '{name}' are too little for long frames");
+        return (Frames::Plain, why);
+    }
+    let why = match spec.frames {
+        Frames::Super => String::new(),
+        frames => format!("instance '{name}' takes frames with {frames} left to be done"),
+    };
+    (spec.frames, why)
+}
+
+/// Taps by which fast paths hand up packets, by namespace and name, and the fast paths.
+type Taps<'a> = HashMap<(Option<&'a str>, &'a str), &'a str>;
+
+fn taps(part: &Inventory) -> Taps<'_> {
+    let attached = part
+        .instances
+        .iter()
+        .filter_map(|(name, spec)| Some((name, spec.attach.as_ref()?)));
+    let taps = attached.flat_map(|(name, attach)| {
+        let taps = attach.slow.iter().flat_map(Slow::taps);
+        taps.map(move |tap| ((attach.netns.as_deref(), tap), name.as_str()))
+    });
+    taps.collect()
+}
+
+/// Returns the reason for which an uplink takes plain frames alone.
+fn uplink_refuses(name: &str, spec: &UplinkSpec, taps: &Taps<'_>) -> Option<String> {
+    if spec.super_frames == SuperFrames::Off {
+        return Some(format!("uplink '{name}' has 'super: off'"));
+    }
+    if spec.steering != Steering::Xdp {
+        return Some(format!("the NIC of uplink '{name}' classifies frames"));
+    }
+    if spec.mode != XdpMode::Auto {
+        return Some(format!("uplink '{name}' has a 'mode', which is XDP's"));
+    }
+    let fast = taps.get(&(spec.netns.as_deref(), spec.interface.as_str()))?;
+    Some(format!(
+        "uplink '{name}' takes the packets that fast path '{fast}' hands up"
+    ))
+}

@@ -1,0 +1,98 @@
+//! Slots for long frames.
+//!
+//! A port has them beside the slots of its ring, for frames of more than 2,032 bytes. Each slot has 2 KiB, and a frame takes
+//! up to 32 of them, next to each other. They are the memory of the receiver: a frame is written there once, by the call
+//! that sends it.
+//!
+//! A port next to an uplink holds what a TCP connection sends in one burst. A port between two instances holds what its
+//! instance has not yet passed on, and is kept short, so that it stays in the cache.
+
+use super::domain::{Domain, queues, taken};
+use super::{Frames, LONG_MAX, LONG_MIN, SLOT_MTU_MAX, affordable, floor};
+use crate::inventory::Inventory;
+use crate::members::front_of;
+use crate::model::PortRef;
+use crate::spec::InstanceSpec;
+use std::collections::BTreeSet;
+
+/// Slots of all domains together: 512 MiB.
+const ALL: u32 = 1 << 18;
+/// Slots of one domain: 64 MiB.
+const OF_DOMAIN: u32 = 1 << 15;
+/// Most slots of a port between two instances: 2 MiB.
+const INNER: u32 = 1024;
+/// Slots of a port for jumbo frames, where super-frames have none.
+const JUMBO: u32 = 1024;
+
+/// Divides the memory among the domains, and refuses long frames to all if there are too many.
+pub(super) fn divide(domains: &mut [Domain]) {
+    let entitled = |domain: &&mut Domain| domain.slots > 0;
+    let count = domains.iter_mut().filter(entitled).count();
+    let of_domain = OF_DOMAIN.min(ALL / count.max(1) as u32);
+    for domain in domains.iter_mut().filter(entitled) {
+        domain.slots = floor((of_domain / domain.ports.max(1) as u32).min(LONG_MAX));
+        if domain.slots < LONG_MIN {
+            domain.slots = 0;
+            domain.frames = Frames::Plain;
+            domain.why = format!(
+                "the memory for long frames, {} MiB, is too little for {count} groups of uplinks and what is connected to them",
+                ALL / 512
+            );
+        }
+    }
+}
+
+/// Gives all ports their slots.
+pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
+    let near = near_uplinks(inventory);
+    for spec in inventory.instances.values_mut() {
+        for port in spec.ports.iter_mut().filter(|port| port.mtu > SLOT_MTU_MAX) {
+            port.long = JUMBO;
+        }
+    }
+    for domain in domains {
+        let mut longest = 0;
+        for name in &domain.instances {
+            let Some(spec) = inventory.instances.get_mut(name) else {
+                continue;
+            };
+            if domain.slots > 0 && !taken(name, spec).0.is_plain() {
+                give(name, spec, domain.slots, &near);
+            }
+            longest = spec
+                .ports
+                .iter()
+                .map(|port| port.mtu)
+                .fold(longest, u16::max);
+        }
+        let jumbo = if longest > SLOT_MTU_MAX { JUMBO } else { 0 };
+        for name in &domain.uplinks {
+            if let Some(spec) = inventory.uplinks.get_mut(name) {
+                spec.long = domain.slots.max(jumbo);
+            }
+        }
+    }
+}
+
+/// Gives an instance its slots for super-frames.
+fn give(name: &str, spec: &mut InstanceSpec, share: u32, near: &BTreeSet<PortRef>) {
+    let most = affordable(spec.resources.memory.0, queues(spec)).min(share);
+    let front = front_of(name).unwrap_or(name);
+    for port in &mut spec.ports {
+        let is_near = near.contains(&PortRef::instance(front, &port.name));
+        port.long = if is_near { most } else { most.min(INNER) };
+    }
+}
+
+/// The ports of instances that get frames from an uplink, or from a switch.
+fn near_uplinks(inventory: &Inventory) -> BTreeSet<PortRef> {
+    let mut near = BTreeSet::new();
+    for (port, to) in &inventory.wires {
+        if port.owner().is_none() {
+            near.extend(to.targets().cloned());
+        } else if to.switch().is_some() {
+            near.insert(port.clone());
+        }
+    }
+    near
+}

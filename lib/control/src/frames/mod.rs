@@ -1,0 +1,95 @@
+//! Super-frames and jumbo frames: which objects take them, and the memory for them.
+//!
+//! A kernel's TCP sends up to 64 KiB at once, with the transport checksum and the cut into packets left to be done. Where
+//! all that such a frame can reach takes it, it crosses the platform as one frame. So the objects between which frames can
+//! pass decide together: they are a *domain* ([`domain`]). [`memory`] gives the ports of a domain slots for long frames.
+
+pub mod domain;
+mod memory;
+mod sets;
+
+pub use domain::{Domain, Levels, Node, domains};
+pub use sets::Sets;
+
+use crate::inventory::Inventory;
+use serde::Serialize;
+use std::fmt;
+
+/// What frames may have left to be done. Each kind includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Frames {
+    /// Nothing: frames are as on a wire.
+    #[default]
+    Plain,
+    /// Also the transport checksum.
+    Checksums,
+    /// Also the cut into packets.
+    Super,
+}
+
+impl Frames {
+    /// All kinds, by their names in documents.
+    pub const ALL: [(&'static str, Frames); 3] = [
+        ("plain", Frames::Plain),
+        ("checksums", Frames::Checksums),
+        ("super", Frames::Super),
+    ];
+
+    /// Returns the number of the kind, 0 to 2.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn is_plain(&self) -> bool {
+        *self == Frames::Plain
+    }
+}
+
+impl fmt::Display for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Frames::ALL.iter().find(|(_, frames)| frames == self);
+        f.write_str(name.map_or("", |(name, _)| name))
+    }
+}
+
+/// Longest packet in bytes of a frame that fits into one slot: longer ones need memory of their own.
+pub const SLOT_MTU_MAX: u16 = 2018;
+
+/// Fewest slots for long frames of a port that takes super-frames: eight frames of 64 KiB.
+pub const LONG_MIN: u32 = 256;
+/// Most of them.
+pub const LONG_MAX: u32 = 4096;
+
+/// Returns the slots for long frames that an instance with this much memory can have at each of its `queues` ports: a
+/// quarter of the memory.
+pub fn affordable(memory: u64, queues: u64) -> u32 {
+    const SLOT_BYTES: u64 = 2048;
+    let each = memory / 4 / SLOT_BYTES / queues.max(1);
+    floor(each.min(LONG_MAX.into()) as u32)
+}
+
+/// The largest power of two that is not above `slots`; 0 for 0.
+fn floor(slots: u32) -> u32 {
+    slots.checked_ilog2().map_or(0, |log| 1 << log)
+}
+
+impl Inventory {
+    /// Makes all frames plain.
+    pub(crate) fn forget_frames(&mut self) {
+        self.levels = Levels::default();
+        for spec in self.uplinks.values_mut() {
+            spec.long = 0;
+        }
+        for spec in self.instances.values_mut() {
+            spec.ports.iter_mut().for_each(|port| port.long = 0);
+        }
+    }
+
+    /// Decides what the uplinks let in, and gives all ports their memory for long frames.
+    pub(crate) fn assign_frames(&mut self) {
+        let domains = domains(&[self]);
+        memory::assign(self, &domains);
+        self.levels = Levels::of(&domains);
+    }
+}

@@ -1,0 +1,190 @@
+//! What uplinks let in: frames with work left to be done, where all uplinks of a domain can send them on
+//! (`nfluid_control::frames`).
+//!
+//! An uplink that lets in less than it was asked to, since its interface or kernel can do no more, holds back the others of
+//! its domain: they may send it nothing that it cannot send on. Levels change in two steps. First no uplink lets in what
+//! another one cannot take yet, or can no longer take; then each takes what it lets in.
+
+use crate::Uplinks;
+use nfluid_api::types::EventKind;
+use nfluid_control::frames::{Frames, Levels};
+use nfluid_process::uplink::{UplinkAnswer, UplinkOrder, UplinkProcess};
+use nfluid_uplink::{Level, Levels as UplinkLevels};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Time in which instances pass on the frames that came in before a level was lowered.
+const UNDER_WAY: Duration = Duration::from_millis(50);
+
+/// Converts what an uplink lets in for its process.
+pub(crate) fn level_of(frames: Frames) -> Level {
+    Level::numbered(frames.number())
+}
+
+/// The levels of all uplinks.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    /// What is asked for.
+    asked: Levels,
+    /// What the domains of uplinks are held back to, by uplink, and the reason.
+    held_back: BTreeMap<String, (Level, String)>,
+}
+
+impl Wanted {
+    /// Returns the level of an uplink.
+    pub fn of(&self, name: &str) -> Level {
+        let asked = level_of(self.asked.of_uplink(name));
+        let held_back = self.held_back.get(name);
+        held_back.map_or(asked, |(level, _)| asked.min(*level))
+    }
+
+    /// Returns the reason for which an uplink lets in less than is asked for.
+    pub fn why(&self, name: &str) -> Option<&str> {
+        self.held_back.get(name).map(|(_, why)| why.as_str())
+    }
+
+    fn is_lower(&self, name: &str) -> bool {
+        self.of(name) < level_of(self.asked.of_uplink(name))
+    }
+}
+
+fn same(level: Level) -> UplinkLevels {
+    UplinkLevels {
+        enter: level,
+        take: level,
+    }
+}
+
+impl Uplinks {
+    /// Changes what uplinks let in. One that cannot holds back its domain, which is reported as an event.
+    pub fn set_levels(&mut self, asked: &Levels) {
+        self.levels.asked = asked.clone();
+        self.levels.held_back.clear();
+        self.settle_levels();
+    }
+
+    /// Returns the levels of `desired`, if the uplinks of an earlier daemon have them, and else none.
+    pub fn adopt_levels(&mut self, desired: &Levels) -> Levels {
+        self.levels.asked = desired.clone();
+        let mut all = self.running.keys();
+        if all.all(|name| self.present(name) == Some(same(self.levels.of(name)))) {
+            return desired.clone();
+        }
+        self.levels.asked = Levels::default();
+        Levels::default()
+    }
+
+    /// Returns the levels of an uplink's process; `None`: the process or its interface is away, and will begin with those that
+    /// are wanted.
+    fn present(&self, name: &str) -> Option<UplinkLevels> {
+        let process = self.running.get(name)?.process.as_ref()?;
+        Some(process.status().path?.levels)
+    }
+
+    /// Returns true if each uplink has the level that is wanted.
+    pub(crate) fn has_settled_levels(&self) -> bool {
+        let mut all = self.running.keys();
+        all.all(|name| {
+            let present = self.present(name);
+            present.is_none_or(|present| present == same(self.levels.of(name)))
+        })
+    }
+
+    /// Gives each uplink the level that is wanted.
+    pub(crate) fn settle_levels(&mut self) {
+        // Each round but the last lowers some domain, by one of two levels at least.
+        let rounds = 1 + 2 * self.running.len();
+        for _ in 0..rounds {
+            self.change_levels();
+            if !self.hold_back() {
+                break;
+            }
+        }
+    }
+
+    fn change_levels(&mut self) {
+        let names: Vec<String> = self.running.keys().cloned().collect();
+        let mut changing = Vec::new();
+        for name in names {
+            let wanted = self.levels.of(&name);
+            let Some(now) = self.present(&name).filter(|now| *now != same(wanted)) else {
+                continue;
+            };
+            let between = UplinkLevels {
+                enter: now.enter.min(wanted),
+                take: now.take.max(wanted),
+            };
+            changing.push((name, now, between, wanted));
+        }
+        for (name, now, between, _) in &changing {
+            if now != between {
+                self.order_levels(name, *between);
+            }
+        }
+        if changing
+            .iter()
+            .any(|(_, now, _, wanted)| now.take > *wanted)
+        {
+            std::thread::sleep(UNDER_WAY);
+        }
+        for (name, _, between, wanted) in &changing {
+            if *between != same(*wanted) {
+                self.order_levels(name, same(*wanted));
+            }
+        }
+    }
+
+    /// Orders an uplink to have these levels.
+    fn order_levels(&mut self, name: &str, levels: UplinkLevels) {
+        let Some(running) = self.running.get_mut(name) else {
+            return;
+        };
+        let order = |process: &UplinkProcess| process.order(UplinkOrder::Levels(levels), &[]);
+        running.levels = match running.process.as_ref().map(order) {
+            Some(Ok(Ok(UplinkAnswer::Levels { levels, why }))) => Some((levels, why)),
+            Some(Ok(Ok(UplinkAnswer::Steered(_)))) | None => None,
+            Some(Ok(Err(why))) => Some((UplinkLevels::default(), why)),
+            Some(Err(error)) => Some((UplinkLevels::default(), format!("{error:#}"))),
+        };
+    }
+
+    /// Holds back the domains of uplinks that have a lower level than is wanted. Returns true if there is a new one.
+    fn hold_back(&mut self) -> bool {
+        let mut weak = Vec::new();
+        for (name, running) in &mut self.running {
+            let wanted = self.levels.of(name);
+            if let Some((levels, why)) = running.levels.take()
+                && levels.take < wanted
+            {
+                weak.push((name.clone(), levels.take, why));
+            }
+        }
+        for (name, level, why) in &weak {
+            let mut domain = BTreeSet::from([name.clone()]);
+            let raised = self.levels.asked.raised();
+            let own = raised.filter(|level| level.uplinks.contains(name));
+            domain.extend(own.flat_map(|level| level.uplinks.iter().cloned()));
+            for other in domain {
+                let why = if other == *name {
+                    why.clone()
+                } else {
+                    format!("uplink '{name}': {why}")
+                };
+                self.levels.held_back.insert(other, (*level, why));
+            }
+            let message = format!(
+                "super-frames stop at it, and no uplink that leads to it lets them in: {why}"
+            );
+            self.event(EventKind::Warning, name, message);
+        }
+        !weak.is_empty()
+    }
+
+    /// Asks again for all that was held back: an interface has returned, or a process was started.
+    pub(crate) fn ask_again(&mut self, name: &str) {
+        if self.levels.is_lower(name) {
+            self.levels.held_back.clear();
+        }
+        self.settle_levels();
+    }
+}
