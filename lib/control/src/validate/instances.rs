@@ -2,8 +2,8 @@
 
 use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
-use crate::frames::Frames;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::model::Frames;
 use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, PORTS_MAX, Program};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
