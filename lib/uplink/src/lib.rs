@@ -2,9 +2,8 @@
 //!
 //! An uplink is a port of the platform like any other. Frames *to* the uplink arrive in its ring, and the uplink's
 //! thread sends them out of the interface. Frames that the interface receives are sent *by* the uplink: a program at XDP
-//! or tc writes each frame straight into the slots of the receiving port - the other end of a link,
-//! the port that the switch knows or floods to, or the port that the uplink's rules name - and wakes its owner. No
-//! thread is in that path.
+//! or tc writes each frame straight into the slots of the receiving port - the other end of a link, the port that the
+//! switch knows or floods to, or the port that the uplink's rules name - and wakes its owner. No thread is in that path.
 //!
 //! | way | when | why |
 //! |---|---|---|
@@ -18,8 +17,9 @@
 //! | tap | `Kind::Tap` | a read and a write per frame, at each level: for programs with a kernel stack |
 //!
 //! A port takes frames that are longer than a slot if it has slots for them ([`UplinkSpec::long_slots`]): super-frames, and
-//! jumbo frames, for which AF_PACKET is the way out in place of AF_XDP. [`Uplink::set_levels`] changes what comes in and what is taken, while frames
-//! pass: the program of the new form is on the interface before that of the old one is taken off.
+//! jumbo frames, for which AF_PACKET is the way out in place of AF_XDP. [`Uplink::set_levels`] changes what comes in and
+//! what is taken, while frames pass: the program of the new form is on the interface before that of the old one is taken
+//! off.
 //!
 //! Which one it has become, and the kernel's reason, is in [`Uplink::status`] and in the log.
 //!
