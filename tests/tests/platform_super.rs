@@ -173,11 +173,10 @@ fn streams_survive_changes_of_the_level_and_ends_of_all_processes() {
             let (mut sent, mut got) = (vec![0u8; 1 << 18], vec![0u8; 1 << 18]);
             while !is_over.load(Relaxed) {
                 sent.fill(blocks as u8);
-                let other = thread::scope(|both| {
+                thread::scope(|both| {
                     both.spawn(|| client.write_all(&sent).expect("the client writes"));
                     server.read_exact(&mut got).expect("the server reads");
                 });
-                let () = other;
                 assert!(got == sent, "block {blocks} has changed on its way");
                 blocks += 1;
             }

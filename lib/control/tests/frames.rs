@@ -146,6 +146,13 @@ fn who_cannot_take_other_frames_may_not_say_that_it_does() {
     };
     let trusted = refused("nf: bridge, trust: us, frames: super");
     assert!(trusted.contains("instances.x.frames: this instance cannot take frames that are 'super': the memory of a trust group"), "{trusted}");
+    let trusted =
+        refused("nf: bridge, trust: us, ports: { in: { mtu: 2018 }, out: { mtu: 2019 } }");
+    assert!(
+        trusted.contains("instances.x.ports.out.mtu: the memory of a trust group"),
+        "{trusted}"
+    );
+    assert!(!trusted.contains("ports.in.mtu"), "{trusted}");
     let unknown = refused("nf: bridge, frames: big");
     assert!(unknown.contains("there is no frames 'big'"), "{unknown}");
     let text = "version: 1\nuplinks: { wan: { interface: eth1, super: on } }\n";
