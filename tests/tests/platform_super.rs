@@ -1,6 +1,9 @@
 //! The promise: TCP crosses a chain in super-frames where everything takes them, nobody has to ask for it, and the platform
 //! says why where it does not.
 
+#[path = "platform_super/functions.rs"]
+mod functions;
+
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -51,8 +54,13 @@ fn let_in(platform: &Platform, frames: &str) {
 
 /// Sends `bytes` bytes of TCP from the client to the server and back; every byte is compared.
 fn stream(platform: &Platform, bytes: usize) {
+    let to = format!("{SERVER}:7000").parse().expect("an address");
+    stream_to(platform, to, bytes);
+}
+
+/// The same, to this address of the server.
+fn stream_to(platform: &Platform, to: SocketAddr, bytes: usize) {
     const BLOCK: usize = 1 << 16;
-    let to: SocketAddr = format!("{SERVER}:7000").parse().expect("an address");
     let listen = || TcpListener::bind(to);
     let listener = within(&platform.host_netns("server"), listen).expect("bind");
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);

@@ -216,6 +216,8 @@ impl Builder {
             return domain;
         }
         if objects < 2 {
+            // It is not made again when something is connected to it.
+            domain.slots = LONG_MAX;
             "nothing else is connected".clone_into(&mut domain.why);
             return domain;
         }

@@ -47,6 +47,7 @@ impl Inventory {
         for spec in self.instances.values_mut() {
             spec.ports.iter_mut().for_each(|port| port.long = 0);
         }
+        self.pools.values_mut().for_each(|pool| pool.long = 0);
     }
 
     /// Gives all ports their memory for long frames, and decides what the uplinks let in.
