@@ -2,7 +2,7 @@
 //!
 //! A kernel's TCP sends up to 64 KiB at once, with the transport checksum and the cut into packets left to be done. Where
 //! all that such a frame can reach takes it, it crosses the platform as one frame. So the objects between which frames can
-//! pass decide together: they are a *domain* ([`domain`]). [`memory`] gives the ports of a domain slots for long frames.
+//! pass decide together: they are a *domain* ([`domain`]). `memory` gives the ports of a domain slots for long frames.
 
 pub mod domain;
 mod memory;
