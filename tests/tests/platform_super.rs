@@ -128,6 +128,23 @@ fn a_chain_takes_super_frames_by_itself_and_says_what_it_lets_in() {
 
 // promise: 2.38
 #[test]
+fn io_threads_hand_super_frames_on() {
+    let Some(platform) = two_hosts("io_threads_hand_super_frames_on") else {
+        return;
+    };
+    for model in ["split", "merge", "inline"] {
+        platform.apply(&CHAIN.replace("version: 1", &format!("version: 1\nio: {model}")));
+        let_in(&platform, "super");
+        let before = came_in(&platform, "lan");
+        stream(&platform, 4 << 20);
+        let now = came_in(&platform, "lan");
+        let (segments, frames) = (now.0 - before.0, now.1 - before.1);
+        assert!(segments > 2 * frames, "{model}: {segments} in {frames}");
+    }
+}
+
+// promise: 2.38
+#[test]
 fn instances_from_shells_take_super_frames_too() {
     let Some(platform) = two_hosts("instances_from_shells_take_super_frames_too") else {
         return;
