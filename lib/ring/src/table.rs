@@ -1,9 +1,9 @@
-//! The table that names an instance's ports: the inherited file descriptors and the geometry of each port. The C form of
-//! the table is in `nfluid.h`.
+//! The table that names an instance's ports: the inherited file descriptors and the geometry of each port.
 
 use crate::error::AttachError;
 use crate::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, SHARED_SLOTS_MAX, is_long_area};
 use crate::long::LongArea;
+use crate::offload::Level;
 use std::os::fd::RawFd;
 
 /// Environment variable with the number of the table's file descriptor.
@@ -31,7 +31,9 @@ pub struct PortEntry {
     /// Queue of the port, from 0.
     pub queue: u16,
     /// Number of queues of the port.
-    pub queues: u16,
+    pub queues: u8,
+    /// The number of the port's [`Level`]: see [`PortEntry::level`].
+    pub level: u8,
     /// The socket: the capability for the port.
     pub socket_fd: RawFd,
     /// The rings.
@@ -107,9 +109,10 @@ impl Table {
         for p in &self.ports {
             words.extend_from_slice(&p.name);
             words.extend_from_slice(&p.mac);
-            for half in [p.mtu, p.queue, p.queues] {
+            for half in [p.mtu, p.queue] {
                 words.extend_from_slice(&half.to_ne_bytes());
             }
+            words.extend_from_slice(&[p.queues, p.level]);
             for word in [
                 p.socket_fd as u32,
                 p.ring_fd as u32,
@@ -171,7 +174,8 @@ impl Table {
                 mac: text[32..].try_into().expect("6 bytes"),
                 mtu: half(at + 38)?,
                 queue: half(at + 40)?,
-                queues: half(at + 42)?,
+                queues: *bytes.get(at + 42).ok_or_else(|| bad("too short"))?,
+                level: *bytes.get(at + 43).ok_or_else(|| bad("too short"))?,
                 socket_fd: word(at + 44)? as RawFd,
                 ring_fd: word(at + 48)? as RawFd,
                 peer_doorbell_fd: word(at + 52)? as RawFd,
@@ -184,6 +188,9 @@ impl Table {
                 tx_long_base: word(at + 80)?,
                 tx_long_slots: word(at + 84)?,
             };
+            if entry.level > Level::Super as u8 {
+                return Err(bad("an unknown level"));
+            }
             if head.is_shared() && entry.rx_long_slots + entry.tx_long_slots > 0 {
                 return Err(bad("long frames in a shared pool"));
             }
@@ -252,6 +259,12 @@ impl PortEntry {
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }
 
+    /// What the switch lets through to the port: frames above this level are dropped before they reach it.
+    #[inline]
+    pub const fn level(&self) -> Level {
+        Level::numbered(self.level)
+    }
+
     /// The slots for long frames that the port receives.
     pub(crate) fn rx_long(&self) -> LongArea {
         LongArea {
@@ -307,6 +320,7 @@ mod tests {
             mtu: 1500,
             queue: 0,
             queues: 1,
+            level: Level::Super as u8,
             socket_fd: 5,
             ring_fd: 6,
             peer_doorbell_fd: -1,
@@ -353,6 +367,7 @@ mod tests {
         let bytes = table().to_bytes();
         assert_eq!(bytes.len(), size_of::<TableHead>() + size_of::<PortEntry>());
         assert_eq!(Table::parse(&bytes).expect("valid"), table());
+        assert_eq!(table().ports[0].level(), Level::Super);
     }
 
     #[test]
@@ -396,6 +411,9 @@ mod tests {
         let mut outside = table();
         outside.ports[0].rx_base = 65;
         assert!(Table::parse(&outside.to_bytes()).is_err());
+        let mut above = table();
+        above.ports[0].level = 3;
+        assert!(Table::parse(&above.to_bytes()).is_err());
         let mut odd = table();
         odd.ports[0].ring_slots = 65;
         assert!(Table::parse(&odd.to_bytes()).is_err());

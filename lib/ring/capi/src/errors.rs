@@ -66,7 +66,15 @@ fn text(error: c_int) -> &'static CStr {
         libc::EINVAL => {
             c"a null pointer, an argument out of range, a frame of another instance, or a commit without a reserved slot"
         }
-        libc::EMSGSIZE => c"not the length of a frame: 14 to 2032 bytes",
+        libc::EMSGSIZE => {
+            c"not the length of a frame: 14 to 2032 bytes, or to 65520 where the frame or the port has room for long frames"
+        }
+        libc::EBADMSG => {
+            c"metadata that no such frame can have: it contradicts itself, the frame's length or its headers"
+        }
+        libc::EOPNOTSUPP => {
+            c"a super-frame has no checksum of its own (cut it), or the port has no room for frames with metadata (frames: in the deployment)"
+        }
         libc::ENOBUFS => c"no slot is free: call nfl_flush first",
         libc::EBUSY => {
             c"flush forwarded frames before their release, commit the reserved slot before another send, use a port from one thread at a time"
