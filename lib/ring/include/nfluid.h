@@ -77,7 +77,7 @@ struct nfl_frame {
  * complemented: a new address changes that sum, and whatever else changes in the packet does not.
  */
 struct nfl_offload {
-	uint8_t flags; /* NFL_NEEDS_CSUM, or 0: nothing is left, and the other fields say nothing */
+	uint8_t flags; /* NFL_NEEDS_CSUM, or 0: nothing is left, and gso_type is NFL_GSO_NONE */
 	uint8_t gso_type; /* NFL_GSO_..: kind of the packets; NFL_GSO_NONE: the frame is one packet */
 	uint16_t hdr_len; /* super-frame: bytes before the payload, at most 256 */
 	uint16_t gso_size; /* super-frame: payload bytes of each packet but the last */
@@ -87,6 +87,7 @@ struct nfl_offload {
 
 #define NFL_NEEDS_CSUM 1 /* the checksum at csum_start + csum_offset is partial */
 
+/* hdr_len is at least csum_start + 20 for the TCP kinds, and csum_start + 8 for UDP. */
 #define NFL_GSO_NONE 0
 #define NFL_GSO_TCPV4 1 /* gso_size is at least 48 */
 #define NFL_GSO_TCPV6 4 /* gso_size is at least 48 */
@@ -108,7 +109,8 @@ struct nfl_stats {
  * Attaches to the ports that the environment names (NFLUID_ATTACH_FD) and stores the instance in
  * *instance. Once per process; call it before other threads start, as it reads the environment.
  * 0; -ENOENT: not started as an nfluid instance; -EALREADY: this process has attached before;
- * -EPROTO: the port table is damaged; else why it could not be read or mapped. *instance is NULL
+ * -EPROTO: the port table is damaged; -EPROTONOSUPPORT: it is that of another version of nfluid, so build
+ * the program with the daemon's libnfluid; else why it could not be read or mapped. *instance is NULL
  * after an error.
  */
 int nfl_attach(struct nfl_instance **instance);

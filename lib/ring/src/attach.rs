@@ -65,7 +65,7 @@ impl Prepared {
         })
     }
 
-    /// Takes the names, addresses, sizes and peers' doorbells of `table`, which is about the same ports.
+    /// Takes the names, addresses, MTUs, levels and peers' doorbells of `table`, which is about the same ports.
     ///
     /// # Errors
     /// [`AttachError::BadTable`] when the ports are others; a peer's doorbell that is not open.
@@ -78,6 +78,7 @@ impl Prepared {
                 name: entry.name,
                 mac: entry.mac,
                 mtu: entry.mtu,
+                level: entry.level,
                 peer_doorbell_fd: entry.peer_doorbell_fd,
                 ..*new
             };

@@ -596,7 +596,7 @@ impl Port {
     /// Queues a copy of a frame to which `offload` is still to be done, as [`Port::send`], or as [`Port::send_long`]
     /// where it has to. `false`: no slots are free (flush first), the port has none for such a frame, or the length is
     /// none of a frame.
-    pub fn send_copy(&mut self, frame: &[u8], offload: Offload) -> bool {
+    pub(crate) fn send_copy(&mut self, frame: &[u8], offload: Offload) -> bool {
         if !(FRAME_MIN..=LONG_MAX).contains(&frame.len()) {
             return false;
         }

@@ -135,8 +135,8 @@ impl Table {
     /// Reads a table.
     ///
     /// # Errors
-    /// [`AttachError::BadTable`] for a wrong magic, size, count or ring size, and where two ports share a slot or a
-    /// descriptor.
+    /// [`AttachError::OtherVersion`] for the magic number of another version, [`AttachError::BadTable`] for any other
+    /// wrong one, a wrong size, count, level or ring size, and where two ports share a slot or a descriptor.
     pub fn parse(bytes: &[u8]) -> Result<Self, AttachError> {
         let bad = |why: &str| AttachError::BadTable(why.to_owned());
         let word = |at: usize| -> Result<u32, AttachError> {
@@ -157,7 +157,11 @@ impl Table {
             io_doorbell_fd: word(24)? as RawFd,
         };
         if head.magic != ATTACH_MAGIC && !head.is_shared() {
-            return Err(bad("wrong magic"));
+            return Err(if head.is_of_other_version() {
+                AttachError::OtherVersion
+            } else {
+                bad("wrong magic")
+            });
         }
         if head.is_shared() && head.pool_slots > SHARED_SLOTS_MAX {
             return Err(bad("too many slots"));
@@ -245,6 +249,14 @@ impl TableHead {
     /// Is the pool that of a trust group?
     pub fn is_shared(&self) -> bool {
         self.magic == ATTACH_MAGIC_SHARED
+    }
+
+    /// Returns true if the magic number is one of this version but for its last character.
+    fn is_of_other_version(&self) -> bool {
+        const NAME: u32 = 0x00ff_ffff;
+        [ATTACH_MAGIC, ATTACH_MAGIC_SHARED]
+            .iter()
+            .any(|own| self.magic != *own && self.magic & NAME == own & NAME)
     }
 }
 
@@ -378,6 +390,21 @@ mod tests {
         assert_eq!(Table::parse(&shared.to_bytes()).expect("valid"), shared);
         shared.head.pool_slots = SHARED_SLOTS_MAX + 1;
         assert!(Table::parse(&shared.to_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_table_of_another_version_is_named_as_such() {
+        let refused = |magic: &[u8; 4]| {
+            let mut bytes = table().to_bytes();
+            bytes[..4].copy_from_slice(magic);
+            Table::parse(&bytes).expect_err("another magic number")
+        };
+        for other in [b"nfl2", b"nfl4", b"nfs2"] {
+            assert!(matches!(refused(other), AttachError::OtherVersion));
+        }
+        for wrong in [b"xfl3", b"nfx3"] {
+            assert!(matches!(refused(wrong), AttachError::BadTable(_)));
+        }
     }
 
     // promise: 1.10

@@ -22,6 +22,7 @@ impl From<AttachError> for Errno {
         match &error {
             AttachError::NoTable => Errno(libc::ENOENT),
             AttachError::BadTable(_) => Errno(libc::EPROTO),
+            AttachError::OtherVersion => Errno(libc::EPROTONOSUPPORT),
             AttachError::Read { source, .. }
             | AttachError::Map { source, .. }
             | AttachError::Listen(source) => source.into(),
@@ -61,6 +62,9 @@ fn text(error: c_int) -> &'static CStr {
         }
         libc::EPROTO => {
             c"the port table is damaged: daemon and libnfluid are of different versions?"
+        }
+        libc::EPROTONOSUPPORT => {
+            c"the port table is of another version of nfluid: build this program with the libnfluid of the running daemon, and start it again"
         }
         libc::EALREADY => c"this process has attached before: call nfl_attach once",
         libc::EINVAL => {
@@ -107,10 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn attaching_outside_an_instance_says_what_to_do() {
-        let Errno(number) = AttachError::NoTable.into();
-        let text = text(-number).to_str().unwrap();
-        assert_eq!(text, AttachError::NoTable.to_string());
+    fn attaching_elsewhere_says_what_to_do() {
+        for error in [AttachError::NoTable, AttachError::OtherVersion] {
+            let said = error.to_string();
+            let Errno(number) = error.into();
+            assert_eq!(text(-number).to_str().unwrap(), said);
+        }
     }
 
     #[test]

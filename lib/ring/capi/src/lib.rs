@@ -11,8 +11,6 @@ mod instance;
 mod lane;
 mod offload;
 mod ports;
-#[cfg(test)]
-mod tests;
 mod traffic;
 
 pub use errors::nfl_strerror;

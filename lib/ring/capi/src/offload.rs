@@ -113,3 +113,84 @@ pub unsafe extern "C" fn nfl_offload_packet_len(offload: *const NflOffload, len:
     // SAFETY: the same contract.
     unsafe { about(offload, len, |offload| offload.packet_len(len)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUPER: NflOffload = NflOffload {
+        flags: 1,
+        gso_type: 1,
+        hdr_len: 54,
+        gso_size: 1448,
+        csum_start: 34,
+        csum_offset: 16,
+    };
+
+    /// A name, and a change of the metadata.
+    type Lie = (&'static str, fn(&mut NflOffload));
+
+    #[test]
+    fn metadata_is_read_back_as_it_was_given() {
+        let alone = NflOffload {
+            flags: 1,
+            csum_start: 42,
+            csum_offset: 6,
+            ..NflOffload::default()
+        };
+        let with_cwr = NflOffload {
+            gso_type: 0x81,
+            ..SUPER
+        };
+        for given in [NflOffload::default(), alone, SUPER, with_cwr] {
+            let checked = given.check(LONG_MAX).unwrap();
+            assert_eq!(NflOffload::of(checked), given);
+        }
+    }
+
+    #[test]
+    fn a_lie_in_any_field_is_refused() {
+        let lies: [Lie; 12] = [
+            ("unknown flag", |o| o.flags = 3),
+            ("packets without a checksum", |o| o.flags = 0),
+            ("unknown kind", |o| o.gso_type = 2),
+            ("UDP with CWR", |o| {
+                (o.gso_type, o.hdr_len, o.csum_offset) = (0x85, 42, 6);
+            }),
+            ("headers that end too early", |o| o.hdr_len = 53),
+            ("headers too long", |o| o.hdr_len = 257),
+            ("no payload", |o| o.gso_size = 0),
+            ("too little payload", |o| o.gso_size = 47),
+            ("start within the Ethernet header", |o| o.csum_start = 13),
+            ("start behind the headers", |o| o.csum_start = 257),
+            ("checksum of UDP", |o| o.csum_offset = 6),
+            ("checksum elsewhere", |o| o.csum_offset = 0x110),
+        ];
+        for (what, lie) in lies {
+            let mut offload = SUPER;
+            lie(&mut offload);
+            assert_eq!(offload.check(LONG_MAX), Err(BAD_OFFLOAD), "{what}");
+        }
+        assert_eq!(SUPER.check(54), Err(BAD_OFFLOAD), "headers alone");
+    }
+
+    #[test]
+    fn what_a_frame_becomes_is_counted() {
+        let given = SUPER;
+        let offload = &raw const given;
+        let len = 54 + 2 * 1448 + 1;
+        // SAFETY: the pointer is to a value that lives.
+        let counted = unsafe {
+            [
+                nfl_offload_segments(offload, len),
+                nfl_offload_wire_len(offload, len),
+                nfl_offload_packet_len(offload, len),
+                nfl_offload_segments(offload, LONG_MAX + 1),
+                nfl_offload_segments(std::ptr::null(), len),
+            ]
+        };
+        let wire_len = count(len + 2 * 54);
+        let refused = [-libc::EMSGSIZE, -libc::EINVAL];
+        assert_eq!(counted, [3, wire_len, 54 + 1448, refused[0], refused[1]]);
+    }
+}
