@@ -13,7 +13,7 @@ use nfluid_ring::{Level, Offload};
 use nfluid_switch::{DropReason, LongSlots, PortSpec};
 use nfluid_testbed::process::signal;
 use nfluid_testbed::scratch::{Scratch, mac_of};
-use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::transfer::stream;
 use nfluid_tests::harness::two_hosts::two_hosts;
@@ -23,6 +23,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::Stdio;
+use std::time::Instant;
 
 /// Bytes of Ethernet, IPv4 and TCP without options.
 const HEADERS: usize = 54;
@@ -86,9 +87,12 @@ fn send(peer: &mut Attached, (bytes, offload): &Sent) {
 }
 
 fn receive(peer: &mut Attached, count: usize, running: &mut Running) -> Vec<Sent> {
+    let start = Instant::now();
     let mut frames = Vec::new();
     while frames.len() < count {
         assert_eq!(running.child.try_wait().unwrap(), None, "it has failed");
+        let arrived = frames.len();
+        assert!(start.elapsed() < PATIENCE, "{arrived} of {count} frames");
         peer.doorbell.wait(&mut peer.ports, None, AGEING).unwrap();
         let left = count - frames.len();
         peer.ports[0].receive_offload(left, |bytes, offload| {
@@ -206,6 +210,35 @@ fn every_function_on_super_frames_does_what_the_header_says() {
     let dropped = scratch.switch.counters(first + 3);
     assert_eq!(dropped.dropped(DropReason::NoOffload), 1, "the super-frame");
     assert_eq!(dropped.dropped(DropReason::TooLong), 1, "the longest");
+}
+
+// promise: 11.4
+#[test]
+fn a_member_of_a_trust_group_has_plain_frames_alone() {
+    let test = "a_member_of_a_trust_group_has_plain_frames_alone";
+    let Some(copy) = GuideCopy::new(test) else {
+        return;
+    };
+    let mut scratch = Scratch::new("nf-in-c-group").unwrap();
+    let group = scratch.group(1024).unwrap();
+    let mut peer = scratch.member(&group, 1, 64, 64).unwrap();
+    let mut subject = scratch.member(&group, 1, 64, 64).unwrap();
+    scratch.link((&mut peer, 0), (&mut subject, 0)).unwrap();
+    let mut program = copy.compiled("group_member");
+    let child = subject.spawn(program.stdout(Stdio::piped())).unwrap();
+    let running = Running::new(child);
+    let mut peer = peer.attach().unwrap();
+    let question = (beginning(60), Offload::NONE);
+    assert!(peer.ports[0].send(|slot| {
+        slot[..60].copy_from_slice(&question.0);
+        60
+    }));
+    assert_eq!(peer.ports[0].flush(WhenFull::Drop).unwrap(), 1);
+    let (status, said) = running.wait();
+    assert!(status.success(), "{status}: {said}");
+    let mut answers = Vec::new();
+    peer.ports[0].receive_offload(2, |bytes, offload| answers.push((bytes.to_vec(), offload)));
+    assert_same(&answers, &[question], "sent back");
 }
 
 /// The chain of the example between two hosts.
