@@ -1,11 +1,14 @@
 //! The promise: TCP crosses a chain in super-frames where everything takes them, nobody has to ask for it, and the platform
 //! says why where it does not.
 
+#[path = "platform_super/functions.rs"]
+mod functions;
+
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, list};
-use nfluid_tests::harness::transfer::stream;
+use nfluid_tests::harness::transfer::{stream, stream_to};
 use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
 use nfluid_tests::harness::within;
 use rustix::process::Signal;

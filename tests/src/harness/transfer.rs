@@ -13,8 +13,16 @@ use std::thread;
 /// # Panics
 /// If a connection fails, or a byte has changed.
 pub fn stream(platform: &Platform, bytes: usize) {
+    let to = format!("{SERVER}:7000").parse().expect("an address");
+    stream_to(platform, to, bytes);
+}
+
+/// The same, to this address of the server.
+///
+/// # Panics
+/// As [`stream`].
+pub fn stream_to(platform: &Platform, to: SocketAddr, bytes: usize) {
     const BLOCK: usize = 1 << 16;
-    let to: SocketAddr = format!("{SERVER}:7000").parse().expect("an address");
     let listen = || TcpListener::bind(to);
     let listener = within(&platform.host_netns("server"), listen).expect("bind");
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
