@@ -91,6 +91,25 @@ fn a_chain_takes_super_frames_by_itself_and_says_what_it_lets_in() {
 
 // promise: 2.38
 #[test]
+fn instances_from_shells_take_super_frames_too() {
+    let Some(platform) = two_hosts("instances_from_shells_take_super_frames_too") else {
+        return;
+    };
+    const POOL: &str = "pool: { medium: { size: 2 } }\n";
+    let pool = || platform.ask(&["get", "pools"])[0].clone();
+    let (uplinks, _) = CHAIN.split_once("instances:").expect("some");
+    platform.apply(&format!("{uplinks}{POOL}"));
+    eventually("the shells are ready", || pool()["ready"] == 2);
+    platform.apply(&format!("{CHAIN}{POOL}"));
+    assert_eq!(pool()["taken"], 2);
+    let_in(&platform, "super");
+    stream(&platform, 2 << 20);
+    let (segments, frames) = came_in(&platform, "lan");
+    assert!(segments > 2 * frames, "{segments} in {frames}");
+}
+
+// promise: 2.38
+#[test]
 fn what_takes_less_holds_back_all_and_is_named() {
     let Some(platform) = two_hosts("what_takes_less_holds_back_all_and_is_named") else {
         return;
