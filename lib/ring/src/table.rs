@@ -277,6 +277,19 @@ impl PortEntry {
         Level::numbered(self.level)
     }
 
+    /// Returns true if `new` is about the same port: name, address, MTU, level and the peer's doorbell may be others.
+    pub(crate) fn is_same_port(&self, new: &PortEntry) -> bool {
+        let same = PortEntry {
+            name: self.name,
+            mac: self.mac,
+            mtu: self.mtu,
+            level: self.level,
+            peer_doorbell_fd: self.peer_doorbell_fd,
+            ..*new
+        };
+        same == *self
+    }
+
     /// The slots for long frames that the port receives.
     pub(crate) fn rx_long(&self) -> LongArea {
         LongArea {
@@ -380,6 +393,20 @@ mod tests {
         assert_eq!(bytes.len(), size_of::<TableHead>() + size_of::<PortEntry>());
         assert_eq!(Table::parse(&bytes).expect("valid"), table());
         assert_eq!(table().ports[0].level(), Level::Super);
+    }
+
+    #[test]
+    fn a_port_stays_the_same_at_another_level_and_not_with_other_slots() {
+        let prepared = PortEntry {
+            level: Level::Plain as u8,
+            ..entry()
+        };
+        assert!(prepared.is_same_port(&entry()));
+        let other = PortEntry {
+            rx_long_slots: 64,
+            ..entry()
+        };
+        assert!(!prepared.is_same_port(&other));
     }
 
     #[test]
