@@ -8,6 +8,7 @@ use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::transfer::{stream, stream_to};
 use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
 use nfluid_tests::harness::within;
 use rustix::process::Signal;
@@ -50,44 +51,6 @@ fn let_in(platform: &Platform, frames: &str) {
                 .all(|name| uplink(platform, name)["frames"] == frames)
         },
     );
-}
-
-/// Sends `bytes` bytes of TCP from the client to the server and back; every byte is compared.
-fn stream(platform: &Platform, bytes: usize) {
-    let to = format!("{SERVER}:7000").parse().expect("an address");
-    stream_to(platform, to, bytes);
-}
-
-/// The same, to this address of the server.
-fn stream_to(platform: &Platform, to: SocketAddr, bytes: usize) {
-    const BLOCK: usize = 1 << 16;
-    let listen = || TcpListener::bind(to);
-    let listener = within(&platform.host_netns("server"), listen).expect("bind");
-    let connect = || TcpStream::connect_timeout(&to, PATIENCE);
-    let mut client = within(&platform.host_netns("client"), connect).expect("connect");
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let (mut server, _) = listener.accept().expect("accept");
-    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let block = |at: usize| -> Vec<u8> {
-        (0..BLOCK)
-            .map(|i| (i * 31 + at * 7 + (i >> 8)) as u8)
-            .collect()
-    };
-    let echo = thread::spawn(move || {
-        let mut got = vec![0; BLOCK];
-        for at in 0..bytes / BLOCK {
-            server.read_exact(&mut got).expect("the server reads");
-            assert!(got == block(at), "block {at} has changed on its way");
-            server.write_all(&got).expect("the server writes");
-        }
-    });
-    let mut got = vec![0; BLOCK];
-    for at in 0..bytes / BLOCK {
-        client.write_all(&block(at)).expect("the client writes");
-        client.read_exact(&mut got).expect("the client reads");
-        assert!(got == block(at), "block {at} has changed on its way back");
-    }
-    echo.join().expect("the server has compared all");
 }
 
 /// The packets and the frames that came into an uplink.
