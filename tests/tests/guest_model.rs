@@ -65,10 +65,9 @@ fn word_of(mac: [u8; 6]) -> u64 {
 /// The real instance, and what the model is to know of it.
 fn made(scratch: &mut Scratch, random: &mut Random) -> (ScratchInstance, Form) {
     let (rx, tx) = random.pick(&[(0, 64), (64, 64), (64, 128), (128, 64), (128, 0)]);
-    let level = match random.below(4) {
-        0 => Level::Plain,
-        1 => Level::Checksums,
-        _ if rx == 0 => Level::Checksums,
+    let level = match (random.below(4), rx) {
+        (0, _) | (2, 0) => Level::Plain,
+        (1, _) | (3, 0) => Level::Checksums,
         _ => Level::Super,
     };
     let id = scratch.port_ids(1);
@@ -100,7 +99,7 @@ fn some_words(random: &mut Random, len: usize) -> [u8; OFFLOAD_BYTES] {
     let cut = Segmentation {
         kind,
         header_len,
-        payload_len: 45 + random.below(2000) as usize,
+        payload_len: random.pick(&[1, 45, 500, 1448]) + random.below(100) as usize,
         is_ecn: random.one_in(4),
     };
     let offload = match random.below(4) {
@@ -326,6 +325,22 @@ impl<'a> Both<'a> {
         }
     }
 
+    /// Queues the longest frame there is for all, again and again: more than a call may flood.
+    fn queue_for_all(&mut self, at: usize) {
+        let sent = frame(BROADCAST, self.places[at].real.mac(0), LONG_MAX, 9);
+        self.flush(at, WhenFull::Drop);
+        if self.places[at].model.long.tx == 0 || !self.queue(at, &sent) {
+            return;
+        }
+        for port in &mut self.places[at].ports {
+            let desc = queued_last(port).load(SeqCst);
+            while port.can_queue() {
+                port.queue_raw(60, 0);
+                queued_last(port).store(desc, SeqCst);
+            }
+        }
+    }
+
     /// As `Port::flush` does it, over the model's switch.
     fn flush(&mut self, at: usize, when_full: WhenFull) {
         let Place {
@@ -366,6 +381,10 @@ impl<'a> Both<'a> {
                 } else if self.random.one_in(8) {
                     self.say(at, sent.len());
                 }
+            }
+            if self.random.one_in(200) {
+                self.queue_for_all(at);
+                self.flush(at, WhenFull::Drop);
             }
             if at < FIRST_MEMBER && self.random.one_in(20) {
                 let times = self.random.pick(&[1, 1, 1, 40]);
@@ -428,9 +447,9 @@ impl<'a> Both<'a> {
         let (id, mac) = (self.places[at].real.id(0), self.places[at].real.mac(0));
         let peer = self.some_place();
         let peer = self.places[peer].real.id(0);
-        let (real, model) = match self.random.below(6) {
+        let (real, model) = match self.random.below(9) {
             0 => (Destination::None, memory::Destination::None),
-            1 => (Destination::Link(peer), memory::Destination::Link(peer)),
+            1..4 => (Destination::Link(peer), memory::Destination::Link(peer)),
             number => {
                 let switch = 1 + number % SWITCHES;
                 (
@@ -629,7 +648,7 @@ impl<'a> Both<'a> {
 #[test]
 fn the_model_does_what_the_program_does() {
     for_each_form("model", |scratch| {
-        for seed in 0..soak::choose(6, 100) {
+        for seed in 0..soak::choose(8, 100) {
             let mut both = Both::new(scratch, seed);
             for _ in 0..PLACES * 2 {
                 both.connect();

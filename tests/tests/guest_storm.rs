@@ -3,6 +3,7 @@
 
 mod switch_fixture;
 
+use nfluid_ring::layout::DESC_OFFLOAD;
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_switch::{Destination, DropReason, Gaps, Inlet, PortCounters, Switch, SwitchError};
 use nfluid_testbed::random::Random;
@@ -149,8 +150,19 @@ fn go_down_and_up(scratch: &mut Scratch, between: Between) {
 /// Catches: slots that are reserved by a load and a store; an order that is not kept.
 #[test]
 fn senders_that_race_for_slots_get_some_each() {
+    race_for_slots("race", 0);
+}
+
+/// As above, of frames that are switched one by one: those that may have metadata.
+#[test]
+fn senders_that_race_for_room_get_some_each() {
+    race_for_slots("rooms", DESC_OFFLOAD);
+}
+
+/// Senders race, with frames that have these bits in their descriptors.
+fn race_for_slots(label: &str, bits: u64) {
     const MANY: u32 = 1024;
-    for_each_form("race", |scratch| {
+    for_each_form(label, |scratch| {
         let all = [(); 3].map(|()| scratch.instance(1, MANY, MANY).expect("instance"));
         join(scratch, 1, &all);
         let [receiver, senders @ ..] = &all;
@@ -170,7 +182,8 @@ fn senders_that_race_for_slots_get_some_each() {
         thread::scope(|scope| {
             for (sender, index) in senders.iter().zip(0..) {
                 let is_over = &is_over;
-                scope.spawn(move || send_numbers(sender, receiver.mac(0), index, is_over));
+                let to = receiver.mac(0);
+                scope.spawn(move || send_numbers(sender, to, (index, bits), is_over));
             }
             for _ in 0..soak::choose(300, 100_000) {
                 let before = got;
@@ -187,13 +200,26 @@ fn senders_that_race_for_slots_get_some_each() {
 }
 
 /// Sends frames with numbers that grow, as fast as it can.
-fn send_numbers(sender: &ScratchInstance, to: [u8; 6], index: u8, until: &AtomicBool) {
+fn send_numbers(
+    sender: &ScratchInstance,
+    to: [u8; 6],
+    (index, bits): (u8, u64),
+    until: &AtomicBool,
+) {
     let mut port = port_of(sender);
     let mut bytes = frame(to, sender.mac(0), 60, 0);
     bytes[22] = index;
     for number in 1_u64.. {
         bytes[14..22].copy_from_slice(&number.to_le_bytes());
         send(&mut port, &bytes);
+        let ring = port.raw_ring();
+        let behind = ring
+            .switch
+            .tx_tail
+            .load(Relaxed)
+            .wrapping_add(port.queued());
+        let index = (behind.wrapping_sub(1) & (port.entry().ring_slots - 1)) as usize;
+        ring.tx[index].fetch_or(bits, Relaxed);
         if number % 32 == 0 {
             port.flush(WhenFull::Drop).expect("the port is up");
             if until.load(Relaxed) {

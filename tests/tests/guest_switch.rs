@@ -5,11 +5,12 @@
 mod deposits;
 mod switch_fixture;
 
-use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE};
+use nfluid_ring::layout::{FRAME_MAX, SLOT_SIZE, tx_desc_long};
 use nfluid_ring::port::WhenFull;
 use nfluid_switch::fdb::FdbEntry;
-use nfluid_switch::{Destination, DropReason, Inlet};
-use nfluid_testbed::scratch::Scratch;
+use nfluid_switch::{Destination, DropReason, Inlet, LongSlots, PortSpec};
+use nfluid_testbed::scratch::{Scratch, mac_of};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use switch_fixture::{BROADCAST, Members, for_each_form, frame, received, send, tagged};
@@ -510,6 +511,63 @@ fn a_frame_that_changes_under_way_is_dropped_and_counted() {
         assert_eq!(counters.dropped(DropReason::Changed), 1);
         assert_eq!(counters.dropped_total(), 1);
         assert_eq!(counters.tx_frames, 64 + 3);
+    });
+}
+
+/// Catches: a flooded frame whose copies are not all checked. The first copy is laid over the frame, so that the frame begins
+/// with the bytes of its second slot: with another destination, or another source.
+// promise: 1.18
+#[test]
+fn a_frame_that_changes_between_its_copies_is_dropped_and_counted() {
+    for_each_form("copies", |scratch| {
+        let rows = [
+            (DropReason::Changed, [2, 0, 0, 0, 0, 1], None),
+            (DropReason::ForeignMac, BROADCAST, Some([2, 0, 0, 0, 0, 9])),
+        ];
+        for (reason, dst, src) in rows {
+            let id = scratch.port_ids(3);
+            let spec = |id, name| PortSpec {
+                long: LongSlots { rx: 64, tx: 0 },
+                ..PortSpec::new(id, name, mac_of(id), 64)
+            };
+            let own = scratch.instance_with(&[spec(id, "p0"), spec(id + 1, "p1")]);
+            let (own, other) = (own.expect("instance"), spec(id + 2, "p0"));
+            let other = scratch.instance_with(&[other]).expect("instance");
+            for id in id..id + 3 {
+                let (switch, to) = (&scratch.switch, Destination::Switch(7));
+                switch.connect(id, to).expect("connect");
+            }
+            let mut ports = own.attach().expect("attach").ports;
+            let mut other = other.attach().expect("attach").ports.remove(0);
+            let first = ports[1].entry().rx_long_base + 1;
+            let whole = [
+                frame(BROADCAST, mac_of(id), SLOT_SIZE, 1),
+                frame(dst, src.unwrap_or(mac_of(id)), 1000, 2),
+            ]
+            .concat();
+            let (start, len) = ports[0].pool().as_raw_parts();
+            let at = first as usize * SLOT_SIZE;
+            assert!(at + whole.len() <= len);
+            // SAFETY: the bytes lie in the pool, of which no frame is held.
+            unsafe {
+                start
+                    .add(at)
+                    .copy_from_nonoverlapping(whole.as_ptr(), whole.len())
+            };
+            ports[0].queue_raw(60, 0);
+            let desc = tx_desc_long(whole.len() as u16, first, 2);
+            ports[0].raw_ring().tx[0].store(desc, Relaxed);
+            assert_eq!(ports[0].flush(WhenFull::Drop).expect("up"), 1);
+            assert!(received(&mut ports[1]) == [whole], "the first copy");
+            assert!(received(&mut other).is_empty(), "{reason}");
+            let counters = scratch.switch.counters(id);
+            assert_eq!(counters.dropped(reason), 1, "{reason}");
+            assert_eq!((counters.dropped_total(), counters.tx_frames), (1, 2));
+            for id in id..id + 3 {
+                let gone = scratch.switch.connect(id, Destination::None);
+                gone.expect("disconnect");
+            }
+        }
     });
 }
 

@@ -16,10 +16,12 @@ use crate::model::{PortRef, Program};
 use crate::setting::{PlatformSetting, changed, settings};
 use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::wiring::Destination;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Actions that lead from `current` to `desired`; empty when there is no difference.
 pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
+    let desired = &with_present_memory(current, desired);
     let rebuilt = Rebuilt::find(current, desired);
     let mut actions = Vec::new();
     let wires = wire_steps(current, desired, &rebuilt);
@@ -48,6 +50,18 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     set_platform(current, desired, ways, &mut actions);
     change_levels(&between, &desired.levels, &mut actions);
     actions
+}
+
+/// The desired objects, with the memory for long frames that they keep.
+fn with_present_memory<'a>(current: &Inventory, desired: &'a Inventory) -> Cow<'a, Inventory> {
+    if desired.uplinks.is_empty() {
+        return Cow::Borrowed(desired);
+    }
+    let mut kept = desired.clone();
+    kept.keep_memory(current, |old, new| {
+        !needs_replacing(old, new) || is_handed_over(old, new)
+    });
+    Cow::Owned(kept)
 }
 
 /// Present objects that are replaced, or that are removed before others are created.

@@ -10,7 +10,7 @@ use nfluid_control::action::Action;
 use nfluid_control::controller::Controller;
 use nfluid_control::frames::{Frames, domains};
 use nfluid_control::inventory::Inventory;
-use nfluid_control::model::{Deployment, Link, PortRef, SuperFrames};
+use nfluid_control::model::{Deployment, Link, PortRef, Program, SuperFrames};
 use nfluid_control::plan::plan;
 use nfluid_control::single::proposal::Proposal;
 use proptest::prelude::*;
@@ -151,6 +151,15 @@ fn who_cannot_take_other_frames_may_not_say_that_it_does() {
     let text = "version: 1\nuplinks: { wan: { interface: eth1, super: on } }\n";
     let unknown = lines(&check(text).expect_err("refused"));
     assert!(unknown.contains("there is no super 'on'"), "{unknown}");
+}
+
+#[test]
+fn built_in_nfs_take_what_the_catalogue_says() {
+    for entry in nfluid_nf::catalogue::ENTRIES {
+        let nf = entry.name.to_owned();
+        let frames = Program::BuiltIn { nf }.frames();
+        assert_eq!(frames.number(), entry.frames as u8, "{}", entry.name);
+    }
 }
 
 // promise: 2.35
@@ -295,6 +304,64 @@ fn the_level_falls_first_and_rises_last_and_nothing_is_made_again() {
     }
     let same = log(&mut controller, CHAIN);
     assert_eq!(same, Vec::<String>::new());
+}
+
+// promise: 2.37
+#[test]
+fn an_instance_without_memory_stays_and_is_named() {
+    let alone = "version: 1\ninstances: { fw: { nf: firewall }, nat: { nf: bridge } }\nlinks: [[fw.out, nat.in]]\n";
+    let mut controller = controller(alone);
+    assert_eq!(controller.present().instances["fw"].ports[0].long, 0);
+    controller
+        .apply(&request(CHAIN), ENVIRONMENT)
+        .expect("right");
+    let log = std::mem::take(&mut controller.platform_mut().log);
+    assert!(
+        !log.iter()
+            .any(|step| step.starts_with("replace") || step.starts_with("create instance")),
+        "{log:?}"
+    );
+    let present = controller.present();
+    assert_eq!(present.levels.of_uplink("wan"), Frames::Plain);
+    assert_eq!(
+        present.uplinks["wan"].long, 4096,
+        "a new uplink is prepared for the day when they are made again"
+    );
+    let why = &domains(&[present])[0].why;
+    assert!(
+        why.starts_with("instance 'fw' was made without memory for long frames"),
+        "{why}"
+    );
+    // It is made again.
+    let other = CHAIN.replace(
+        "fw: { nf: firewall }, nat: { nf: bridge }",
+        "fw: { nf: firewall, flavor: large }, nat: { nf: bridge, flavor: large }",
+    );
+    controller
+        .apply(&request(&other), ENVIRONMENT)
+        .expect("right");
+    assert_eq!(controller.present().levels.of_uplink("wan"), Frames::Super);
+}
+
+// promise: 2.36
+#[test]
+fn instances_that_can_still_be_wired_to_an_uplink_have_memory() {
+    let text =
+        "version: 1\nuplinks: { wan: { interface: eth1 } }\ninstances: { fw: { nf: firewall } }\n";
+    let mut controller = controller(text);
+    assert_eq!(controller.present().instances["fw"].ports[0].long, 4096);
+    let linked = format!("{text}links: [[wan, fw.in]]\n");
+    controller
+        .apply(&request(&linked), ENVIRONMENT)
+        .expect("right");
+    assert_eq!(controller.present().levels.of_uplink("wan"), Frames::Super);
+    let off = inventory(&text.replace("eth1", "eth1, super: off"));
+    assert_eq!(off.instances["fw"].ports[0].long, 0);
+    let many: String = (0..33)
+        .map(|i| format!("fw{i}: {{ nf: firewall }}, "))
+        .collect();
+    let many = inventory(&text.replace("instances: {", &format!("instances: {{ {many}")));
+    assert_eq!(many.instances["fw"].ports[0].long, 0);
 }
 
 /// Checks that nothing takes less than what can reach it.

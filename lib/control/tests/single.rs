@@ -23,8 +23,8 @@ flavors:
 switches:
   br: {}
 uplinks:
-  wan: { interface: eth1 }
-  lan: { interface: eth2 }
+  wan: { interface: eth1, super: off }
+  lan: { interface: eth2, super: off }
 instances:
   probe: { program: /bin/nf, ports: [a, b, c] }
   fw: { nf: bridge, share: 20% }

@@ -273,6 +273,7 @@ mod tests {
 
     proptest! {
         /// Catches: panics, and metadata that the switch would refuse: the bench looks.
+        // promise: 10.45
         #[test]
         fn any_metadata_are_survived(
             frames in vec_of((0..2_u8, any_frame(ends(), (MacAddr([2; 6]), MacAddr([4; 6])))), 1..40),
@@ -294,6 +295,7 @@ mod tests {
     }
 
     /// Catches: an NF that is added to the catalogue without a word about super-frames.
+    // promise: 10.44
     #[test]
     fn every_network_function_says_what_it_takes() {
         for entry in catalogue::ENTRIES {

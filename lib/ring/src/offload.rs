@@ -375,13 +375,16 @@ mod tests {
         );
     }
 
+    /// A name, and a change of the words beside a frame.
+    type Lie = (&'static str, fn(&mut [u8; OFFLOAD_BYTES]));
+
     // promise: 1.44
     #[test]
     fn words_are_read_back_and_those_that_lie_are_refused() {
         let len = 3000;
         let good = Offload::segmented(34, CUT).words(len);
         assert_eq!(Offload::check(good, len), Ok(Offload::segmented(34, CUT)));
-        let lies: [(&str, fn(&mut [u8; 16])); 14] = [
+        let lies: [Lie; 14] = [
             ("unknown flag", |w| w[0] |= 4),
             ("segments without a checksum", |w| w[0] = 0),
             ("unknown type", |w| w[1] = 2),

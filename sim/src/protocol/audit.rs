@@ -143,7 +143,7 @@ impl Audit {
         got.set((before.0 + frames, before.1 + bytes));
     }
 
-    /// No two frames that a port holds have a slot in common, and none crosses a block.
+    /// Notes a reservation. No two frames that a port holds have a slot in common, and no frame crosses a block.
     pub(super) fn reserved_long(
         &self,
         port: u32,
@@ -181,8 +181,8 @@ impl Audit {
         }
     }
 
-    /// The owner of a port has released. Whoever gives back a position gives back the slots for long frames that were
-    /// reserved with it, and perhaps those up to the next long frame: skipped ones, and holes'.
+    /// Checks that the owner of a port has released, with each position, the slots for long frames that were reserved with it.
+    /// Slots up to the next long frame may be released as well: skipped slots, and those of holes.
     pub fn released(&self, port: u32, released: Released) {
         let given_back = &self.given_back[port as usize];
         let mut held = self.held[port as usize].borrow_mut();

@@ -22,14 +22,14 @@ pub struct LongSlots {
     pub tx: u32,
 }
 
-/// What an instance takes.
+/// Capabilities of an instance, and the first positions of its rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
     /// Slots for long frames.
     pub long: LongSlots,
-    /// Frames to which something is still to be done.
+    /// The highest level of offload metadata that it takes.
     pub level: Level,
-    /// Where the positions of its rings begin: those of an instance that has worked for long.
+    /// The first positions of its rings: those of an instance that has worked for long are not 0.
     pub begins: Released,
 }
 
@@ -44,9 +44,9 @@ pub struct Instance {
     pub slots: u32,
     /// Slots for long frames.
     pub long: LongSlots,
-    /// Frames to which something is still to be done.
+    /// The highest level of offload metadata that it takes.
     pub level: Level,
-    /// Where the positions of its rings began.
+    /// The first positions of its rings.
     pub begins: Released,
     /// Rings.
     pub ring: Rc<RingFile>,
@@ -91,7 +91,7 @@ impl Instance {
         if self.begins == Released::default() {
             return;
         }
-        // What was published before.
+        // The frames that were published before.
         for position in (1..=self.slots).map(|back| head.wrapping_sub(back)) {
             let index = position & (self.slots - 1);
             let desc = rx_desc_of(0, position.wrapping_add(1));
@@ -118,7 +118,7 @@ impl Instance {
         (2 * self.slots).next_multiple_of(BLOCK_SLOTS as u32)
     }
 
-    /// The flags of what it takes.
+    /// The flags of its port for these capabilities.
     pub(super) fn flags(&self) -> u32 {
         let flag = |is_set, bit| if is_set { bit } else { 0 };
         flag(self.long.rx > 0, PORT_LONG)

@@ -11,7 +11,7 @@ const SEGMENTS_AT: usize = 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checked {
     offload: Offload,
-    /// What the receiver gets.
+    /// The words for the receiver.
     pub(super) words: [u8; OFFLOAD_BYTES],
 }
 

@@ -3,8 +3,6 @@
 use super::*;
 use nfluid_ring::Offload;
 use nfluid_ring::layout::LONG_MAX;
-use nfluid_switch::{LongSlots, PortSpec};
-use nfluid_testbed::scratch::mac_of;
 
 /// Catches: a daemon that takes over and leaves what its predecessor had reserved as it is.
 // promise: 1.33

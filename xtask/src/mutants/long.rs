@@ -12,12 +12,10 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "two senders reserve the same room",
         file: LONG,
-        from: "if (__sync_val_compare_and_swap(&port->rx_reserved, reserved,
-					(__u64)end << LONG_SHIFT | (__u32)((__u32)reserved + 1)) !=
-	    reserved)
-		return 0;",
-        to: "WRITE_ONCE(port->rx_reserved,
-		   (__u64)end << LONG_SHIFT | (__u32)((__u32)reserved + 1));",
+        from: "(__u64)end << LONG_SHIFT | (__u32)((__u32)reserved + 1)) !=
+	    reserved)",
+        to: "(__u64)end << LONG_SHIFT | (__u32)((__u32)reserved + 1)) ==
+	    ~0ULL)",
         hidden: None,
     },
     Mutant {

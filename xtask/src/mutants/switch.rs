@@ -79,8 +79,7 @@ pub const MUTANTS: &[Mutant] = &[
         what: "two senders reserve the same slots",
         file: "switch/deliver.h",
         from: "if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, next) != reserved) {",
-        to: "WRITE_ONCE(t->port->rx_reserved, next);
-	if (0) {",
+        to: "if (__sync_val_compare_and_swap(&t->port->rx_reserved, reserved, next) == ~0ULL) {",
         hidden: None,
     },
     Mutant {

@@ -305,8 +305,16 @@ impl Server for Daemon {
     }
 
     fn uplinks(&self) -> Vec<UplinkStatus> {
-        let mut statuses = lock(&self.host).uplink_statuses();
-        let domains = domains(&[&Inventory::of(&self.desired.read())]);
+        let mut desired = Inventory::of(&self.desired.read());
+        let host = lock(&self.host);
+        let mut statuses = host.uplink_statuses();
+        for (name, spec) in &mut desired.instances {
+            if let Some(running) = host.instances().get(name) {
+                spec.keep_long(&running.spec);
+            }
+        }
+        drop(host);
+        let domains = domains(&[&desired]);
         for status in statuses.iter_mut().filter(|it| it.frames_reason.is_none()) {
             let mut domains = domains.iter();
             let domain = domains.find(|domain| domain.uplinks.contains(&status.name));

@@ -109,12 +109,6 @@ impl Levels {
                     domain.frames = domain.frames.min(desired.levels.of_uplink(name));
                 }
             }
-            let present = domain.instances.iter();
-            let mut present = present.filter_map(|name| current.instances.get(name));
-            if present.any(|spec| spec.ports.iter().any(|port| port.long == 0)) {
-                // It gets memory only when it is made again, or gets other neighbours.
-                domain.frames = Frames::Plain;
-            }
         }
         Levels::of(&domains)
     }
@@ -122,6 +116,16 @@ impl Levels {
 
 /// Returns all domains that have uplinks, as the wires of all these inventories together make them.
 pub fn domains(parts: &[&Inventory]) -> Vec<Domain> {
+    find(parts, true)
+}
+
+/// Returns the domains of instances that get their memory for long frames yet.
+pub(super) fn entitled(inventory: &Inventory) -> Vec<Domain> {
+    find(&[inventory], false)
+}
+
+/// `are_made`: an instance without memory for long frames takes none.
+fn find(parts: &[&Inventory], are_made: bool) -> Vec<Domain> {
     let mut sets = Sets::default();
     // Wires on which frames wait for instances that do not exist yet.
     let mut refusals: Vec<(Node, String)> = Vec::new();
@@ -141,7 +145,8 @@ pub fn domains(parts: &[&Inventory]) -> Vec<Domain> {
         }
         for (name, spec) in &part.instances {
             if let Some(set) = sets.find(&Node::Instance(name.clone())) {
-                found.entry(set).or_default().add_instance(name, spec);
+                let builder = found.entry(set).or_default();
+                builder.add_instance(name, spec, are_made);
             }
         }
     }
@@ -210,12 +215,18 @@ impl Builder {
         }
     }
 
-    fn add_instance(&mut self, name: &str, spec: &InstanceSpec) {
+    fn add_instance(&mut self, name: &str, spec: &InstanceSpec, is_made: bool) {
         if self.domain.instances.insert(name.to_owned()) {
             self.domain.ports += queues(spec) as usize;
         }
-        let (frames, why) = taken(name, spec);
+        let (mut frames, mut why) = taken(name, spec);
         self.takes_some |= !frames.is_plain();
+        if is_made && !frames.is_plain() && spec.ports.iter().any(|port| port.long == 0) {
+            frames = Frames::Plain;
+            why = format!(
+                "instance '{name}' was made without memory for long frames, when no uplink led to it; it gets memory when it is deleted and made again"
+            );
+        }
         if self.limit.as_ref().is_none_or(|(least, _)| frames < *least) {
             self.limit = Some((frames, why));
         }

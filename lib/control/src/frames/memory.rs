@@ -7,12 +7,12 @@
 //! A port next to an uplink holds what a TCP connection sends in one burst. A port between two instances holds what its
 //! instance has not yet passed on, and is kept short, so that it stays in the cache.
 
-use super::domain::{Domain, queues, taken};
+use super::domain::{Domain, PORTS_MAX, queues, taken};
 use super::{Frames, LONG_MAX, LONG_MIN, SLOT_MTU_MAX, affordable, floor};
 use crate::inventory::Inventory;
 use crate::members::front_of;
-use crate::model::PortRef;
-use crate::spec::InstanceSpec;
+use crate::model::{PortRef, SuperFrames};
+use crate::spec::{InstanceSpec, UplinkSpec};
 use std::collections::BTreeSet;
 
 /// Slots of all domains together: 512 MiB.
@@ -45,9 +45,19 @@ pub(super) fn divide(domains: &mut [Domain]) {
 /// Gives all ports their slots.
 pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
     let near = near_uplinks(inventory);
+    let outside = outside(inventory, domains);
     for spec in inventory.instances.values_mut() {
         for port in spec.ports.iter_mut().filter(|port| port.mtu > SLOT_MTU_MAX) {
             port.long = JUMBO;
+        }
+    }
+    let (names, slots) = outside;
+    for name in names {
+        if let Some(spec) = inventory.instances.get_mut(&name)
+            && slots > 0
+        {
+            let most = affordable(spec.resources.memory.0, queues(spec)).min(slots);
+            spec.ports.iter_mut().for_each(|port| port.long = most);
         }
     }
     for domain in domains {
@@ -72,6 +82,23 @@ pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
             }
         }
     }
+}
+
+/// Instances that no uplink leads to yet, and the slots of each of their ports: an instance that is restored, or has come
+/// from another host, is wired when it exists. They have memory if there are few of them, and an uplink to be wired to.
+fn outside(inventory: &Inventory, domains: &[Domain]) -> (Vec<String>, u32) {
+    let is_inside = |name: &String| domains.iter().any(|domain| domain.instances.contains(name));
+    let takes = |(name, spec): &(&String, &InstanceSpec)| {
+        !spec.ports.is_empty() && !taken(name, spec).0.is_plain() && !is_inside(name)
+    };
+    let can_come = |spec: &UplinkSpec| spec.super_frames == SuperFrames::Auto;
+    let found: Vec<_> = inventory.instances.iter().filter(takes).collect();
+    let ports: u64 = found.iter().map(|(_, spec)| queues(spec)).sum();
+    let names = found.into_iter().map(|(name, _)| name.clone()).collect();
+    if ports > PORTS_MAX as u64 || !inventory.uplinks.values().any(can_come) {
+        return (names, 0);
+    }
+    (names, floor(OF_DOMAIN / ports.max(1) as u32).min(LONG_MAX))
 }
 
 /// Gives an instance its slots for super-frames.

@@ -12,6 +12,7 @@ pub use domain::{Domain, Levels, Node, domains};
 pub use sets::Sets;
 
 use crate::inventory::Inventory;
+use crate::spec::InstanceSpec;
 use serde::Serialize;
 use std::fmt;
 
@@ -86,10 +87,38 @@ impl Inventory {
         }
     }
 
-    /// Decides what the uplinks let in, and gives all ports their memory for long frames.
+    /// Gives all ports their memory for long frames, and decides what the uplinks let in.
     pub(crate) fn assign_frames(&mut self) {
-        let domains = domains(&[self]);
+        let domains = domain::entitled(self);
         memory::assign(self, &domains);
+        self.levels = Levels::of(&domains);
+    }
+
+    /// Leaves the objects that stay the memory that they were made with: nothing is made again for long frames, save uplinks
+    /// whose frames have memory everywhere else. `stays` says whether an instance can go on as it is.
+    pub(crate) fn keep_memory(
+        &mut self,
+        current: &Inventory,
+        stays: impl Fn(&InstanceSpec, &InstanceSpec) -> bool,
+    ) {
+        for (name, spec) in &mut self.instances {
+            if let Some(old) = current.instances.get(name)
+                && stays(old, spec)
+            {
+                spec.keep_long(old);
+            }
+        }
+        let domains = domains(&[self]);
+        for domain in &domains {
+            for name in &domain.uplinks {
+                if let Some(spec) = self.uplinks.get_mut(name)
+                    && let Some(old) = current.uplinks.get(name)
+                    && (domain.frames.is_plain() || old.long > 0)
+                {
+                    spec.long = old.long;
+                }
+            }
+        }
         self.levels = Levels::of(&domains);
     }
 }

@@ -55,7 +55,7 @@ pub struct Instance {
     /// Time slice on a core that others want as well; absent: the kernel's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slice: Option<Micros>,
-    /// Frames that the NF takes; absent: all for a built-in NF outside of trust groups, else plain ones.
+    /// Frames that the NF takes; absent: all that a built-in NF can take outside of trust groups, else plain ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frames: Option<Frames>,
     /// The restart policy.
@@ -102,7 +102,7 @@ impl Instance {
         let is_built_in = matches!(self.program, Program::BuiltIn { .. });
         match self.frames {
             Some(frames) => frames,
-            None if is_built_in && self.trust.is_none() => Frames::Super,
+            None if is_built_in && self.trust.is_none() => self.program.frames(),
             None => Frames::Plain,
         }
     }

@@ -1,5 +1,6 @@
 //! Programs of instances.
 
+use crate::frames::Frames;
 use serde::Serialize;
 
 /// The program of an instance.
@@ -22,6 +23,15 @@ pub enum Program {
 }
 
 impl Program {
+    /// Returns the most that the program can take, as far as that is known. What a built-in NF takes is in the catalogue; a
+    /// test compares.
+    pub fn frames(&self) -> Frames {
+        match self {
+            Program::BuiltIn { nf } if nf == "signature" => Frames::Plain,
+            Program::BuiltIn { .. } | Program::Path { .. } => Frames::Super,
+        }
+    }
+
     /// Returns the NF's name or the program's path.
     pub fn name(&self) -> &str {
         match self {

@@ -163,15 +163,29 @@ fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Depl
 
 /// Returns true if uplinks let in the same frames with these objects as without them, and no port gets memory for long frames.
 fn leaves_frames_as_they_are(added: &Deployment, index: &Index) -> bool {
-    let is_settled = |node: &Node| index.reach().is_settled(node, 0);
-    let instances = || added.instances.iter();
-    let mut ports = instances().flat_map(|(_, it)| it.ports.iter());
-    let is_jumbo = ports.any(|(_, port)| port.mtu.is_some_and(|mtu| mtu > SLOT_MTU_MAX));
-    let mut switches = instances().flat_map(|(_, instance)| switches(instance));
-    let ends = added.links.iter().flat_map(|link| [&link.0, &link.1]);
-    !is_jumbo
-        && switches.all(|switch| is_settled(&switch))
-        && ends.map(Node::of).all(|node| is_settled(&node))
+    let reach = index.reach();
+    let (mut ports_outside, mut is_jumbo) = (0, false);
+    for (name, instance) in added.instances.iter() {
+        let owns = |port: &PortRef| port.owner() == Some(name);
+        let links = added
+            .links
+            .iter()
+            .filter(|link| owns(&link.0) || owns(&link.1));
+        let ends = links.flat_map(|link| [&link.0, &link.1]).map(Node::of);
+        let mut is_outside = true;
+        for node in switches(instance).chain(ends) {
+            if !reach.is_settled(&node, 0) {
+                return false;
+            }
+            is_outside &= !reach.has_uplinks(&node);
+        }
+        if is_outside {
+            ports_outside += instance.queues();
+        }
+        let mut ports = instance.ports.iter();
+        is_jumbo |= ports.any(|(_, port)| port.mtu.is_some_and(|mtu| mtu > SLOT_MTU_MAX));
+    }
+    !is_jumbo && !(ports_outside > 0 && reach.is_prepared_for_uplinks(ports_outside))
 }
 
 /// Returns true if nothing about the instance depends on sums over all instances.

@@ -4,7 +4,7 @@
 use crate::frames::domain::{PORTS_MAX, join_all};
 use crate::frames::{Node, Sets, domains};
 use crate::inventory::Inventory;
-use crate::model::{Deployment, Instance};
+use crate::model::{Deployment, Instance, SuperFrames};
 use std::collections::HashMap;
 
 /// Objects between which frames can pass. Parts are joined when objects are added; a part that loses objects may be several
@@ -13,6 +13,10 @@ use std::collections::HashMap;
 pub struct Reach {
     sets: Sets<Node>,
     parts: HashMap<usize, Part>,
+    /// There are uplinks that instances could be wired to, and that could let in super-frames then.
+    has_super_uplinks: bool,
+    /// Ports of instances that no uplink leads to.
+    ports_outside: usize,
 }
 
 /// Objects of one part.
@@ -28,9 +32,15 @@ impl Reach {
     /// Looks at a whole deployment.
     pub fn of(deployment: &Deployment) -> Self {
         let inventory = Inventory::of(deployment);
-        let mut reach = Reach::default();
+        let mut uplinks = inventory.uplinks.values();
+        let mut reach = Reach {
+            has_super_uplinks: uplinks.any(|spec| spec.super_frames == SuperFrames::Auto),
+            ports_outside: deployment.instances.iter().map(|(_, it)| it.queues()).sum(),
+            ..Reach::default()
+        };
         join_all(&inventory, &mut reach.sets);
         for domain in domains(&[&inventory]) {
+            reach.ports_outside -= reach.ports_outside.min(domain.ports);
             let part = Part {
                 has_uplinks: true,
                 is_refused: domain.is_refused,
@@ -61,8 +71,14 @@ impl Reach {
         self.parts.get(&self.sets.find(node)?)
     }
 
+    /// Returns true if an instance with `ports` ports gets memory for long frames before an uplink leads to it.
+    pub fn is_prepared_for_uplinks(&self, ports: usize) -> bool {
+        self.has_super_uplinks && self.ports_outside + ports <= PORTS_MAX
+    }
+
     /// Adds an instance, with its ports on switches.
     pub fn add_instance(&mut self, name: &str, instance: &Instance) {
+        self.ports_outside += instance.queues();
         let node = Node::Instance(name.to_owned());
         let set = self.sets.set_of(node.clone());
         self.parts.entry(set).or_default().ports += instance.queues();
@@ -73,6 +89,7 @@ impl Reach {
 
     /// Removes the ports of an instance. What it joined stays one part.
     pub fn remove_instance(&mut self, name: &str, instance: &Instance) {
+        self.ports_outside -= self.ports_outside.min(instance.queues());
         let set = self.sets.find(&Node::Instance(name.to_owned()));
         if let Some(part) = set.and_then(|set| self.parts.get_mut(&set)) {
             part.ports = part.ports.saturating_sub(instance.queues());

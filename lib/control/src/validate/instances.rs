@@ -104,9 +104,12 @@ fn check_frames(instance: &Instance, path: &str, report: &mut Report<'_>) {
         return;
     };
     let reason = if instance.stack.is_some() {
-        "an instance on the kernel's stack gets no frames"
+        "an instance on the kernel's stack gets no frames".to_owned()
     } else if instance.trust.is_some() {
-        "the memory of a trust group has no room for long frames"
+        "the memory of a trust group has no room for long frames".to_owned()
+    } else if frames > instance.program.frames() {
+        let nf = instance.program.name().escape_debug();
+        format!("the NF '{nf}' looks at each packet by itself")
     } else {
         return;
     };

@@ -67,6 +67,7 @@ fn an_unknown_key_is_refused() {
 
 proptest! {
     /// Catches: metadata that is lost, and a super-frame that counts as one packet.
+    // promise: 10.44
     #[test]
     fn a_super_frame_passes_as_its_packets(shape in shapes(), (src, dst) in ends()) {
         let (bytes, offload) = shape.written(&shape.between(src, dst));

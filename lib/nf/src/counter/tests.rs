@@ -132,6 +132,7 @@ fn an_unknown_key_is_refused() {
 
 proptest! {
     /// Catches: a super-frame that counts as one packet, of its whole length, in any counter.
+    // promise: 10.44
     #[test]
     fn a_super_frame_counts_as_its_packets(
         shape in shapes(), (src, dst) in ends(), to in prop_oneof![any::<[u8; 6]>(), Just([0xff; 6])],

@@ -340,6 +340,7 @@ fn packets_of_prefixes_beyond_the_bound_are_counted() {
 
 proptest! {
     /// Catches: packets of a super-frame that are charged, marked or counted otherwise than by themselves.
+    // promise: 10.44
     #[test]
     fn a_super_frame_is_its_packets_where_they_have_one_colour(
         shape in shapes(), (src, dst) in ends(), colour in 0..3_usize,

@@ -312,6 +312,7 @@ fn a_frame_is_chosen_by_what_it_is_on_a_wire() {
 
 proptest! {
     /// Catches: packets that are copied or counted otherwise than by themselves.
+    // promise: 10.44
     #[test]
     fn a_super_frame_is_copied_as_its_packets(shape in shapes(), (src, dst) in ends(), port in 0..3_u8) {
         let (bytes, offload) = shape.written(&shape.between(src, dst));

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use nfluid_ring::flow::{Buckets, Shares};
+use nfluid_ring::offload::OFFLOAD_BYTES;
 use nfluid_wire::arp::ArpRepr;
 use nfluid_wire::build::{self as frames, Frame};
 use nfluid_wire::{MacAddr, TcpFlags};
@@ -502,11 +503,12 @@ fn a_routers_image_of_version_1_is_taken_over_with_and_without_listener_reports(
     let image = export("router", &mut *old, THERE).expect("exported");
     let mut records = image[8 + 2 + 2 + 1 + "router".len() + 8..image.len() - 8].to_vec();
     // The metadata of waiting frames came with version 4. These frames have none.
-    let metadata = [&b"data"[..], &[0; 10]].concat();
+    let metadata = [&b"data"[..], &[0; OFFLOAD_BYTES]].concat();
     let is_it = |window: &[u8]| window == metadata;
     for _ in 0..2 {
-        let at = records.windows(14).position(is_it).expect("a frame waits");
-        records.drain(at + 4..at + 14);
+        let mut windows = records.windows(metadata.len());
+        let at = windows.position(is_it).expect("a frame waits") + b"data".len();
+        records.drain(at..at + OFFLOAD_BYTES);
     }
     // Behind the counters of 8 ports (none reaches 128) and the drops are the frames made.
     let ports = 1 + 2 * 8 + records[1..17].iter().filter(|byte| **byte > 127).count();

@@ -205,6 +205,7 @@ fn headers_that_become_too_long_are_dropped() {
 
 proptest! {
     /// Catches: a tag that only the first packet of a super-frame gets or loses.
+    // promise: 10.44
     #[test]
     fn all_packets_of_a_super_frame_get_and_lose_the_tag(
         mut shape in shapes(), (src, dst) in ends(), service: bool, from_trunk: bool,

@@ -51,6 +51,7 @@ fn assert_right(frame: &[u8]) {
 
 proptest! {
     /// Catches: any field of any packet that is not as if the packet had been sent by itself.
+    // promise: 9.5
     #[test]
     fn the_packets_are_those_that_a_host_would_have_sent(frame in super_frame()) {
         let expected = frame.packets();
@@ -96,6 +97,7 @@ proptest! {
     }
 }
 
+// promise: 9.5
 #[test]
 fn flags_belong_to_the_packets_that_linux_gives_them_to() {
     let flags = TcpFlags::FIN | TcpFlags::PSH | TcpFlags::ACK | TcpFlags::CWR | TcpFlags::URG;

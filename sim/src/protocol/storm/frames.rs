@@ -1,5 +1,5 @@
-//! Frames of a storm. Each says in its first slot who has sent it and what is beside it, and in every other slot whose it
-//! is: a receiver sees that a frame is whole.
+//! Frames of a storm. The stamp in a frame's first slot names the sender, the frame's number, its length and its metadata;
+//! a stamp in each other slot names the frame. So a receiver sees that a frame is whole.
 
 use crate::protocol::daemon::Content;
 use crate::protocol::memory::Pool;
@@ -19,7 +19,7 @@ const PIECE: usize = 16;
 
 type Words = [u8; OFFLOAD_BYTES];
 
-/// What lies beside a frame.
+/// Metadata beside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beside {
     Nothing,
@@ -27,7 +27,7 @@ pub(super) enum Beside {
     Super,
     /// Changes while the frame is on its way.
     Doubtful,
-    /// What no frame can have, or the frame lies where none may: it must not arrive.
+    /// Metadata that no frame can have, or a frame in a place where none may lie: the frame must not arrive.
     Wrong,
 }
 
@@ -44,14 +44,14 @@ const ALL: [Beside; 5] = [
 pub(super) struct Stamped {
     pub(super) dst: [u8; 6],
     pub(super) src: [u8; 6],
-    /// The sender, and the how-many-eth frame it is of all.
     pub(super) sender: u32,
+    /// Numbers grow with each frame of the storm.
     pub(super) number: u64,
     pub(super) len: usize,
     pub(super) beside: Beside,
 }
 
-/// The offload of a frame of this length that may have one.
+/// Returns the metadata of a frame of this length, with a checksum alone or as a super-frame.
 fn offload(beside: Beside, len: usize, number: u64) -> Offload {
     let start = STAMP_AT + number as usize % 4;
     let udp = PartialChecksum { start, offset: 6 };
@@ -77,13 +77,13 @@ fn offload(beside: Beside, len: usize, number: u64) -> Offload {
     Offload::segmented(start, cut)
 }
 
-/// A sender's word of the segments, which does not count.
+/// Writes a wrong number of segments into the words: the sender's number does not count.
 fn claimed(mut words: Words, number: u64) -> Words {
     words[10..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[2..]);
     words
 }
 
-/// What no frame can have.
+/// Returns metadata that no frame can have.
 fn lie(len: usize, number: u64) -> Words {
     let mut words = offload(Beside::Super, len.max(SUPER_MIN), number).words(len);
     match number % 6 {
@@ -97,7 +97,7 @@ fn lie(len: usize, number: u64) -> Words {
     words
 }
 
-/// Of a frame whose metadata changes: something that it can have, nothing, or a lie.
+/// Returns words for a frame whose metadata changes: metadata that the frame can have, none, or a lie.
 pub(super) fn doubtful(len: usize, number: u64) -> Words {
     match number % 4 {
         0 => [0; OFFLOAD_BYTES],
@@ -108,7 +108,7 @@ pub(super) fn doubtful(len: usize, number: u64) -> Words {
 }
 
 impl Stamped {
-    /// What the sender writes beside the frame.
+    /// Returns the metadata that the sender writes.
     pub(super) fn words(&self) -> Option<Words> {
         let Stamped { len, number, .. } = *self;
         match self.beside {
@@ -163,7 +163,7 @@ impl Stamped {
         })
     }
 
-    /// The frame of `len` bytes that has arrived in the pool, from `slot` on.
+    /// Reads the frame of `len` bytes that has arrived in the pool, from `slot` on.
     ///
     /// # Errors
     /// No sender has sent these bytes.
@@ -181,7 +181,7 @@ impl Stamped {
         Ok(frame)
     }
 
-    /// Checks what has arrived beside the frame.
+    /// Checks the metadata that has arrived with the frame.
     ///
     /// # Errors
     /// The frame, or these words beside it, must not arrive.
@@ -224,7 +224,7 @@ impl Content for Stamped {
     }
 }
 
-/// A length, of those that a sender chooses among: most frames lie in one slot.
+/// Returns a length that a sender chooses. Most frames lie in one slot.
 pub(super) fn length(choice: u32, exact: u32) -> usize {
     let long = FRAME_MAX + 1 + exact as usize % (2 * SLOT_SIZE);
     match choice % 32 {

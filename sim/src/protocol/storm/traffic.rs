@@ -9,7 +9,7 @@ use nfluid_ring::offload::{Level, Offload};
 use nfluid_ring::port::TakenSlot;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// A frame that begins there, in its block, is none: no copy takes it in one piece.
+/// A slot of a block at which no long frame may begin.
 const MISPLACED: u32 = 33;
 
 impl Storm {
@@ -44,7 +44,7 @@ impl Storm {
         }
     }
 
-    /// Changes what lies beside frames that are on their way.
+    /// Changes the metadata of frames that are on their way.
     pub(super) async fn scribbler(self: Rc<Self>) {
         while !self.is_over.get() {
             for place in &self.places {
@@ -97,7 +97,7 @@ impl Storm {
         }
     }
 
-    /// The audit learns how far the owner of a port has released.
+    /// Tells the audit how far the owner of a port has released.
     pub(super) fn note_released(&self, number: u32, port: &Port) {
         let word = port.raw_ring().receiver.rx_released.load(SeqCst);
         self.m.audit.released(number, Released::of(word));
@@ -293,7 +293,8 @@ impl Storm {
         self.io_threads.set(0);
     }
 
-    /// What an instance takes, and where its rings' positions begin: some shortly before they wrap.
+    /// Chooses the capabilities of an instance and the first positions of its rings: some rings begin shortly before their
+    /// positions wrap.
     pub(super) fn some_form(&self, number: u32) -> Form {
         let position = |bound: u32| match self.below(2) {
             0 => 0,

@@ -60,6 +60,7 @@ fn opening(shape: &Shape, (here, there): (SocketAddr, SocketAddr)) -> Vec<Sent> 
 
 proptest! {
     /// Catches: windows that end with the first packet, and counters that count one packet or its bytes alone.
+    // promise: 10.44
     #[test]
     fn a_super_frame_of_a_flow_is_judged_as_its_packets(
         shape in shapes(), (here, there) in ends(), is_answer: bool, is_known: bool,
@@ -88,6 +89,7 @@ proptest! {
         prop_assert_eq!(whole.command("states", &[]), cut.command("states", &[]));
     }
 
+    // promise: 10.44
     #[test]
     fn a_super_frame_is_judged_by_a_long_list_as_its_packets(
         shape in shapes(), (src, dst) in ends(), port in 0..2_u8,
@@ -116,6 +118,7 @@ proptest! {
     }
 
     /// Catches: panics, metadata that the switch would refuse (the bench looks), packets that are not counted once.
+    // promise: 10.45
     #[test]
     fn any_metadata_are_survived_and_counted(
         frames in prop::collection::vec(
@@ -189,6 +192,7 @@ fn rules_see_the_port_that_a_packet_has_on_a_wire() {
     }
 }
 
+// promise: 10.45
 #[test]
 fn metadata_of_other_headers_are_dropped_and_counted() {
     for rules in [

@@ -85,6 +85,7 @@ fn sessions(nat: &mut Bench) -> Value {
 
 proptest! {
     /// Catches: addresses, ports, checksums, identifications, windows, counters that differ from those of packets.
+    // promise: 10.44
     #[test]
     fn a_super_frame_is_translated_as_its_packets(shape in shapes(), way in 0..3_u8) {
         let (seq, ack) = if way == 1 { (901, 101) } else { (101, 901) };
@@ -161,6 +162,7 @@ proptest! {
     }
 
     /// Catches: panics, and metadata that the switch would refuse: the bench looks.
+    // promise: 10.45
     #[test]
     fn any_metadata_are_survived(
         frames in prop::collection::vec(any_arrival(), 1..40), gap in 0u64..3_000_000_000, mtu in 68..9_000_u16,
@@ -253,6 +255,7 @@ fn a_packet_is_translated_by_the_address_that_it_has_on_a_wire() {
 }
 
 /// Catches: a super-frame whose metadata lead into the payload, in IPv4 or in what passes unread.
+// promise: 10.45
 #[test]
 fn metadata_of_other_headers_are_dropped_and_counted() {
     let mut nat = Bench::new(json!({}));

@@ -50,6 +50,7 @@ fn tcp_to(to: &str) -> Frame<'static> {
 
 proptest! {
     /// Catches: hop counts, checksums, identifications, counters: anything that differs from packets sent one by one.
+    // promise: 10.44
     #[test]
     fn a_super_frame_is_forwarded_as_its_packets(
         mut shape in shapes(), bob: bool, is_ipv4: bool, ttl in 2u8.., has_priority: bool,
@@ -84,6 +85,7 @@ proptest! {
     }
 
     /// Catches: an error that quotes a packet which never was on a wire, or one for each packet.
+    // promise: 10.46
     #[test]
     fn an_error_quotes_the_first_packet_once(
         mut shape in shapes(), is_ipv4: bool, is_expired: bool, mtu in 1280..1500_u16,
@@ -105,6 +107,7 @@ proptest! {
 
     /// Catches: panics, metadata that the switch would refuse (the bench looks), packets that are too large, and
     /// packets that are counted twice or not at all.
+    // promise: 10.45
     #[test]
     fn any_metadata_are_survived_and_counted(
         frames in prop::collection::vec(any_arrival(), 1..40),
@@ -173,6 +176,7 @@ fn a_super_frame_of_packets_with_exactly_the_mtu_passes_whole() {
 }
 
 /// Catches: a quoted length, checksum or identification of the whole frame.
+// promise: 10.46
 #[test]
 fn fragmentation_needed_quotes_the_packet_as_it_would_have_been() {
     let mut router = narrow(1300);
@@ -196,6 +200,7 @@ fn fragmentation_needed_quotes_the_packet_as_it_would_have_been() {
 }
 
 /// Catches: padding that is quoted as if it were of the packet.
+// promise: 10.46
 #[test]
 fn an_error_quotes_no_padding() {
     let mut router = Bench::new(&acquainted());
@@ -362,6 +367,7 @@ fn a_packet_is_routed_by_the_address_that_it_has_on_a_wire() {
     assert_eq!(link(&sent[0].1).0, GATEWAY, "not to bob");
 }
 
+// promise: 10.45
 #[test]
 fn metadata_of_other_headers_are_dropped_and_counted() {
     let mut router = Bench::new(&acquainted());
