@@ -56,8 +56,11 @@ const VARIANTS: [Variant; 4] = [
     },
 ];
 
-/// Places of the variants in [`VARIANTS`].
-const [NFLUID, PLAIN, KERNEL, KERNEL_OFFLOADS]: [usize; 4] = [0, 1, 2, 3];
+// Places of the variants in [`VARIANTS`].
+const NFLUID: usize = 0;
+const PLAIN: usize = 1;
+const KERNEL: usize = 2;
+const KERNEL_OFFLOADS: usize = 3;
 
 /// Ratios of two variants: figure, numerator and denominator, conditions.
 const RATIOS: [(&str, [usize; 2], &str); 3] = [

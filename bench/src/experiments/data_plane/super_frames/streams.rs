@@ -18,8 +18,10 @@ use std::time::Duration;
 const STREAMS: u32 = 4;
 /// The port of the datagrams, which the demo's firewall lets pass.
 const ECHO_PORT: u16 = 53;
-/// Part of a round before the datagrams' time, and part of a round that it takes.
-const [BEFORE, MEASURED]: [f64; 2] = [0.15, 0.75];
+/// Part of a round before the first datagram that counts.
+const BEFORE: f64 = 0.15;
+/// Part of a round in which datagrams count.
+const MEASURED: f64 = 0.75;
 
 const QUANTITIES: [Quantity; 6] = [
     Quantity::new(
@@ -48,8 +50,9 @@ const QUANTITIES: [Quantity; 6] = [
     .meaning("99th percentile of the round trips of a run"),
     Quantity::shown(&[("datagrams lost", Shown::Sum)]),
 ];
-/// Places of quantities in [`QUANTITIES`].
-const [CPU, P99]: [usize; 2] = [1, 4];
+// Places of quantities in [`QUANTITIES`].
+const CPU: usize = 1;
+const P99: usize = 4;
 
 /// The way of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,7 +229,7 @@ fn compare(report: &mut Report, rows: &[Row<6>]) {
     let queued = row(KERNEL_FQ_CODEL).or(kernel);
     for (id, quantity, other) in [
         ("super.cpu_s_per_gbit.vs_kernel", CPU, kernel),
-        ("super.p99.vs_kernel", P99, queued),
+        ("super.p99_us.vs_kernel", P99, queued),
     ] {
         let (Some(nfluid), Some(other)) = (rows.first(), other) else {
             continue;

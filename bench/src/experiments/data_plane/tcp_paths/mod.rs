@@ -6,7 +6,7 @@ mod kernel;
 mod nfluid;
 
 pub use kernel::{KernelPath, Queues};
-pub use nfluid::{NfluidPath, SUPER, Uplinks};
+pub use nfluid::{NfluidPath, Uplinks};
 
 use anyhow::Context;
 use nfluid_testbed::interrupt;
@@ -32,10 +32,12 @@ pub struct Ends {
 
 impl Ends {
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Ends {
+        let ends = Ends {
             client: Namespace::new()?,
             server: Namespace::new()?,
-        })
+        };
+        ends.both().into_iter().for_each(Namespace::disable_ipv6);
+        Ok(ends)
     }
 
     fn both(&self) -> [&Namespace; 2] {

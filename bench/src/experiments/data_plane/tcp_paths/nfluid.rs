@@ -16,7 +16,7 @@ const DEPLOYMENT: &str = include_str!("../../../../../examples/demo/deployment.y
 /// Names of the demo's uplinks; the demo's interfaces have these names after `nfl-`.
 const NAMES: [&str; 2] = ["lan", "wan"];
 /// The level of an uplink that takes super-frames.
-pub const SUPER: &str = "super";
+const SUPER: &str = "super";
 const PLAIN: &str = "plain";
 /// Longest wait for the uplinks' level after a change of the deployment.
 const LEVEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -66,9 +66,6 @@ impl NfluidPath {
                 format!("interface: {interface}, netns: {netns}, kind: tap")
             }),
         };
-        if uplinks == Uplinks::Tap {
-            ends.both().map(Namespace::disable_ipv6);
-        }
         let path = NfluidPath {
             platform: platform::start_with(&format!("-{interface}"), &[])?,
             network,
