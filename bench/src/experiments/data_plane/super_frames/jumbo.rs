@@ -13,7 +13,8 @@ const CORES: [usize; 2] = [0, 1];
 const HEADER: usize = 14;
 
 /// Lengths of packets: of a wire, jumbo, the longest of all.
-const PACKETS: [usize; 3] = [1500, 9000, 65_506];
+const PACKETS: [usize; 3] = [1500, JUMBO, 65_506];
+const JUMBO: usize = 9000;
 /// Ring slots, slots for long frames of the receiver and of the sender: the best is the figure. Small ones stay in a
 /// core's own cache; the slots of large ones have left the receiver's cache when the sender writes them again.
 const SLOTS: [[u32; 3]; 4] = [
@@ -34,7 +35,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut scratch = Scratch::new("super")?;
     let (rounds, seconds) = report.effort((5, 0.5), (1, 0.1));
     let mut sweep = Sweep::new(&["figure", "slots: ring, receiver's, sender's"], GBPS);
-    for packet in PACKETS {
+    for &packet in report.choose(&PACKETS[..], &[JUMBO]) {
         let len = packet + HEADER;
         let mut sides = Vec::new();
         for [ring, rx, tx] in SLOTS {
