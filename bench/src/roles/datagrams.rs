@@ -30,7 +30,9 @@ pub fn echo(port: u16) -> anyhow::Result<()> {
 /// Sends to such a port; the outcome has the times of round trips.
 pub fn probe(to: SocketAddrV4) -> anyhow::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("a socket")?;
-    socket.connect(to).with_context(|| format!("a way to {to}"))?;
+    socket
+        .connect(to)
+        .with_context(|| format!("a way to {to}"))?;
     socket.set_nonblocking(true)?;
     print_ready()?;
     serve(|span| round_trips(&socket, span))
@@ -85,7 +87,9 @@ fn take_all(socket: &UdpSocket, start: u64, now: u64, times: &mut Times) -> anyh
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
             Err(error) => return Err(error).context("receiving"),
         }
-        let left = datagram.first_chunk().map_or(0, |it| u64::from_ne_bytes(*it));
+        let left = datagram
+            .first_chunk()
+            .map_or(0, |it| u64::from_ne_bytes(*it));
         if left >= start {
             times.push_ns(now.saturating_sub(left));
             count += 1;
@@ -137,6 +141,9 @@ mod tests {
         answers.join().expect("the echo");
         assert_eq!((outcome.frames, outcome.lost), (9, 1));
         assert!(outcome.median_us < GIVE_UP.as_micros() as f64);
-        assert!(outcome.p99_us > 0.8 * GIVE_UP.as_micros() as f64, "{outcome:?}");
+        assert!(
+            outcome.p99_us > 0.8 * GIVE_UP.as_micros() as f64,
+            "{outcome:?}"
+        );
     }
 }

@@ -235,7 +235,10 @@ fn compare(report: &mut Report, rows: &[Row<6>]) {
             continue;
         };
         let ratio = nfluid.samples[quantity].ratios(&other.samples[quantity]);
-        let conditions = format!("nfluid / kernel, round by round; kernel: {}", other.conditions);
+        let conditions = format!(
+            "nfluid / kernel, round by round; kernel: {}",
+            other.conditions
+        );
         report.figure(id, &ratio, "x", &conditions);
     }
 }

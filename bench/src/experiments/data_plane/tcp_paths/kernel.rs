@@ -93,7 +93,9 @@ impl KernelPath {
             Queues::FqCodel => "fq_codel",
         };
         for (namespace, interface) in self.interfaces(ends) {
-            namespace.run(&format!("tc qdisc replace dev {interface} root {discipline}"))?;
+            namespace.run(&format!(
+                "tc qdisc replace dev {interface} root {discipline}"
+            ))?;
         }
         Ok(())
     }
