@@ -6,6 +6,7 @@ pub const NETNS: &[Need] = &[("ip", "iproute2"), ("sysctl", "procps")];
 pub const PING: &[Need] = &[("ping", "iputils-ping")];
 pub const ETHTOOL: &[Need] = &[("ethtool", "ethtool")];
 pub const IPERF3: &[Need] = &[("iperf3", "iperf3")];
+pub const TC: &[Need] = &[("tc", "iproute2")];
 pub const TASKSET: &[Need] = &[("taskset", "util-linux")];
 pub const SS: &[Need] = &[("ss", "iproute2")];
 pub const NFT: &[Need] = &[("nft", "nftables")];

@@ -76,10 +76,46 @@ fn tcp_through_the_demos_chain_is_compared_with_the_kernels() {
         "demo.iperf3.gbps",
         "demo.iperf3.offloads_off_gbps",
         "demo.iperf3.kernel_gbps",
+        "demo.iperf3.kernel_offloads_gbps",
+        "demo.iperf3.vs_kernel_offloads",
         "demo.iperf3.vs_kernel",
+        "demo.iperf3.plain_vs_kernel",
     ] {
-        let values = values(&output, figure);
-        assert_eq!(values.len(), 1, "{figure}: {output}");
-        assert!(values[0] > 0.0, "{figure}: {output}");
+        is_one_number(&output, figure);
     }
+}
+
+// promise: 13.4
+#[test]
+fn super_frames_cross_the_demos_chain_between_veths_and_between_taps() {
+    if !is_root("super_frames_cross_the_demos_chain_between_veths_and_between_taps") {
+        return;
+    }
+    let output = text(&bench(&["super", effort()]));
+    assert!(
+        output.contains("the uplinks' frames: super"),
+        "the level is checked: {output}"
+    );
+    for figure in [
+        "super.gbps",
+        "super.tap.gbps",
+        "super.kernel.gbps",
+        "super.cpu_s_per_gbit.vs_kernel",
+        "super.p99_us",
+        "super.p99_us.vs_kernel",
+        "super.jumbo.9000.gbps",
+    ] {
+        is_one_number(&output, figure);
+    }
+    let lost = values(&output, "super.retransmits_per_gb");
+    assert!(lost.len() == 1 && lost[0] >= 0.0, "{output}");
+}
+
+/// Asserts that the output has one figure with this id's ending, and that the figure is more than 0.
+fn is_one_number(output: &str, figure: &str) {
+    let values = values(output, figure);
+    assert!(
+        values.len() == 1 && values[0] > 0.0,
+        "{figure} is {values:?}: {output}"
+    );
 }

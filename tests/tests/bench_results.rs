@@ -36,6 +36,7 @@ fn the_list_names_each_experiment() {
         "footprint",
         "peers",
         "iperf3",
+        "super",
         "restart",
         "upgrade",
         "scaleout",

@@ -138,6 +138,23 @@ pub fn softirq_seconds() -> anyhow::Result<f64> {
     softirq("cpu ")
 }
 
+/// Returns the CPU time in seconds of soft interrupts that no other process is charged for: that of the threads ksoftirqd;
+/// that of all soft interrupts on a kernel that does not charge a process for those that interrupt it.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn softirq_seconds_uncharged() -> anyhow::Result<f64> {
+    let release = rustix::system::uname();
+    let config = format!("/boot/config-{}", release.release().to_string_lossy());
+    let is_uncharged = fs::read_to_string(config)
+        .is_ok_and(|text| text.contains("\nCONFIG_IRQ_TIME_ACCOUNTING=y"));
+    if is_uncharged {
+        return softirq_seconds();
+    }
+    let threads = kernel_threads("ksoftirqd/").into_iter();
+    threads.map(process_seconds).sum()
+}
+
 /// As [`softirq_seconds`], for one core.
 ///
 /// # Errors

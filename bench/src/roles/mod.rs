@@ -5,6 +5,7 @@
 pub mod across;
 mod alone;
 mod around;
+mod datagrams;
 pub mod fan;
 pub mod function;
 mod hand_on;
@@ -165,6 +166,10 @@ pub enum Task {
         /// Congestion control of each subflow.
         control: String,
     },
+    /// Returns UDP datagrams that arrive at a port of its namespace to their senders.
+    UdpEcho { port: u16 },
+    /// Sends UDP datagrams to such a port, and measures their round trips.
+    UdpProbe { to: SocketAddrV4 },
     /// Attaches a compiled XDP program to an interface; `to` is the interface to which it redirects.
     Attach {
         object: PathBuf,
@@ -233,6 +238,8 @@ impl Role {
                 multipath,
                 control,
             } => tcp::source(*to, *multipath, control),
+            Task::UdpEcho { port } => datagrams::echo(*port),
+            Task::UdpProbe { to } => datagrams::probe(*to),
             Task::Hop {
                 next,
                 waits,
@@ -327,6 +334,8 @@ impl Task {
             | Task::Io { .. }
             | Task::TcpSink { .. }
             | Task::TcpSource { .. }
+            | Task::UdpEcho { .. }
+            | Task::UdpProbe { .. }
             | Task::HandOn => bail!("it does not run for a time on ports"),
         };
         Ok(work)

@@ -3,7 +3,9 @@
 use super::work::{Outcome, Waits, Work, pause};
 use crate::traffic::udp_frame;
 use anyhow::Context;
+use nfluid_ring::Offload;
 use nfluid_ring::attach::Attached;
+use nfluid_ring::layout::{FRAME_MAX, frame_slots};
 use nfluid_ring::port::{Port, WhenFull};
 
 /// Sends the prepared frames of its TX slots.
@@ -23,7 +25,11 @@ impl Sender {
     ) -> anyhow::Result<Self> {
         let port = attached.ports.first_mut();
         let port = port.context("a sender needs a port")?;
-        prepare_frames(port, |slot| udp_frame(len, slot % flows.max(1)));
+        if len > FRAME_MAX {
+            prepare_long_frames(port, &udp_frame(len, 0));
+        } else {
+            prepare_frames(port, |slot| udp_frame(len, slot % flows.max(1)));
+        }
         Ok(Sender { len, batch, waits })
     }
 }
@@ -34,7 +40,11 @@ impl Work for Sender {
         // Frames that an I/O thread has not yet consumed are in flight; frames that a full link has kept are not.
         let under_way = if port.is_served() { port.queued() } else { 0 };
         let goal = under_way as usize + self.batch;
-        while (port.queued() as usize) < goal && port.send(|_| self.len) {}
+        let queue = |port: &mut Port| match self.len {
+            ..=FRAME_MAX => port.send(|_| self.len),
+            _ => port.send_long(|_| (self.len, Offload::NONE)),
+        };
+        while (port.queued() as usize) < goal && queue(port) {}
         let flushed = port.flush_quietly(WhenFull::Keep);
         // An I/O thread on this core is rung when there is nothing else to do.
         port.ring_peer();
@@ -96,6 +106,24 @@ fn read_all(frame: &[u8]) -> u64 {
         .fold(0, |fold, word| fold ^ u64::from_ne_bytes(*word));
     rest.iter()
         .fold(folded, |fold, byte| fold ^ u64::from(*byte))
+}
+
+/// Writes a frame to each place where a long frame of its length is sent from, and sends none of them.
+fn prepare_long_frames(port: &mut Port, frame: &[u8]) {
+    let mut written = 0;
+    while written < port.entry().tx_long_slots as usize {
+        // Discarded below: only the slots' content matters.
+        let is_queued = port.send_long(|slots| {
+            slots[..frame.len()].copy_from_slice(frame);
+            (frame.len(), Offload::NONE)
+        });
+        if is_queued {
+            written += frame_slots(frame.len());
+        } else {
+            port.discard_queued();
+        }
+    }
+    port.discard_queued();
 }
 
 /// Writes the frames of `make` into all TX slots, and sends none of them.

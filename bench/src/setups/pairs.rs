@@ -5,8 +5,9 @@ use crate::peer::Peer;
 use crate::roles::work::Waits;
 use crate::roles::{Role, Task};
 use crate::workload::Workload;
+use nfluid_switch::{LongSlots, PortSpec};
 use nfluid_testbed::cgroups::Cgroups;
-use nfluid_testbed::scratch::{Scratch, ScratchInstance};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance, mac_of};
 
 /// The processes, and the resources that live as long.
 pub struct Pair {
@@ -41,6 +42,18 @@ pub fn one_way(
     slots: u32,
     cores: [usize; 2],
 ) -> anyhow::Result<Pair> {
+    one_way_long(scratch, len, batch, slots, LongSlots::NONE, cores)
+}
+
+/// As [`one_way`], where the sender has `long.tx` slots for long frames, and the receiver `long.rx`.
+pub fn one_way_long(
+    scratch: &mut Scratch,
+    len: usize,
+    batch: usize,
+    slots: u32,
+    long: LongSlots,
+    cores: [usize; 2],
+) -> anyhow::Result<Pair> {
     let waits = if cores[0] == cores[1] {
         Waits::Yielding
     } else {
@@ -48,7 +61,23 @@ pub fn one_way(
     };
     let at = [(cores[0], waits), (cores[1], waits)];
     let roles = one_way_roles(len, batch, at, true);
-    one_way_pair(scratch, slots, 64, roles)
+    let sender = with_long(scratch, slots, LongSlots { rx: 0, ..long })?;
+    let receiver = with_long(scratch, slots, LongSlots { tx: 0, ..long })?;
+    one_way_pair(scratch, sender, receiver, roles)
+}
+
+/// Makes an instance with one port, which has slots for long frames.
+fn with_long(
+    scratch: &mut Scratch,
+    slots: u32,
+    long: LongSlots,
+) -> anyhow::Result<ScratchInstance> {
+    let id = scratch.port_ids(1);
+    let spec = PortSpec {
+        long,
+        ..PortSpec::new(id, "p0", mac_of(id), slots)
+    };
+    Ok(scratch.instance_with(&[spec])?)
 }
 
 /// Makes a sender that is served by `model` on core 0, and on another core a receiver that does not touch the payload:
@@ -67,7 +96,9 @@ pub fn one_way_by(
     };
     let at = [(Model::nf_core(), waits), model.traffic()];
     let roles = one_way_roles(len, batch, at, false);
-    one_way_pair(scratch, slots, tx_slots, roles)?.served(scratch, model)
+    let sender = scratch.instance(1, slots, tx_slots)?;
+    let receiver = scratch.instance(1, slots, 64)?;
+    one_way_pair(scratch, sender, receiver, roles)?.served(scratch, model)
 }
 
 fn one_way_roles(len: usize, batch: usize, at: [(usize, Waits); 2], reads: bool) -> [Role; 2] {
@@ -96,12 +127,10 @@ fn one_way_roles(len: usize, batch: usize, at: [(usize, Waits); 2], reads: bool)
 
 fn one_way_pair(
     scratch: &mut Scratch,
-    slots: u32,
-    tx_slots: u32,
+    mut sender: ScratchInstance,
+    mut receiver: ScratchInstance,
     [send, receive]: [Role; 2],
 ) -> anyhow::Result<Pair> {
-    let mut sender = scratch.instance(1, slots, tx_slots)?;
-    let mut receiver = scratch.instance(1, slots, 64)?;
     scratch.link((&mut sender, 0), (&mut receiver, 0))?;
     Ok(Pair {
         peers: vec![

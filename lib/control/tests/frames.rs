@@ -127,8 +127,8 @@ fn domains_are_told_apart_and_joined_by_switches() {
     let ports = &apart.instances["y"].ports;
     assert_eq!(
         [ports[0].long, ports[1].long],
-        [4096, 1024],
-        "one is next to an uplink"
+        [4096, 4096],
+        "a port takes what the port before it can hold"
     );
     assert_eq!(apart.uplinks["a"].long, 0, "nobody there takes long frames");
 

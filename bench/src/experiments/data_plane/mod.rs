@@ -10,11 +10,13 @@ mod nonf;
 mod peers;
 mod routes;
 mod rules;
+mod super_frames;
+mod tcp_paths;
 mod wake;
 
 use crate::experiment::{Experiment, Topic};
 use crate::needs::{
-    CLANG, DPDK, ETHTOOL, IPERF3, NETNS, NFT, NOTHING, Needs, OPEN_VSWITCH, PING, TASKSET,
+    CLANG, DPDK, ETHTOOL, IPERF3, NETNS, NFT, NOTHING, Needs, OPEN_VSWITCH, PING, TASKSET, TC,
 };
 
 /// The experiments of this topic.
@@ -92,6 +94,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[],
             },
             run: iperf3::run,
+        },
+        Experiment {
+            name: "super",
+            aliases: &[],
+            summary: "super-frames: four TCP streams, their CPU time, losses, delay; veth, taps, kernel; long frames",
+            needs: Needs {
+                required: &[NETNS, TC, ETHTOOL, IPERF3, NFT, PING],
+                compared: &[],
+            },
+            run: super_frames::run,
         },
         Experiment {
             name: "peers",

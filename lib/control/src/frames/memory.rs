@@ -4,24 +4,22 @@
 //! up to 32 of them, next to each other. They are the memory of the receiver: a frame is written there once, by the call
 //! that sends it.
 //!
-//! A port next to an uplink holds what a TCP connection sends in one burst. A port between two instances holds what its
-//! instance has not yet passed on, and is kept short, so that it stays in the cache.
+//! All ports of a domain have as many. An instance may pass on all frames that its port holds before the next instance
+//! runs, so a port with fewer slots than the port before it loses frames of every large burst. Measured with the demo's
+//! chain and four TCP streams, both cores busy: 1024 slots between instances lose 5 to 8 % of the frames, 4096 slots
+//! lose 0.1 to 0.2 %, at no more CPU time per bit.
 
 use super::domain::{Domain, PORTS_MAX, queues, taken};
 use super::{Frames, LONG_MAX, LONG_MIN, SLOT_MTU_MAX, affordable, floor};
 use crate::inventory::Inventory;
-use crate::members::front_of;
-use crate::model::{PortRef, SuperFrames};
+use crate::model::SuperFrames;
 use crate::pool::{PoolSpec, Purpose};
 use crate::spec::{InstanceSpec, UplinkSpec};
-use std::collections::BTreeSet;
 
 /// Slots of all domains together: 512 MiB.
 const ALL: u32 = 1 << 18;
 /// Slots of one domain: 64 MiB.
 const OF_DOMAIN: u32 = 1 << 15;
-/// Most slots of a port between two instances: 2 MiB.
-const INNER: u32 = 1024;
 /// Slots of a port for jumbo frames, where super-frames have none.
 const JUMBO: u32 = 1024;
 
@@ -45,7 +43,6 @@ pub(super) fn divide(domains: &mut [Domain]) {
 
 /// Gives all ports their slots.
 pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
-    let near = near_uplinks(inventory);
     let outside = outside(inventory, domains);
     for spec in inventory.instances.values_mut() {
         for port in spec.ports.iter_mut().filter(|port| port.mtu > SLOT_MTU_MAX) {
@@ -73,7 +70,7 @@ pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
                 continue;
             };
             if domain.slots > 0 && !taken(name, spec).0.is_plain() {
-                give(name, spec, domain.slots, &near);
+                give(spec, domain.slots);
             }
             longest = spec
                 .ports
@@ -126,24 +123,9 @@ fn of_shell(inventory: &Inventory) -> u32 {
 }
 
 /// Gives an instance its slots for super-frames.
-fn give(name: &str, spec: &mut InstanceSpec, share: u32, near: &BTreeSet<PortRef>) {
+fn give(spec: &mut InstanceSpec, share: u32) {
     let most = affordable(spec.resources.memory.0, queues(spec)).min(share);
-    let front = front_of(name).unwrap_or(name);
     for port in &mut spec.ports {
-        let is_near = near.contains(&PortRef::instance(front, &port.name));
-        port.long = if is_near { most } else { most.min(INNER) };
+        port.long = most;
     }
-}
-
-/// The ports of instances that get frames from an uplink, or from a switch.
-fn near_uplinks(inventory: &Inventory) -> BTreeSet<PortRef> {
-    let mut near = BTreeSet::new();
-    for (port, to) in &inventory.wires {
-        if port.owner().is_none() {
-            near.extend(to.targets().cloned());
-        } else if to.switch().is_some() {
-            near.insert(port.clone());
-        }
-    }
-    near
 }
