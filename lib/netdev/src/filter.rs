@@ -64,12 +64,15 @@ impl FilterSeat {
         Self::prepare_as(place, side, beside, HANDLE)
     }
 
-    /// As [`FilterSeat::prepare`], of the filter by which an uplink receives.
+    /// As [`FilterSeat::prepare`], of the filter by which an uplink receives. `before`: the seat that it had.
     ///
     /// # Errors
     /// As for [`FilterSeat::prepare`].
-    pub fn prepare_for_uplink(place: &Place) -> Result<Self, NetdevError> {
-        Self::prepare_as(place, Side::Ingress, None, UPLINK_HANDLE)
+    pub fn prepare_for_uplink(
+        place: &Place,
+        before: Option<&FilterSeat>,
+    ) -> Result<Self, NetdevError> {
+        Self::prepare_as(place, Side::Ingress, before, UPLINK_HANDLE)
     }
 
     fn prepare_as(

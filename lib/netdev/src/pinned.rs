@@ -124,6 +124,11 @@ impl PinnedProgram {
         self.info().map(interface).filter(|number| *number != 0)
     }
 
+    /// The number of the program.
+    pub fn program(&self) -> Option<u32> {
+        self.info().map(|info| info.prog_id)
+    }
+
     /// Returns the kernel's description of the link, if the link is one of XDP or tc.
     fn info(&self) -> Option<libbpf_sys::bpf_link_info> {
         let mut info = libbpf_sys::bpf_link_info::default();

@@ -23,6 +23,17 @@ pub fn open_tap(interface: &str) -> Result<OwnedFd, NetdevError> {
     // SAFETY: the request is a live ifreq.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })
         .map_err(failed("opening"))?;
+    // A program that had the tap before may have left it with longer headers.
+    let header = 10i32;
+    // SAFETY: the argument is the address of a live number.
+    check(unsafe {
+        libc::ioctl(
+            fd.as_raw_fd(),
+            libc::TUNSETVNETHDRSZ as _,
+            &raw const header,
+        )
+    })
+    .map_err(failed("setting the headers of frames on"))?;
     set_offloads(&fd, 0).map_err(failed("switching offloads off on"))?;
     persist(&fd, true).map_err(failed("keeping"))?;
     Ok(fd)

@@ -44,6 +44,21 @@ pub struct Connection {
     _promiscuous: Option<PacketSocket>,
 }
 
+/// Levels could not be changed.
+#[derive(Debug)]
+pub enum LevelsError {
+    /// The hold is whole, and has the levels that its record says.
+    Refused(UplinkError),
+    /// A part has changed: the hold is to be made again.
+    Half(UplinkError),
+}
+
+impl From<UplinkError> for LevelsError {
+    fn from(error: UplinkError) -> Self {
+        LevelsError::Half(error)
+    }
+}
+
 /// An uplink's hold is made of these.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
@@ -78,20 +93,31 @@ impl Means<'_> {
         Ok(plan.carry_out(self.netlink)?)
     }
 
-    /// Puts the program at tc on the interface.
+    /// Puts the program at tc on the interface. What has failed is undone.
     fn enter_tc(&self, record: &mut Record) -> Result<(), UplinkError> {
+        let entered = self.try_tc(record);
+        if entered.is_err() {
+            self.leave_tc(record)?;
+        }
+        entered
+    }
+
+    fn try_tc(&self, record: &mut Record) -> Result<(), UplinkError> {
         let id = self.receiver.tc_id();
         let id = id.map_err(|why| {
             UplinkError::system("receiving at tc")(std::io::Error::other(why.to_owned()))
         })?;
         let place = self.spec.place();
-        let seat = match &record.tc {
-            Some((_, seat)) if seat.is_attached(&place) => seat.clone(),
-            _ => self.receiver.tc_seat(&place, self.spec.pins.as_deref())?,
+        let before = record.tc.as_ref().map(|(_, seat)| seat);
+        let seat = match before {
+            Some(seat) if seat.is_attached(&place, record.index) => seat.clone(),
+            _ => self
+                .receiver
+                .tc_seat(&place, self.spec.pins.as_deref(), before)?,
         };
         record.tc = Some((id, seat.clone()));
         self.keep(record)?;
-        self.receiver.attach_tc(&place, &seat)
+        self.receiver.attach_tc(&place, &seat, record.index)
     }
 
     /// Takes the program at tc off the interface.
@@ -106,8 +132,14 @@ impl Means<'_> {
     fn enter_xdp(&self, link: &Link, record: &mut Record) -> Result<Hooked, UplinkError> {
         let previous = record.program.replace(self.receiver.id());
         self.keep(record)?;
-        self.receiver
-            .attach(self.netlink, link, self.spec.mode, previous)
+        let attached = self
+            .receiver
+            .attach(self.netlink, link, self.spec.mode, previous);
+        if attached.is_err() {
+            record.program = previous;
+            self.keep(record)?;
+        }
+        attached
     }
 
     fn leave_xdp(&self, record: &mut Record) -> Result<(), UplinkError> {
@@ -176,6 +208,10 @@ impl Connection {
         let (levels, levels_why) = means.possible(levels);
         record.levels = levels;
         means.keep(&record)?;
+        if levels.take == Level::Plain {
+            // The plain way out takes nothing else.
+            means.shared.set_level(Level::Plain);
+        }
         let made = Self::hold(means, &link, &mut record, levels).and_then(|hooked| {
             let outlet = Outlet::open(
                 &link,
@@ -236,20 +272,33 @@ impl Connection {
     /// those in the ring by its way out.
     ///
     /// # Errors
-    /// When the interface refuses. The hold is to be made again then.
+    /// [`LevelsError`], when the interface refuses.
     pub fn set_levels(
         &mut self,
         means: Means<'_>,
         port: &mut Port,
         levels: Levels,
-    ) -> Result<(), UplinkError> {
+    ) -> Result<(), LevelsError> {
         let (levels, why) = means.possible(levels);
         self.levels_why = why;
+        if levels.take > Level::Plain && self.hooked.is_some() {
+            let entered = means.enter_tc(&mut self.record);
+            entered.map_err(LevelsError::Refused)?;
+        }
+        self.change(means, port, levels)
+    }
+
+    /// Changes the levels once the program at tc is there, if they need one.
+    fn change(
+        &mut self,
+        means: Means<'_>,
+        port: &mut Port,
+        levels: Levels,
+    ) -> Result<(), LevelsError> {
         let link = self.link.clone();
         let is_plain = self.hooked.is_some();
         if levels.take > Level::Plain {
             if is_plain {
-                means.enter_tc(&mut self.record)?;
                 self.replace_outlet(means, port, None)?;
                 self.hooked = None;
             }
@@ -262,7 +311,12 @@ impl Connection {
             means.allow(&link, &mut self.record, Level::Plain)?;
             if !is_plain {
                 thread::sleep(UNDER_WAY);
-                let hooked = means.enter_xdp(&link, &mut self.record)?;
+                let entered = means.enter_xdp(&link, &mut self.record);
+                let hooked = entered.map_err(|error| {
+                    // Plain frames come in by the program at tc as well.
+                    self.record.levels.enter = Level::Plain;
+                    LevelsError::Refused(error)
+                })?;
                 means.shared.set_level(Level::Plain);
                 self.drain(means, port);
                 self.replace_outlet(means, port, Some(&hooked))?;
@@ -273,10 +327,8 @@ impl Connection {
         }
         self.record.levels = levels;
         means.keep(&self.record)?;
-        self.link = means
-            .netlink
-            .link_by_index(self.link.index)?
-            .unwrap_or(link);
+        let shown = means.netlink.link_by_index(self.link.index);
+        self.link = shown.map_err(UplinkError::from)?.unwrap_or(link);
         self.log(means.spec);
         Ok(())
     }
@@ -390,7 +442,7 @@ impl Connection {
             return Ok(false);
         };
         let has_program = match &self.record.tc {
-            Some((_, seat)) => seat.is_attached(&spec.place()),
+            Some((_, seat)) => seat.is_attached(&spec.place(), self.link.index),
             None => link.xdp == self.record.program,
         };
         let valid = link.index == self.link.index && has_program;

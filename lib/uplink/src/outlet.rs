@@ -163,8 +163,10 @@ impl Outlet {
         while taken < BATCH {
             let Some(frame) = port.take_slot() else { break };
             taken += 1;
-            // A long frame is of another MTU, or of a sender that does not know the MTU.
-            if frame.slots > 1 || !fits(port, &frame, self.mtu) {
+            // A long frame is of another MTU, or of a sender that does not know the MTU. Work that is left undone is of a
+            // sender that began before the level was lowered.
+            let is_done = port.taken_offload(&frame).is_none();
+            if frame.slots > 1 || !is_done || !fits(port, &frame, self.mtu) {
                 shared.refuse(1);
                 continue;
             }
@@ -230,7 +232,10 @@ impl Outlet {
             taken.push(frame);
         }
         let count = taken.len();
-        taken.retain(|frame| fits(port, frame, self.mtu));
+        taken.retain(|frame| {
+            let can_be_done = packet.takes_offloads() || port.taken_offload(frame).is_none();
+            can_be_done && fits(port, frame, self.mtu)
+        });
         shared.refuse((count - taken.len()) as u64);
         let frames: Vec<(&[u8], Offload)> = taken
             .iter()
@@ -321,11 +326,20 @@ fn is_jumbo(mtu: u32) -> bool {
 
 /// Does the interface take this frame, and each packet that it becomes?
 fn fits(port: &Port, frame: &TakenSlot, mtu: u32) -> bool {
-    let len = port.taken_offload(frame).packet_len(frame.len.into());
-    len <= (mtu + HEADER) as usize
-        || port
-            .taken_frame(frame)
-            .is_some_and(|bytes| takes(mtu, len, bytes))
+    let offload = port.taken_offload(frame);
+    let most = (mtu + HEADER) as usize;
+    if offload.is_none() && usize::from(frame.len) <= most {
+        return true;
+    }
+    let Some(bytes) = port.taken_frame(frame) else {
+        return false;
+    };
+    // The kernel cuts behind the headers that the frame has, whatever its sender says about them.
+    let Ok(offload) = Offload::from_kernel(offload.to_kernel(), bytes) else {
+        return false;
+    };
+    let len = offload.packet_len(bytes.len());
+    len <= most || takes(mtu, len, bytes)
 }
 
 /// Does an interface with this MTU take packets of `len` bytes that begin as this frame?

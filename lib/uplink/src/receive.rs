@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Names under which the kernel lists our programs at XDP.
 const NAMES: [&str; 2] = ["uplink_goto", "uplink_call"];
-/// The same at tc. The kernel lists the first 15 bytes.
+/// The same at tc. The kernel lists the first 15 bytes, which is all of them.
 const TC_NAMES: [&str; 2] = ["uplink_tc_goto", "uplink_tc_call"];
 /// File of the link of the program at tc, among the pins of the uplink's port.
 const TC_PIN: &str = "receive";
@@ -116,35 +116,51 @@ impl Receiver {
         )?)
     }
 
-    /// Prepares the place of the program at tc, to be noted before [`TcSeat::attach`]. `pins`: where the uplink's port is
-    /// pinned.
+    /// Prepares the place of the program at tc, to be noted before [`Receiver::attach_tc`]. `pins`: where the uplink's port is
+    /// pinned; `before`: the place that it had.
     ///
     /// # Errors
     /// When the interface is not there, or takes no filters.
-    pub fn tc_seat(&self, place: &Place, pins: Option<&Path>) -> Result<TcSeat, UplinkError> {
+    pub fn tc_seat(
+        &self,
+        place: &Place,
+        pins: Option<&Path>,
+        before: Option<&TcSeat>,
+    ) -> Result<TcSeat, UplinkError> {
+        let before = match before {
+            Some(TcSeat::Filter(seat)) => Some(seat),
+            _ => None,
+        };
         match pins {
             Some(pins) if has_links() => Ok(TcSeat::Link(pins.join(TC_PIN))),
-            _ => Ok(TcSeat::Filter(FilterSeat::prepare_for_uplink(place)?)),
+            _ => Ok(TcSeat::Filter(FilterSeat::prepare_for_uplink(
+                place, before,
+            )?)),
         }
     }
 
-    /// Puts the program at tc on the interface, in the place of one of our own that is in this seat.
+    /// Puts the program at tc on the interface with the number `index`, in the place of one of our own that is in this seat.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_tc(&self, place: &Place, seat: &TcSeat) -> Result<(), UplinkError> {
+    pub fn attach_tc(&self, place: &Place, seat: &TcSeat, index: u32) -> Result<(), UplinkError> {
         let (program, _) = self.tc.as_ref().map_err(|why| {
             UplinkError::system("attaching at tc")(std::io::Error::other(why.clone()))
         })?;
-        if let Some(hold) = TcHold::of(place, seat).filter(TcHold::is_attached) {
-            return match &hold {
-                TcHold::Link(link) => Ok(link.replace(program.as_fd())?),
-                TcHold::Filter(filter) => Ok(filter.replace(program.as_fd())?),
-            };
+        match TcHold::of(place, seat) {
+            Some(TcHold::Link(link)) if link.interface() == Some(index) => {
+                return Ok(link.replace(program.as_fd())?);
+            }
+            // Of an interface that has another name by now, or has gone.
+            Some(TcHold::Link(link)) => link.remove()?,
+            Some(TcHold::Filter(filter)) if filter.is_attached() => {
+                return Ok(filter.replace(program.as_fd())?);
+            }
+            _ => {}
         }
         match seat {
             TcSeat::Link(pin) => {
-                // What is pinned there is of an interface that has gone.
+                // What cannot be opened is no link.
                 let _absent = std::fs::remove_file(pin);
                 let attached =
                     PinnedProgram::attach_tc(place, program.as_fd(), Side::Ingress, pin)?;
@@ -175,9 +191,11 @@ impl Receiver {
         self.previous(link, ours)?;
         let is_an_uplinks = |id: &u32| {
             let name = program_by_id(*id).and_then(|program| program_name(&program));
-            name.is_some_and(|name| TC_NAMES.iter().any(|own| own.starts_with(&name)))
+            name.is_some_and(|name| TC_NAMES.contains(&name.as_str()))
         };
-        let is_ours = |id: &u32| seat.is_some_and(|(own, _)| own == id);
+        // A process that was killed may have left the program before the one that its record names.
+        let pinned = seat.and_then(|(_, seat)| seat.program_on(link.index));
+        let is_ours = |id: &u32| seat.is_some_and(|(own, _)| own == id) || pinned == Some(*id);
         let mut linked = programs_at_tc(link.index).into_iter();
         let has_filter = matches!(seat, Some((_, TcSeat::Filter(_))));
         if linked.any(|id| is_an_uplinks(&id) && !is_ours(&id))
@@ -205,9 +223,22 @@ impl Receiver {
 }
 
 impl TcSeat {
-    /// Is the program there?
-    pub fn is_attached(&self, place: &Place) -> bool {
-        TcHold::of(place, self).is_some_and(|hold| hold.is_attached())
+    /// Is the program on the interface with this number?
+    pub fn is_attached(&self, place: &Place, index: u32) -> bool {
+        match TcHold::of(place, self) {
+            Some(TcHold::Link(link)) => link.interface() == Some(index),
+            Some(TcHold::Filter(filter)) => filter.is_attached(),
+            None => false,
+        }
+    }
+
+    /// Returns the program that a link of this seat has put on the interface with this number.
+    fn program_on(&self, index: u32) -> Option<u32> {
+        let TcSeat::Link(pin) = self else {
+            return None;
+        };
+        let link = PinnedProgram::open(pin).ok()?;
+        (link.interface() == Some(index)).then(|| link.program())?
     }
 
     /// Takes the program off the interface, if it is there.
@@ -230,13 +261,6 @@ impl TcHold {
             TcSeat::Filter(seat) => {
                 Some(TcHold::Filter(FilteredProgram::left(place, seat.clone())))
             }
-        }
-    }
-
-    fn is_attached(&self) -> bool {
-        match self {
-            TcHold::Link(link) => link.is_attached(),
-            TcHold::Filter(filter) => filter.is_attached(),
         }
     }
 }

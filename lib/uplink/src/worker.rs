@@ -126,13 +126,15 @@ impl Worker {
 
     fn connect(&mut self) -> Result<(), UplinkError> {
         let link = self.spec.place().find(&self.netlink, &self.netns)?;
-        let connection = Connection::make(
-            self.means(),
-            link,
-            &self.ring.ports[0],
-            self.last.as_ref(),
-            self.levels,
-        )?;
+        let make = |levels| {
+            let port = &self.ring.ports[0];
+            Connection::make(self.means(), link.clone(), port, self.last.as_ref(), levels)
+        };
+        let connection = make(self.levels).or_else(|error| match self.levels.take {
+            Level::Plain => Err(error),
+            // An interface that takes plain frames alone is better than none. The status shows it.
+            _ => make(Levels::default()).map_err(|_the_same| error),
+        })?;
         self.shared.set_path(Some(connection.path()));
         self.connection = Some(connection);
         self.last_error.clear();
@@ -273,6 +275,7 @@ impl Worker {
         let port = &mut self.ring.ports[0];
         connection.outlet.abandon(port, &self.shared);
         if let Err(error) = self.connect() {
+            self.shared.set_path(None);
             self.complain(&error);
         }
     }

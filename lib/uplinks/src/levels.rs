@@ -11,10 +11,13 @@ use nfluid_control::frames::{Frames, Levels};
 use nfluid_process::uplink::{UplinkAnswer, UplinkOrder, UplinkProcess};
 use nfluid_uplink::{Level, Levels as UplinkLevels};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time in which instances pass on the frames that came in before a level was lowered.
 const UNDER_WAY: Duration = Duration::from_millis(250);
+
+/// Time for which an uplink that has refused its levels is left alone.
+const REST: Duration = Duration::from_secs(10);
 
 /// Converts what an uplink lets in for its process.
 pub(crate) fn level_of(frames: Frames) -> Level {
@@ -86,8 +89,16 @@ impl Uplinks {
         let mut all = self.running.keys();
         all.all(|name| {
             let present = self.present(name);
-            present.is_none_or(|present| present == same(self.levels.of(name)))
+            let is_so = present.is_none_or(|present| present == same(self.levels.of(name)));
+            is_so || self.rests(name)
         })
+    }
+
+    /// Returns true if an uplink has refused its levels a short time ago: it is asked again later.
+    fn rests(&self, name: &str) -> bool {
+        let running = self.running.get(name);
+        let refused = running.and_then(|running| running.levels_refused);
+        refused.is_some_and(|at| at.elapsed() < REST)
     }
 
     /// Gives each uplink the level that is wanted.
@@ -121,6 +132,10 @@ impl Uplinks {
                 self.order_levels(name, *between);
             }
         }
+        if changing.iter().any(|(name, ..)| self.has_refused(name)) {
+            // What it refuses is not let in elsewhere.
+            return;
+        }
         if changing
             .iter()
             .any(|(_, now, _, wanted)| now.take > *wanted)
@@ -140,12 +155,23 @@ impl Uplinks {
             return;
         };
         let order = |process: &UplinkProcess| process.order(UplinkOrder::Levels(levels), &[]);
+        let none = UplinkLevels::default();
         running.levels = match running.process.as_ref().map(order) {
             Some(Ok(Ok(UplinkAnswer::Levels { levels, why }))) => Some((levels, why)),
             Some(Ok(Ok(UplinkAnswer::Steered(_)))) | None => None,
-            Some(Ok(Err(why))) => Some((UplinkLevels::default(), why)),
-            Some(Err(error)) => Some((UplinkLevels::default(), format!("{error:#}"))),
+            Some(Ok(Err(why))) => Some((none, why)),
+            Some(Err(error)) => Some((none, format!("{error:#}"))),
         };
+        let is_refused = |(given, _): &(UplinkLevels, String)| {
+            given.take < levels.take || given.enter > levels.enter
+        };
+        let refused = running.levels.as_ref().is_some_and(is_refused);
+        running.levels_refused = refused.then(Instant::now);
+    }
+
+    fn has_refused(&self, name: &str) -> bool {
+        let running = self.running.get(name);
+        running.is_some_and(|running| running.levels_refused.is_some())
     }
 
     /// Holds back the domains of uplinks that have a lower level than is wanted. Returns true if there is a new one.

@@ -95,6 +95,7 @@ impl Uplinks {
             reported: (status.vanished, status.returned),
             has_steered: status.steering.is_some(),
             levels: None,
+            levels_refused: None,
             left: (0, String::new()),
         }
     }

@@ -30,6 +30,8 @@ pub struct RunningUplink {
     pub has_steered: bool,
     /// The result of the last order about levels, with the reason if they are lower than asked for.
     pub levels: Option<(Levels, String)>,
+    /// The time at which it refused the last order about levels, if it did.
+    pub levels_refused: Option<Instant>,
     /// Number of rules that no NIC can classify, and the reason.
     pub left: Left,
 }

@@ -1,7 +1,7 @@
 //! The orders that an uplink's thread carries out: the NIC classifies; the levels change.
 
 use super::Worker;
-use crate::connection::Means;
+use crate::connection::{LevelsError, Means};
 use crate::error::UplinkError;
 use crate::spec::Levels;
 use crate::steering::{DRAIN, Steered};
@@ -70,7 +70,7 @@ impl Worker {
 
     /// Changes the levels; those of an interface that is away when it returns.
     fn set_levels(&mut self, levels: Levels) -> Result<(), UplinkError> {
-        self.levels = levels;
+        let before = std::mem::replace(&mut self.levels, levels);
         let Some(connection) = &mut self.connection else {
             return Ok(());
         };
@@ -83,11 +83,18 @@ impl Worker {
         };
         let changed = connection.set_levels(means, &mut self.ring.ports[0], levels);
         self.shared.set_path(Some(connection.path()));
-        if changed.is_err() {
-            // Half of the change may have been made: all of it is made again.
-            self.renew_outlet("the levels of the uplink could not be changed");
+        match changed {
+            Ok(()) => Ok(()),
+            Err(LevelsError::Refused(error)) => {
+                self.levels = connection.record().levels;
+                Err(error)
+            }
+            Err(LevelsError::Half(error)) => {
+                self.levels = before;
+                self.renew_outlet("the levels of the uplink could not be changed");
+                Err(error)
+            }
         }
-        changed
     }
 
     /// No queue belongs to a port: the interface is not the one that was configured.
