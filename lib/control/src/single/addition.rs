@@ -185,7 +185,8 @@ fn leaves_frames_as_they_are(added: &Deployment, index: &Index) -> bool {
         let mut ports = instance.ports.iter();
         is_jumbo |= ports.any(|(_, port)| port.mtu.is_some_and(|mtu| mtu > SLOT_MTU_MAX));
     }
-    !is_jumbo && !(ports_outside > 0 && reach.is_prepared_for_uplinks(ports_outside))
+    let may_need_memory = ports_outside > 0 && reach.is_prepared_for_uplinks(ports_outside);
+    !is_jumbo && !may_need_memory
 }
 
 /// Returns true if nothing about the instance depends on sums over all instances.
