@@ -10,8 +10,8 @@
  */
 
 /* Whose the frame is. False: it says nothing of that. */
-static __always_inline bool HOOK(client_of)(struct FRAME_CTX *ctx, const struct nfl_flow *flow, __u32 dest,
-				      struct nfl_client *client)
+static __always_inline bool HOOK(client_of)(struct FRAME_CTX *ctx, const struct nfl_flow *flow,
+					    __u32 dest, struct nfl_client *client)
 {
 	bool back = dest & NFL_RULE_BACK;
 
@@ -32,7 +32,8 @@ static __always_inline bool HOOK(client_of)(struct FRAME_CTX *ctx, const struct 
 }
 
 /* Lets the frame wait. False: there is no room. */
-static __noinline bool HOOK(client_waits)(struct FRAME_CTX *ctx, __u32 me, const struct nfl_client *client)
+static __noinline bool HOOK(client_waits)(struct FRAME_CTX *ctx, __u32 me,
+					  const struct nfl_client *client)
 {
 	__u64 len = HOOK(frame_len)(ctx);
 	struct nfl_arrival *arrival;
@@ -56,8 +57,8 @@ static __noinline bool HOOK(client_waits)(struct FRAME_CTX *ctx, __u32 me, const
 }
 
 /* The port that takes the frame of a flow, by what the rules say of it. */
-static __always_inline __u32 HOOK(client_port)(struct FRAME_CTX *ctx, __u32 me, const struct nfl_flow *flow,
-					 __u32 dest)
+static __always_inline __u32 HOOK(client_port)(struct FRAME_CTX *ctx, __u32 me,
+					       const struct nfl_flow *flow, __u32 dest)
 {
 	struct nfl_client client = {};
 	struct nfl_client_ports *ports;
@@ -98,7 +99,8 @@ static __always_inline __u32 HOOK(parse_ethernet)(struct FRAME_CTX *ctx, struct 
 	return at;
 }
 
-static __always_inline void HOOK(parse_ports)(struct FRAME_CTX *ctx, __u32 at, struct nfl_flow *flow)
+static __always_inline void HOOK(parse_ports)(struct FRAME_CTX *ctx, __u32 at,
+					      struct nfl_flow *flow)
 {
 	__u16 ports[2];
 

@@ -66,4 +66,3 @@ static __always_inline long FORM(try_rule)(struct search *s)
 	return 1;
 }
 LOOP_BODY(try_rule, search)
-

@@ -21,15 +21,16 @@ struct waiting {
  */
 static __always_inline struct waiting waiting_in(struct target *t)
 {
-	__u64 released = READ_ONCE(t->ring->rx_released), reserved = READ_ONCE(t->port->rx_reserved);
+	__u64 released = READ_ONCE(t->ring->rx_released),
+	      reserved = READ_ONCE(t->port->rx_reserved);
 	__u32 held = READ_ONCE(t->ring->rx_seen) - (__u32)released;
 	__u32 end = reserved >> LONG_SHIFT, head = released >> LONG_SHIFT;
 	__u32 slots = t->port->long_slots;
 	struct waiting w;
 
 	w.used = (__u32)reserved - (__u32)released;
-	w.long_full = slots && (end - head > slots / 2 ||
-				long_start(end) + NFL_LONG_SLOTS - head > slots);
+	w.long_full = slots &&
+		      (end - head > slots / 2 || long_start(end) + NFL_LONG_SLOTS - head > slots);
 	w.unseen = held <= w.used ? w.used - held : w.used;
 	return w;
 }

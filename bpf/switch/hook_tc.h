@@ -107,9 +107,10 @@ static __always_inline bool frame_types_tc(struct __sk_buff *ctx, __u16 *words)
 				 !bpf_skb_load_bytes(ctx, 0, to, len);                             \
 		} else {                                                                           \
 			__u64 rest = (len) - (TAG_AT + TAG_BYTES);                                 \
-			copied = is_within(rest, 2, (most) - (TAG_AT + TAG_BYTES)) &&              \
-				 !bpf_skb_load_bytes(ctx, 0, to, TAG_AT) &&                        \
-				 !bpf_skb_load_bytes(ctx, TAG_AT, (to) + TAG_AT + TAG_BYTES, rest); \
+			copied =                                                                   \
+				is_within(rest, 2, (most) - (TAG_AT + TAG_BYTES)) &&               \
+				!bpf_skb_load_bytes(ctx, 0, to, TAG_AT) &&                         \
+				!bpf_skb_load_bytes(ctx, TAG_AT, (to) + TAG_AT + TAG_BYTES, rest); \
 			frame_put_tag(ctx, to);                                                    \
 		}                                                                                  \
 		copied;                                                                            \

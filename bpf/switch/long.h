@@ -116,8 +116,8 @@ static __always_inline void room_publish(struct room *r, const struct place *at,
 
 	if (!r->slots) {
 		publish(&r->to, r->position,
-			r->to.port->group ? in_slot(at->pool_slot, len) :
-					    len | (has_offload ? NFL_DESC_OFFLOAD : 0));
+			r->to.port->group ? in_slot(at->pool_slot, len)
+					  : len | (has_offload ? NFL_DESC_OFFLOAD : 0));
 		return;
 	}
 	if (!len) {

@@ -48,7 +48,7 @@ __u32 unknown_zero;
 #define LOOP_CALL_NAMED(turns, body, ctx) bpf_loop(turns, body##_turn, ctx, 0)
 
 /* What bpf_loop calls. */
-#define LOOP_CALL_BODY_NAMED(body, type)                                                                 \
+#define LOOP_CALL_BODY_NAMED(body, type)                                                           \
 	static long body##_turn(__u32 turn, struct type *ctx)                                      \
 	{                                                                                          \
 		return body##_call(ctx);                                                           \

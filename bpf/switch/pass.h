@@ -97,8 +97,7 @@ __noinline __u32 FORM(pass_frame)(__u32 me_to, __u64 descriptor, __u64 address, 
 	if (!sender_exists(&p.from, me_to & 0xffff))
 		return 1;
 	if (!target_find(&room.to, id) ||
-	    (address != RUN_LINK &&
-	     !same_switch(port_way(p.from.port), port_way(room.to.port))))
+	    (address != RUN_LINK && !same_switch(port_way(p.from.port), port_way(room.to.port))))
 		return pass_refuse(p.from.port, NFL_DROP_PORT_DOWN);
 	if (!pass_find(&p, &offload, descriptor) ||
 	    (address != RUN_LINK && !pass_header(&p, &header, address, len)) ||

@@ -39,7 +39,8 @@ enum nfl_drop {
 		14, /* [receiver] the entry of a chain, further on in which a ring is full */
 	NFL_DROP_CLIENT =
 		15, /* [sender] of a client without an instance: no room to wait; or refused, by the daemon */
-	NFL_DROP_TOO_LONG = 16, /* [receiver] longer than a slot, and the port has none for long frames */
+	NFL_DROP_TOO_LONG =
+		16, /* [receiver] longer than a slot, and the port has none for long frames */
 	NFL_DROP_BAD_OFFLOAD = 17, /* [sender] metadata that no frame of this length can have */
 	NFL_DROP_NO_OFFLOAD =
 		18, /* [receiver] the port takes no partial checksums, or no super-frames */

@@ -111,8 +111,8 @@ __noinline __u32 FORM(HOOK(classify))(struct FRAME_CTX *ctx, __u32 me)
 }
 
 /* Returns the port, of the ports behind port `id`, that takes the frame. */
-static __always_inline bool FORM(HOOK(choose_arrival_queue))(struct FRAME_CTX *ctx, struct target *to,
-						       __u32 *id)
+static __always_inline bool FORM(HOOK(choose_arrival_queue))(struct FRAME_CTX *ctx,
+							     struct target *to, __u32 *id)
 {
 	__u32 port = HOOK(arrival_port)(ctx, *id, to->port->queues);
 
@@ -127,7 +127,7 @@ static __always_inline bool FORM(HOOK(choose_arrival_queue))(struct FRAME_CTX *c
  * it may be another one by now. `entered`: the table of a spread that it looks into.
  */
 static __always_inline int FORM(HOOK(bring))(struct FRAME_CTX *ctx, __u32 me, __u32 id, __u64 way,
-				       __u32 *entered)
+					     __u32 *entered)
 {
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
 	__u64 len = HOOK(frame_len)(ctx);
@@ -206,8 +206,7 @@ static __always_inline long FORM(HOOK(broadcast_one))(struct broadcast *b)
 	if (id == b->me)
 		return 0;
 	b->copies++;
-	__sync_fetch_and_add(&b->port->copies,
-			     1 + HOOK(frame_len)(b->ctx) / NFL_SLOT_SIZE);
+	__sync_fetch_and_add(&b->port->copies, 1 + HOOK(frame_len)(b->ctx) / NFL_SLOT_SIZE);
 	FORM(HOOK(uplink_deliver))(b->ctx, b->me, id, b->way);
 	return 0;
 }
@@ -237,8 +236,8 @@ __noinline int FORM(HOOK(uplink_flood))(struct FRAME_CTX *ctx, __u32 me, __u64 w
 }
 
 /* A frame for a switch. */
-static __always_inline int FORM(HOOK(uplink_bridge))(struct FRAME_CTX *ctx, struct nfl_port *port, __u32 me,
-					       __u64 way, __u64 len)
+static __always_inline int FORM(HOOK(uplink_bridge))(struct FRAME_CTX *ctx, struct nfl_port *port,
+						     __u32 me, __u64 way, __u64 len)
 {
 	struct header header = {};
 	__u64 address;

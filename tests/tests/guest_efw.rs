@@ -68,6 +68,32 @@ fn bytes(frame: Frame<'_>) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
+// promise: 15.61
+#[test]
+fn what_is_going_to_be_cut_is_decided_and_counted_once() {
+    if !is_root("what_is_going_to_be_cut_is_decided_and_counted_once") {
+        return;
+    }
+    let firewall = Firewall::load(&[stage()], &[]).unwrap();
+    let mut chain = at_hook(&firewall, Hook::Tc);
+    for (port, exit, expected) in [
+        (53, Exit::Drop, Action::Drop),
+        (54, Exit::Accept, Action::Pass),
+    ] {
+        let to = format!("10.1.0.1:{port}");
+        let mut buffer = [0; 3000];
+        let frame = udp("10.0.0.3:1000", &to);
+        let len = frame.write(&mut buffer, &[7; 2800]).unwrap();
+        let run = chain.test_run_segments(&buffer[..len], 700).unwrap();
+        let whole = Counts {
+            packets: 1,
+            bytes: len as u64,
+        };
+        assert_eq!(run.action, expected, "{exit:?}");
+        assert_eq!(counted(&firewall, exit), whole, "{exit:?}");
+    }
+}
+
 // promise: 15.2, 15.61
 #[test]
 fn each_packet_leaves_by_the_exit_that_is_its_own() {

@@ -3,7 +3,7 @@
 use nfluid_evnf::balancer::{Balancer, Exit, Mode, Server, Service, State, Transport};
 use nfluid_evnf::chain::Chain;
 use nfluid_evnf::hook::Hook;
-use nfluid_evnf::load::{Action, Run};
+use nfluid_evnf::load::{Action, Counts, Run};
 use nfluid_tests::harness::oracle::Namespaces;
 use nfluid_tests::harness::skip::is_root;
 use nfluid_wire::build::Frame;
@@ -112,13 +112,13 @@ impl Fixture {
     }
 
     fn count(&self, exit: Exit) -> u64 {
+        self.counts(exit).packets
+    }
+
+    fn counts(&self, exit: Exit) -> Counts {
         let exits = self.balancer.exits().expect("it counts");
-        exits
-            .iter()
-            .find(|(own, _)| *own == exit)
-            .expect("it is one")
-            .1
-            .packets
+        let own = exits.iter().find(|(own, _)| *own == exit);
+        own.expect("it is one").1
     }
 }
 
@@ -403,7 +403,15 @@ fn what_is_going_to_be_cut_is_as_long_as_its_segments() {
     ] {
         let run = fixture.chain.test_run_segments(&came, segment_bytes);
         let (action, packet) = outcome(run.expect("it runs"));
-        assert_eq!((action, fixture.count(exit)), (expected, 1), "{exit:?}");
+        let whole = Counts {
+            packets: 1,
+            bytes: came.len() as u64,
+        };
+        assert_eq!(
+            (action, fixture.counts(exit)),
+            (expected, whole),
+            "{exit:?}"
+        );
         if action == Action::Send {
             let sent = SERVERS.into_iter().find(|server| {
                 let left = segment("10.0.0.2:1000", server).macs(OWN[1], HOSTS[1]);

@@ -2,154 +2,17 @@
 //! by the guide's own commands and places it between two instances; every byte arrives, both ways, and its counters are
 //! right.
 
+mod c_fixture;
+
+use c_fixture::{GuideCopy, Running, blocks, project, read};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN};
 use nfluid_ring::port::WhenFull;
 use nfluid_testbed::scratch::Scratch;
-use nfluid_tests::harness::skip::{is_root, skip};
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::Stdio;
 
 const RING: u32 = 64;
-
-fn project() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().expect("tests is in the project").to_owned()
-}
-
-/// The folder with `libnfluid.so`: the one that `NFLUID_BIN_DIR` names, or the one of the running test, built if
-/// missing.
-fn library_folder() -> PathBuf {
-    let named = std::env::var_os("NFLUID_BIN_DIR").map(PathBuf::from);
-    let test = std::env::current_exe().expect("/proc is mounted");
-    let beside = test.ancestors().nth(2).expect("target/debug/deps");
-    let folders = [named.as_deref(), Some(beside)];
-    let has_library = |folder: &&Path| folder.join("libnfluid.so").is_file();
-    if let Some(folder) = folders.into_iter().flatten().find(has_library) {
-        return folder.to_owned();
-    }
-    let target = beside.parent().expect("target");
-    let built = Command::new("cargo")
-        .args(["build", "-p", "nfluid-capi", "--target-dir"])
-        .arg(target)
-        .current_dir(project())
-        .status();
-    assert!(built.expect("cargo runs").success());
-    target.join("debug")
-}
-
-/// Code blocks of one language in the guide.
-fn blocks(guide: &str, language: &str) -> Vec<String> {
-    let start = format!("```{language}\n");
-    guide
-        .split(&start)
-        .skip(1)
-        .map(|rest| rest.split("```").next().expect("a first part").to_owned())
-        .collect()
-}
-
-fn read(path: impl AsRef<Path>) -> String {
-    let path = path.as_ref();
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// A process is in one cgroup, and so in one private platform, at a time.
-static PLATFORM: Mutex<()> = Mutex::new(());
-
-/// A folder like the project's for the guide's commands, removed when dropped. Make the platform after it: it lets one
-/// test at a time have one.
-struct GuideCopy {
-    folder: PathBuf,
-    library: PathBuf,
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl GuideCopy {
-    /// Reports the reason and returns `None` if the test cannot run here.
-    fn new(test: &str) -> Option<Self> {
-        if !is_root(test) {
-            return None;
-        }
-        if Command::new("cc").arg("--version").output().is_err() {
-            skip(test, "it needs a C compiler (cc)");
-            return None;
-        }
-        let folder = std::env::temp_dir().join(format!("nfl-{}-{test}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let copy = Self {
-            folder,
-            library: library_folder(),
-            _turn: PLATFORM.lock().unwrap_or_else(PoisonError::into_inner),
-        };
-        let examples = copy.folder.join("examples");
-        std::os::unix::fs::symlink(project().join("examples"), examples).unwrap();
-        Some(copy)
-    }
-
-    /// Runs a program or a script with header and library where `make install` would make them be found.
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new(program);
-        command
-            .current_dir(&self.folder)
-            .env("C_INCLUDE_PATH", project().join("lib/ring/include"))
-            .env("LIBRARY_PATH", &self.library)
-            .env("LD_LIBRARY_PATH", &self.library);
-        command
-    }
-
-    fn run(&self, script: &str) {
-        let status = self.command("sh").args(["-e", "-c", script]).status();
-        assert!(status.unwrap().success(), "{script}");
-    }
-
-    fn bridge(&self) -> Command {
-        self.command(self.folder.join("my-nf/bridge"))
-    }
-}
-
-impl Drop for GuideCopy {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// A running program, ended when dropped.
-struct Running {
-    child: Child,
-    output: BufReader<std::process::ChildStdout>,
-}
-
-impl Running {
-    fn new(mut child: Child) -> Self {
-        let output = BufReader::new(child.stdout.take().expect("it is piped"));
-        Running { child, output }
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line
-    }
-
-    /// Asks the program to end; returns its status and its last output.
-    fn stop(mut self) -> (ExitStatus, String) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        (self.child.wait().unwrap(), rest)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A frame that no other number gives: header and `number` repeated, of a length that depends on it.
 fn frame(number: u16) -> Vec<u8> {
@@ -202,18 +65,19 @@ fn total(numbers: std::ops::Range<u16>) -> (usize, usize) {
 #[test]
 fn the_guide_shows_what_is_in_the_files() {
     let guide = read(project().join("docs/guide/nf-in-c.md"));
-    let source = read(project().join("examples/nf-in-c/bridge.c"));
-    let deployment = read(project().join("examples/nf-in-c/deployment.yaml"));
+    let example = |name: &str| read(project().join("examples/nf-in-c").join(name));
     let code = blocks(&guide, "c");
-    assert!(code.len() >= 4, "{code:?}");
+    assert!(code.len() >= 6, "{code:?}");
     for block in code {
-        assert!(source.contains(&block), "not in bridge.c:\n{block}");
+        let is_shown = ["bridge.c", "meter.c"].map(|name| example(name).contains(&block));
+        assert!(is_shown.contains(&true), "in no example:\n{block}");
     }
-    for block in blocks(&guide, "yaml") {
-        assert!(
-            deployment.contains(&block),
-            "not in deployment.yaml:\n{block}"
-        );
+    let shown = blocks(&guide, "yaml");
+    assert_eq!(shown.len(), 2, "{shown:?}");
+    for block in shown {
+        let is_shown =
+            ["deployment.yaml", "super-frames.yaml"].map(|name| example(name).contains(&block));
+        assert!(is_shown.contains(&true), "in no deployment:\n{block}");
     }
 }
 
@@ -230,7 +94,10 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     for block in &commands {
         copy.run(block);
     }
-    let alone = copy.bridge().output().unwrap();
+    let alone = copy
+        .command(copy.folder.join("my-nf/bridge"))
+        .output()
+        .unwrap();
     assert_eq!(alone.status.code(), Some(1));
     let said = String::from_utf8(alone.stderr).unwrap();
     assert_eq!(blocks(&guide, "text"), [said]);
@@ -241,7 +108,12 @@ fn the_bridge_of_the_guide_passes_every_frame_both_ways() {
     let mut right = scratch.instance(1, RING, RING).unwrap();
     scratch.link((&mut left, 0), (&mut bridge, 0)).unwrap();
     scratch.link((&mut bridge, 1), (&mut right, 0)).unwrap();
-    let child = bridge.spawn(copy.bridge().stdout(Stdio::piped())).unwrap();
+    let child = bridge
+        .spawn(
+            copy.command(copy.folder.join("my-nf/bridge"))
+                .stdout(Stdio::piped()),
+        )
+        .unwrap();
     let mut running = Running::new(child);
     assert_eq!(running.line(), "bridge: p0 <-> p1\n");
 
@@ -267,15 +139,12 @@ fn every_function_does_what_the_header_says() {
     let Some(copy) = GuideCopy::new(test) else {
         return;
     };
-    let source = project().join("tests/tests/nf_in_c/functions.c");
-    let compile = "cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -o functions";
-    copy.run(&format!("{compile} '{}' -lnfluid", source.display()));
 
     let mut scratch = Scratch::new("nf-in-c-functions").unwrap();
     let mut peer = scratch.instance(1, RING, RING).unwrap();
     let mut subject = scratch.instance(2, RING, RING).unwrap();
     scratch.link((&mut peer, 0), (&mut subject, 0)).unwrap();
-    let mut program = copy.command(copy.folder.join("functions"));
+    let mut program = copy.compiled("functions");
     let child = subject.spawn(program.stdout(Stdio::piped())).unwrap();
     let mut running = Running::new(child);
 

@@ -1,12 +1,15 @@
 //! Each party of a platform is killed in turn: checks the leftovers, the detection, and the operation of the others.
 
+use nfluid_netdev::programs_at_tc;
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::{must, run};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::{BRIDGES as CHAIN, SERVER, two_hosts};
+use nfluid_tests::harness::within;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -365,13 +368,23 @@ fn an_uplink_outlives_its_interface() {
     assert_eq!(platform.pids(), before);
 }
 
-/// Interfaces of the platform that have an XDP program.
+/// Interfaces of the platform that have a program, at XDP, or at tc by a link or by a filter.
 fn programs_on(platform: &Platform) -> usize {
-    let shown = run(&format!("ip -n {} -j link", platform.edge()));
+    let edge = platform.edge();
+    let shown = run(&format!("ip -n {edge} -j link"));
     let links: Value = serde_json::from_str(&shown.stdout).expect("JSON was asked for");
     let links = links.as_array().expect("a list");
-    links
-        .iter()
-        .filter(|link| link.get("xdp").is_some())
-        .count()
+    let namespace = Path::new("/run/netns").join(&edge);
+    within(&namespace, || {
+        let has_program = |link: &&Value| {
+            let index = link["ifindex"].as_u64().expect("a number") as u32;
+            let name = link["ifname"].as_str().expect("a name");
+            link.get("xdp").is_some()
+                || !programs_at_tc(index).is_empty()
+                || run(&format!("tc filter show dev {name} ingress"))
+                    .stdout
+                    .contains("bpf")
+        };
+        links.iter().filter(has_program).count()
+    })
 }

@@ -79,7 +79,9 @@ fn an_instance_from_a_shell_is_like_any_other() {
     let Some(mut platform) = two_hosts("an_instance_from_a_shell_is_like_any_other") else {
         return;
     };
-    platform.apply(&format!("version: 1\n{POOL}"));
+    // Shells have memory for long frames where there is an uplink.
+    let (uplinks, _) = BRIDGE_AND_FIREWALL.split_once("instances:").expect("some");
+    platform.apply(&format!("{uplinks}{POOL}"));
     await_shells(&platform, 3);
     assert!(platform.pids().is_empty(), "shells are no instances");
     let document = format!("{BRIDGE_AND_FIREWALL}{POOL}");

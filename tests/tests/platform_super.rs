@@ -1,10 +1,14 @@
 //! The promise: TCP crosses a chain in super-frames where everything takes them, nobody has to ask for it, and the platform
 //! says why where it does not.
 
+#[path = "platform_super/functions.rs"]
+mod functions;
+
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
 use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::transfer::{stream, stream_to};
 use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
 use nfluid_tests::harness::within;
 use rustix::process::Signal;
@@ -49,39 +53,6 @@ fn let_in(platform: &Platform, frames: &str) {
     );
 }
 
-/// Sends `bytes` bytes of TCP from the client to the server and back; every byte is compared.
-fn stream(platform: &Platform, bytes: usize) {
-    const BLOCK: usize = 1 << 16;
-    let to: SocketAddr = format!("{SERVER}:7000").parse().expect("an address");
-    let listen = || TcpListener::bind(to);
-    let listener = within(&platform.host_netns("server"), listen).expect("bind");
-    let connect = || TcpStream::connect_timeout(&to, PATIENCE);
-    let mut client = within(&platform.host_netns("client"), connect).expect("connect");
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let (mut server, _) = listener.accept().expect("accept");
-    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let block = |at: usize| -> Vec<u8> {
-        (0..BLOCK)
-            .map(|i| (i * 31 + at * 7 + (i >> 8)) as u8)
-            .collect()
-    };
-    let echo = thread::spawn(move || {
-        let mut got = vec![0; BLOCK];
-        for at in 0..bytes / BLOCK {
-            server.read_exact(&mut got).expect("the server reads");
-            assert!(got == block(at), "block {at} has changed on its way");
-            server.write_all(&got).expect("the server writes");
-        }
-    });
-    let mut got = vec![0; BLOCK];
-    for at in 0..bytes / BLOCK {
-        client.write_all(&block(at)).expect("the client writes");
-        client.read_exact(&mut got).expect("the client reads");
-        assert!(got == block(at), "block {at} has changed on its way back");
-    }
-    echo.join().expect("the server has compared all");
-}
-
 /// The packets and the frames that came into an uplink.
 fn came_in(platform: &Platform, name: &str) -> (u64, u64) {
     let counters = &uplink(platform, name)["counters"];
@@ -116,6 +87,42 @@ fn a_chain_takes_super_frames_by_itself_and_says_what_it_lets_in() {
         check.expect("a check")["detail"],
         "super (8192 KiB for long frames)"
     );
+}
+
+// promise: 2.38
+#[test]
+fn io_threads_hand_super_frames_on() {
+    let Some(platform) = two_hosts("io_threads_hand_super_frames_on") else {
+        return;
+    };
+    for model in ["split", "merge", "inline"] {
+        platform.apply(&CHAIN.replace("version: 1", &format!("version: 1\nio: {model}")));
+        let_in(&platform, "super");
+        let before = came_in(&platform, "lan");
+        stream(&platform, 4 << 20);
+        let now = came_in(&platform, "lan");
+        let (segments, frames) = (now.0 - before.0, now.1 - before.1);
+        assert!(segments > 2 * frames, "{model}: {segments} in {frames}");
+    }
+}
+
+// promise: 2.38
+#[test]
+fn instances_from_shells_take_super_frames_too() {
+    let Some(platform) = two_hosts("instances_from_shells_take_super_frames_too") else {
+        return;
+    };
+    const POOL: &str = "pool: { medium: { size: 2 } }\n";
+    let pool = || platform.ask(&["get", "pools"])[0].clone();
+    let (uplinks, _) = CHAIN.split_once("instances:").expect("some");
+    platform.apply(&format!("{uplinks}{POOL}"));
+    eventually("the shells are ready", || pool()["ready"] == 2);
+    platform.apply(&format!("{CHAIN}{POOL}"));
+    assert_eq!(pool()["taken"], 2);
+    let_in(&platform, "super");
+    stream(&platform, 2 << 20);
+    let (segments, frames) = came_in(&platform, "lan");
+    assert!(segments > 2 * frames, "{segments} in {frames}");
 }
 
 // promise: 2.38
@@ -173,11 +180,10 @@ fn streams_survive_changes_of_the_level_and_ends_of_all_processes() {
             let (mut sent, mut got) = (vec![0u8; 1 << 18], vec![0u8; 1 << 18]);
             while !is_over.load(Relaxed) {
                 sent.fill(blocks as u8);
-                let other = thread::scope(|both| {
+                thread::scope(|both| {
                     both.spawn(|| client.write_all(&sent).expect("the client writes"));
                     server.read_exact(&mut got).expect("the server reads");
                 });
-                let () = other;
                 assert!(got == sent, "block {blocks} has changed on its way");
                 blocks += 1;
             }

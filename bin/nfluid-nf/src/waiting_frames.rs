@@ -8,8 +8,8 @@ use rustix::net::{SendFlags, send};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-/// Limit in bytes: 60,000 of the shortest frames, 2700 of the longest. The memory belongs to the instance, and is
-/// freed after the move.
+/// Limit in bytes: 60,000 of the shortest frames, 64 of the longest. The packets of one super-frame of each port may exceed
+/// it. The memory belongs to the instance, and is freed after the move.
 pub const BYTES_MAX: usize = 4 << 20;
 /// Smallest capacity in bytes: some frames, so that they can be forwarded a few at a time.
 pub const BYTES_MIN: usize = 64 << 10;

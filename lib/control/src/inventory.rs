@@ -3,9 +3,9 @@
 use crate::action::Action;
 use crate::congestion::Congestion;
 use crate::diff::Diff;
-use crate::frames::Levels;
 use crate::group::{Group, Groups, has_place};
 use crate::io::IoSettings;
+use crate::levels::Levels;
 use crate::members::{Members, member_names, members};
 use crate::model::{Deployment, Hop, PortRef, Switch};
 use crate::pool::{Pools, pools};

@@ -30,6 +30,7 @@ pub mod health;
 pub mod host;
 pub mod inventory;
 pub mod io;
+mod levels;
 pub mod matching;
 pub mod members;
 pub mod model;

@@ -8,9 +8,10 @@
 
 use crate::action::Action;
 use crate::diff::Diff;
-use crate::frames::Levels;
+use crate::frames::levels_between;
 use crate::group::path;
 use crate::inventory::Inventory;
+use crate::levels::Levels;
 use crate::members::member_names;
 use crate::model::{PortRef, Program};
 use crate::setting::{PlatformSetting, changed, settings};
@@ -26,7 +27,7 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     let mut actions = Vec::new();
     let wires = wire_steps(current, desired, &rebuilt);
     let scaled = scale_steps(current, desired, &rebuilt);
-    let between = Levels::between(current, desired);
+    let between = levels_between(current, desired);
     change_levels(&current.levels, &between, &mut actions);
     actions.extend(scaled.fewer);
     actions.extend(wires.disconnect);

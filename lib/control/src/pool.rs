@@ -131,6 +131,9 @@ pub struct PoolSpec {
     pub memory: Bytes,
     /// Ports of each shell.
     pub ports: u32,
+    /// Slots of each port for long frames: the platform gives shells some where their instances may need them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub long: u32,
     /// The kind of instance that the shells can become. Serialized only if it differs from the default, like the groups
     /// below.
     #[serde(rename = "for", skip_serializing_if = "Purpose::is_default")]
@@ -145,6 +148,10 @@ pub struct PoolSpec {
     pub size: Size,
 }
 
+fn is_zero(slots: &u32) -> bool {
+    *slots == 0
+}
+
 /// All pools, by name.
 pub type Pools = BTreeMap<String, PoolSpec>;
 
@@ -157,6 +164,7 @@ pub fn pools(deployment: &Deployment) -> Pools {
             ring: flavor.ring,
             memory: flavor.memory,
             ports: pool.ports,
+            long: 0,
             purpose: pool.purpose,
             group: pool.group.clone(),
             trust: pool.trust.clone(),
@@ -210,7 +218,7 @@ impl PoolSpec {
             ),
             (instance.ring != self.ring, "its flavor has other rings"),
             (
-                instance.ports.iter().any(|port| port.long > 0),
+                self.long == 0 && instance.ports.iter().any(|port| port.long > 0),
                 "its shells have no memory for long frames, and its uplinks let such frames in; 'frames: plain' does without",
             ),
             (
@@ -246,6 +254,7 @@ mod tests {
             ring: 64,
             memory: Bytes(16 << 20),
             ports: 1,
+            long: 0,
             purpose: Purpose::BuiltIn,
             group: None,
             trust: None,

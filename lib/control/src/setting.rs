@@ -4,10 +4,10 @@
 //! the transaction and its undoing know no setting by name.
 
 use crate::congestion::Congestion;
-use crate::frames::Levels;
 use crate::health::Health;
 use crate::inventory::{Inventory, Ways};
 use crate::io::{IoModel, IoSettings};
+use crate::levels::Levels;
 use crate::model::Restart;
 use crate::pool::Pools;
 use crate::spec::{InstanceSpec, Resources};

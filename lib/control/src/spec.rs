@@ -1,9 +1,9 @@
 //! Specifications for an actuator: objects with all defaults filled in.
 
 use crate::fast::Attach;
-use crate::frames::Frames;
 use crate::health::Health;
 use crate::io::IoModel;
+use crate::model::Frames;
 use crate::model::{
     DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering,
     SuperFrames, Uplink, UplinkKind, XdpMode,

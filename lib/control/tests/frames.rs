@@ -134,7 +134,7 @@ fn domains_are_told_apart_and_joined_by_switches() {
 
     let alone = inventory("version: 1\nuplinks: { a: { interface: eth1 } }\n");
     assert_eq!(domains(&[&alone])[0].why, "nothing else is connected");
-    assert_eq!(alone.uplinks["a"].long, 0);
+    assert_eq!(alone.uplinks["a"].long, 4096, "for what is connected later");
 }
 
 #[test]
@@ -146,6 +146,13 @@ fn who_cannot_take_other_frames_may_not_say_that_it_does() {
     };
     let trusted = refused("nf: bridge, trust: us, frames: super");
     assert!(trusted.contains("instances.x.frames: this instance cannot take frames that are 'super': the memory of a trust group"), "{trusted}");
+    let trusted =
+        refused("nf: bridge, trust: us, ports: { in: { mtu: 2018 }, out: { mtu: 2019 } }");
+    assert!(
+        trusted.contains("instances.x.ports.out.mtu: the memory of a trust group"),
+        "{trusted}"
+    );
+    assert!(!trusted.contains("ports.in.mtu"), "{trusted}");
     let unknown = refused("nf: bridge, frames: big");
     assert!(unknown.contains("there is no frames 'big'"), "{unknown}");
     let text = "version: 1\nuplinks: { wan: { interface: eth1, super: on } }\n";
@@ -341,6 +348,36 @@ fn an_instance_without_memory_stays_and_is_named() {
         .apply(&request(&other), ENVIRONMENT)
         .expect("right");
     assert_eq!(controller.present().levels.of_uplink("wan"), Frames::Super);
+}
+
+// promise: 2.36
+#[test]
+fn shells_have_memory_where_their_instances_may_need_it() {
+    let long = |pool: &str, uplinks: &str| {
+        let text =
+            format!("version: 1\npool: {{ medium: {{ {pool} }} }}\nuplinks: {{ {uplinks} }}\n");
+        inventory(&text).pools["medium"].long
+    };
+    let wan = "wan: { interface: eth1 }";
+    assert_eq!(long("size: 3", wan), 4096);
+    assert_eq!(long("size: 64", wan), 256, "128 ports share 64 MiB");
+    assert_eq!(long("size: 65", wan), 0, "too little each");
+    assert_eq!(long("size: 3", ""), 0, "nothing can come in");
+    assert_eq!(long("size: 3", "wan: { interface: eth1, super: off }"), 0);
+    assert_eq!(long("size: 3, trust: us", wan), 0);
+    assert_eq!(long("size: 3, for: programs", wan), 0);
+
+    let instance = |shell: &str| {
+        let text = CHAIN.replace(
+            "instances:",
+            &format!("pool: {{ medium: {{ {shell} }} }}\ninstances:"),
+        );
+        let made = inventory(&text);
+        made.pools["medium"].misfit(&made.instances["fw"])
+    };
+    assert_eq!(instance("size: 3"), None);
+    let why = instance("size: 65").expect("it needs memory");
+    assert!(why.contains("no memory for long frames"), "{why}");
 }
 
 // promise: 2.36

@@ -160,6 +160,10 @@ fn what_is_wrong_with_a_chain_on_demand_is_said_where_it_stands() {
         &CHAIN.replace("nf: bridge", "nf: bridge, share: 5%"),
         "chains.c.via[0].instance.share",
     );
+    refused(
+        &CHAIN.replace("nf: bridge", "nf: bridge, ports: { x: { mtu: 9000 } }"),
+        "instance.ports.x.mtu: an instance of a template has no memory for packets above 2018 bytes",
+    );
     let named = "  c: { activate: on-demand, from: a, to: b, via: [fw] }\n";
     refused(
         named,

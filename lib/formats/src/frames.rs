@@ -5,7 +5,7 @@ use crate::cut::{array, part};
 
 /// Longest and shortest frame in bytes.
 const FRAME: std::ops::RangeInclusive<usize> =
-    nfluid_ring::layout::FRAME_MIN..=nfluid_ring::layout::FRAME_MAX;
+    nfluid_ring::layout::FRAME_MIN..=nfluid_ring::layout::LONG_MAX;
 
 /// Reason for which bytes are no frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,7 +104,14 @@ mod tests {
 
     #[test]
     fn a_message_that_never_becomes_a_frame_is_refused_by_its_head() {
-        for may_be in [&[][..], &[0], &[0, 60], &[9, 60, 0, 1], &[0, 0xf0, 7]] {
+        for may_be in [
+            &[][..],
+            &[0],
+            &[0, 60],
+            &[9, 60, 0, 1],
+            &[0, 0xf0, 7],
+            &[0, 0xf0, 0xff],
+        ] {
             check_beginning(may_be).expect("it may");
         }
         let too_long = FRAME.end() + 1;

@@ -6,9 +6,10 @@
 //! - [`hook`]: attaching an XDP program by netlink: natively or generically.
 //! - [`PinnedProgram`], [`FilteredProgram`], [`DispatchedProgram`]: programs that stay on an interface when the process ends.
 //! - [`program_time`], [`TimeKeeping`]: what programs cost.
-//! - [`offload`], [`features`]: work on a frame that a driver would leave undone.
+//! - [`offload`], [`features`]: work on a frame that a driver would leave undone: none of it ([`offload::Undone::Nothing`]), or as
+//!   much as a `virtio_net_hdr` has words for; and the longest frames that are made of several.
 //! - [`Nic`], [`Flow`]: flow rules of a NIC.
-//! - [`tap`]: tap interfaces.
+//! - [`tap`]: tap interfaces, with a `virtio_net_hdr` before each frame.
 //!
 //! Functions that name an interface without a namespace mean the calling thread's namespace.
 

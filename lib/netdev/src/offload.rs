@@ -530,7 +530,7 @@ mod tests {
                 device.carry_out(&step);
                 before = after;
                 let is_on = |name: &&str| device.on.iter().any(|on| on == *name);
-                assert!(!wanted.off.iter().any(|name| is_on(name)), "{undone:?}");
+                assert!(!wanted.off.iter().any(&is_on), "{undone:?}");
                 assert!(wanted.on.iter().all(is_on), "{undone:?}");
                 let limited = sizes.limited(MERGED_MAX);
                 assert_eq!(device.sizes, if wanted.short { limited } else { sizes });

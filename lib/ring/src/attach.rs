@@ -65,7 +65,7 @@ impl Prepared {
         })
     }
 
-    /// Takes the names, addresses, sizes and peers' doorbells of `table`, which is about the same ports.
+    /// Takes the names, addresses, MTUs, levels and peers' doorbells of `table`, which is about the same ports.
     ///
     /// # Errors
     /// [`AttachError::BadTable`] when the ports are others; a peer's doorbell that is not open.
@@ -74,14 +74,7 @@ impl Prepared {
             return Err(AttachError::BadTable("other ports".to_owned()));
         }
         for ((entry, fds, _), new) in self.ports.iter_mut().zip(&table.ports) {
-            let same = PortEntry {
-                name: entry.name,
-                mac: entry.mac,
-                mtu: entry.mtu,
-                peer_doorbell_fd: entry.peer_doorbell_fd,
-                ..*new
-            };
-            if same != *entry || entry.peer_doorbell_fd >= 0 {
+            if !entry.is_same_port(new) || entry.peer_doorbell_fd >= 0 {
                 return Err(AttachError::BadTable("other ports".to_owned()));
             }
             if new.peer_doorbell_fd >= 0 {

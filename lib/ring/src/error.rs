@@ -23,6 +23,11 @@ pub enum AttachError {
     /// The table does not make sense.
     #[error("the port table is damaged: {0}; daemon and library are of different versions?")]
     BadTable(String),
+    /// The table is one of another version of nfluid.
+    #[error(
+        "the port table is of another version of nfluid: build this program with the libnfluid of the running daemon, and start it again"
+    )]
+    OtherVersion,
     /// The doorbells cannot be listened to.
     #[error("listening to the doorbells: {0}")]
     Listen(io::Error),

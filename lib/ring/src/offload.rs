@@ -64,7 +64,7 @@ impl Level {
         }
     }
 
-    /// The level with this number, from 0 on; with a higher one, the highest level.
+    /// The level with this number, `level as u8`, from 0 on; with a higher one, the highest level.
     #[must_use]
     pub const fn numbered(number: u8) -> Self {
         match number {

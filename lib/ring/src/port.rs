@@ -593,8 +593,13 @@ impl Port {
         true
     }
 
-    /// Queues a copy of a frame, as [`Port::send`], or [`Port::send_long`] where it has to.
+    /// Queues a copy of a frame to which `offload` is still to be done, as [`Port::send`], or as [`Port::send_long`]
+    /// where it has to. `false`: no slots are free (flush first), the port has none for such a frame, or the length is
+    /// none of a frame.
     pub(crate) fn send_copy(&mut self, frame: &[u8], offload: Offload) -> bool {
+        if !(FRAME_MIN..=LONG_MAX).contains(&frame.len()) {
+            return false;
+        }
         if frame.len() > FRAME_MAX || !offload.is_none() {
             return self.send_long(|slots| {
                 slots[..frame.len()].copy_from_slice(frame);
@@ -662,10 +667,23 @@ impl Port {
         self.spare.last().copied()
     }
 
-    /// Queues whatever descriptor it is given, as that of a received frame: for the C library, which
-    /// has checked it, and for tests of the switch against hostile NFs.
+    /// Queues whatever descriptor it is given, as that of a received frame, for tests of the switch against hostile NFs.
     pub fn queue_raw(&mut self, len: u16, slot: u32) {
         self.forward(Received::plain(slot, len), Offload::NONE);
+    }
+
+    /// Queues a received frame of `len` bytes that lies in `slots` slots from slot `slot` of the pool on, for the C library,
+    /// which has checked that they are a frame's, and that `offload` can be still to be done to it.
+    ///
+    /// # Safety
+    /// `slots` is not 0, and no reference to the metadata's bytes, the last ones of the last slot, exists.
+    #[inline]
+    pub unsafe fn queue_slots(&mut self, len: u16, (slot, slots): (u32, u8), offload: Offload) {
+        let frame = Received {
+            slots,
+            ..Received::plain(slot, len)
+        };
+        self.forward(frame, offload);
     }
 
     /// The raw control words and descriptors, for tests of the switch against hostile NFs.

@@ -1,9 +1,9 @@
-//! The table that names an instance's ports: the inherited file descriptors and the geometry of each port. The C form of
-//! the table is in `nfluid.h`.
+//! The table that names an instance's ports: the inherited file descriptors and the geometry of each port.
 
 use crate::error::AttachError;
 use crate::layout::{BLOCK_SLOTS, RING_MAX, RING_MIN, SHARED_SLOTS_MAX, is_long_area};
 use crate::long::LongArea;
+use crate::offload::Level;
 use std::os::fd::RawFd;
 
 /// Environment variable with the number of the table's file descriptor.
@@ -31,7 +31,9 @@ pub struct PortEntry {
     /// Queue of the port, from 0.
     pub queue: u16,
     /// Number of queues of the port.
-    pub queues: u16,
+    pub queues: u8,
+    /// The number of the port's [`Level`]: see [`PortEntry::level`].
+    pub level: u8,
     /// The socket: the capability for the port.
     pub socket_fd: RawFd,
     /// The rings.
@@ -107,9 +109,10 @@ impl Table {
         for p in &self.ports {
             words.extend_from_slice(&p.name);
             words.extend_from_slice(&p.mac);
-            for half in [p.mtu, p.queue, p.queues] {
+            for half in [p.mtu, p.queue] {
                 words.extend_from_slice(&half.to_ne_bytes());
             }
+            words.extend_from_slice(&[p.queues, p.level]);
             for word in [
                 p.socket_fd as u32,
                 p.ring_fd as u32,
@@ -132,8 +135,8 @@ impl Table {
     /// Reads a table.
     ///
     /// # Errors
-    /// [`AttachError::BadTable`] for a wrong magic, size, count or ring size, and where two ports share a slot or a
-    /// descriptor.
+    /// [`AttachError::OtherVersion`] for the magic number of another version, [`AttachError::BadTable`] for any other
+    /// wrong one, a wrong size, count, level or ring size, and where two ports share a slot or a descriptor.
     pub fn parse(bytes: &[u8]) -> Result<Self, AttachError> {
         let bad = |why: &str| AttachError::BadTable(why.to_owned());
         let word = |at: usize| -> Result<u32, AttachError> {
@@ -154,7 +157,11 @@ impl Table {
             io_doorbell_fd: word(24)? as RawFd,
         };
         if head.magic != ATTACH_MAGIC && !head.is_shared() {
-            return Err(bad("wrong magic"));
+            return Err(if head.is_of_other_version() {
+                AttachError::OtherVersion
+            } else {
+                bad("wrong magic")
+            });
         }
         if head.is_shared() && head.pool_slots > SHARED_SLOTS_MAX {
             return Err(bad("too many slots"));
@@ -171,7 +178,8 @@ impl Table {
                 mac: text[32..].try_into().expect("6 bytes"),
                 mtu: half(at + 38)?,
                 queue: half(at + 40)?,
-                queues: half(at + 42)?,
+                queues: *bytes.get(at + 42).ok_or_else(|| bad("too short"))?,
+                level: *bytes.get(at + 43).ok_or_else(|| bad("too short"))?,
                 socket_fd: word(at + 44)? as RawFd,
                 ring_fd: word(at + 48)? as RawFd,
                 peer_doorbell_fd: word(at + 52)? as RawFd,
@@ -184,6 +192,9 @@ impl Table {
                 tx_long_base: word(at + 80)?,
                 tx_long_slots: word(at + 84)?,
             };
+            if entry.level > Level::Super as u8 {
+                return Err(bad("an unknown level"));
+            }
             if head.is_shared() && entry.rx_long_slots + entry.tx_long_slots > 0 {
                 return Err(bad("long frames in a shared pool"));
             }
@@ -239,6 +250,14 @@ impl TableHead {
     pub fn is_shared(&self) -> bool {
         self.magic == ATTACH_MAGIC_SHARED
     }
+
+    /// Returns true if the magic number is one of this version but for its last character.
+    fn is_of_other_version(&self) -> bool {
+        const NAME: u32 = 0x00ff_ffff;
+        [ATTACH_MAGIC, ATTACH_MAGIC_SHARED]
+            .iter()
+            .any(|own| self.magic != *own && self.magic & NAME == own & NAME)
+    }
 }
 
 impl PortEntry {
@@ -250,6 +269,25 @@ impl PortEntry {
             .position(|&b| b == 0)
             .unwrap_or(self.name.len());
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
+    }
+
+    /// What the switch lets through to the port: frames above this level are dropped before they reach it.
+    #[inline]
+    pub const fn level(&self) -> Level {
+        Level::numbered(self.level)
+    }
+
+    /// Returns true if `new` is about the same port: name, address, MTU, level and the peer's doorbell may be others.
+    pub(crate) fn is_same_port(&self, new: &PortEntry) -> bool {
+        let same = PortEntry {
+            name: self.name,
+            mac: self.mac,
+            mtu: self.mtu,
+            level: self.level,
+            peer_doorbell_fd: self.peer_doorbell_fd,
+            ..*new
+        };
+        same == *self
     }
 
     /// The slots for long frames that the port receives.
@@ -307,6 +345,7 @@ mod tests {
             mtu: 1500,
             queue: 0,
             queues: 1,
+            level: Level::Super as u8,
             socket_fd: 5,
             ring_fd: 6,
             peer_doorbell_fd: -1,
@@ -353,6 +392,21 @@ mod tests {
         let bytes = table().to_bytes();
         assert_eq!(bytes.len(), size_of::<TableHead>() + size_of::<PortEntry>());
         assert_eq!(Table::parse(&bytes).expect("valid"), table());
+        assert_eq!(table().ports[0].level(), Level::Super);
+    }
+
+    #[test]
+    fn a_port_stays_the_same_at_another_level_and_not_with_other_slots() {
+        let prepared = PortEntry {
+            level: Level::Plain as u8,
+            ..entry()
+        };
+        assert!(prepared.is_same_port(&entry()));
+        let other = PortEntry {
+            rx_long_slots: 64,
+            ..entry()
+        };
+        assert!(!prepared.is_same_port(&other));
     }
 
     #[test]
@@ -363,6 +417,21 @@ mod tests {
         assert_eq!(Table::parse(&shared.to_bytes()).expect("valid"), shared);
         shared.head.pool_slots = SHARED_SLOTS_MAX + 1;
         assert!(Table::parse(&shared.to_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_table_of_another_version_is_named_as_such() {
+        let refused = |magic: &[u8; 4]| {
+            let mut bytes = table().to_bytes();
+            bytes[..4].copy_from_slice(magic);
+            Table::parse(&bytes).expect_err("another magic number")
+        };
+        for other in [b"nfl2", b"nfl4", b"nfs2"] {
+            assert!(matches!(refused(other), AttachError::OtherVersion));
+        }
+        for wrong in [b"xfl3", b"nfx3"] {
+            assert!(matches!(refused(wrong), AttachError::BadTable(_)));
+        }
     }
 
     // promise: 1.10
@@ -396,6 +465,9 @@ mod tests {
         let mut outside = table();
         outside.ports[0].rx_base = 65;
         assert!(Table::parse(&outside.to_bytes()).is_err());
+        let mut above = table();
+        above.ports[0].level = 3;
+        assert!(Table::parse(&above.to_bytes()).is_err());
         let mut odd = table();
         odd.ports[0].ring_slots = 65;
         assert!(Table::parse(&odd.to_bytes()).is_err());

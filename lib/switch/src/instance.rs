@@ -360,7 +360,9 @@ impl InstanceMemory {
                     mac: part.spec.mac,
                     mtu: part.spec.mtu,
                     queue: part.spec.queue.0,
-                    queues: part.spec.queue.1,
+                    // An instance has at most 64 ports, queues counted.
+                    queues: u8::try_from(part.spec.queue.1).unwrap_or(u8::MAX),
+                    level: part.spec.level as u8,
                     ring_fd: number(2 + 2 * i),
                     socket_fd: number(3 + 2 * i),
                     peer_doorbell_fd: doorbells.peers.get(i).copied().unwrap_or(-1),

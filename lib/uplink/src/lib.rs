@@ -1,10 +1,9 @@
 //! Uplinks: ports backed by a real interface.
 //!
 //! An uplink is a port of the platform like any other. Frames *to* the uplink arrive in its ring, and the uplink's
-//! thread sends them out of the interface. Frames that the interface receives are sent *by* the uplink: an XDP
-//! program on the interface writes each frame straight into the slot of the receiving port - the other end of a link,
-//! the port that the switch knows or floods to, or the port that the uplink's rules name - and wakes its owner. No
-//! thread is in that path.
+//! thread sends them out of the interface. Frames that the interface receives are sent *by* the uplink: a program at XDP
+//! or tc writes each frame straight into the slots of the receiving port - the other end of a link, the port that the
+//! switch knows or floods to, or the port that the uplink's rules name - and wakes its owner. No thread is in that path.
 //!
 //! | way | when | why |
 //! |---|---|---|
@@ -13,11 +12,18 @@
 //! | AF_XDP zero-copy | native, real hardware, driver can | the NIC reads the uplink's own slots |
 //! | AF_XDP copy | else | one copy in the kernel, no queueing discipline (measure: example `uplink_speed`) |
 //! | AF_PACKET | the interface takes no AF_XDP socket | works everywhere, one system call per 64 frames |
-//! | tap | `Kind::Tap` | a read and a write per frame: for programs with a kernel stack, not for load |
+//! | tc | [`Levels`] above plain | at XDP a frame has no metadata; behind a socket buffer, so slower for small packets |
+//! | AF_PACKET with `virtio_net_hdr` | with tc | the way out for frames with work left to be done; through the queueing discipline |
+//! | tap | `Kind::Tap` | a read and a write per frame, at each level: for programs with a kernel stack |
+//!
+//! A port takes frames that are longer than a slot if it has slots for them ([`UplinkSpec::long_slots`]): super-frames, and
+//! jumbo frames, for which AF_PACKET is the way out in place of AF_XDP. [`Uplink::set_levels`] changes what comes in and
+//! what is taken, while frames pass: the program of the new form is on the interface before that of the old one is taken
+//! off.
 //!
 //! Which one it has become, and the kernel's reason, is in [`Uplink::status`] and in the log.
 //!
-//! Changes on the host - the XDP program, offloads, an address, the interface's up state - are recorded in a file
+//! Changes on the host - the programs, offloads, an address, the interface's up state - are recorded in a file
 //! first, so that [`Uplink::close`] undoes them, and a daemon that comes after a crash undoes them
 //! ([`clean_leftovers`]) or takes over ([`Uplink::open`] with the same name: the program is replaced atomically, no
 //! frame is missed).

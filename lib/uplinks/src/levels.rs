@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Time in which instances pass on the frames that came in before a level was lowered.
-const UNDER_WAY: Duration = Duration::from_millis(50);
+const UNDER_WAY: Duration = Duration::from_millis(250);
 
 /// Converts what an uplink lets in for its process.
 pub(crate) fn level_of(frames: Frames) -> Level {

@@ -5,7 +5,7 @@
 //! | `life` | an uplink is made and removed; its process is started |
 //! | `adopt` | processes of an earlier daemon are taken over or ended |
 //! | `supervise` | a process that has ended is started again; interfaces vanish and return |
-//! | `levels` | which frames with work left to be done uplinks let in |
+//! | `levels` | which frames with work left to be done uplinks let in: domain by domain, in two steps; an uplink that cannot holds back its domain |
 //! | `steering` | the frames that the NIC of an uplink classifies |
 //! | `meter` | CPU time that the kernel spends on receiving, per uplink and per instance |
 //! | [`rules`] | entries of the wiring as rules of the switch's classifier |

@@ -154,6 +154,7 @@ impl Instance {
                 mtu: 1500,
                 queue: 0,
                 queues: 1,
+                level: self.level as u8,
                 socket_fd: -1,
                 ring_fd: -1,
                 peer_doorbell_fd: -1,

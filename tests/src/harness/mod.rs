@@ -17,6 +17,7 @@ pub mod program;
 pub mod sandboxed;
 pub mod skip;
 pub mod soak;
+pub mod transfer;
 pub mod two_hosts;
 
 use std::path::Path;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 const WAITING_MAX: usize = 1024;
 /// Interval at which the thread checks whether a capture still has a reader.
 const LOOK: Duration = Duration::from_millis(200);
-/// pcap file header: microseconds, version 2.4, frames of up to 2032 bytes, Ethernet (1).
+/// pcap file header: microseconds, version 2.4, at most 2032 bytes of each frame (a longer frame is cut), Ethernet (1).
 const PCAP_HEADER: [u32; 6] = [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 2032, 1];
 
 struct Listener {

@@ -1,14 +1,14 @@
 //! Domains: objects between which frames can pass.
 
 use super::sets::Sets;
-use super::{Frames, LONG_MAX, LONG_MIN, affordable, memory};
+use super::{LONG_MAX, LONG_MIN, affordable, memory};
 use crate::fast::Slow;
 use crate::inventory::Inventory;
+use crate::levels::{Level, Levels};
 use crate::members::member_names;
-use crate::model::{PortRef, Program, Steering, SuperFrames, XdpMode};
+use crate::model::{Frames, PortRef, Program, Steering, SuperFrames, XdpMode};
 use crate::spec::{InstanceSpec, UplinkSpec};
 use crate::wiring::Destination;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Most ports of a domain whose frames are not plain: each port has memory for the frames of all.
@@ -55,63 +55,30 @@ pub struct Domain {
     pub slots: u32,
 }
 
-/// What each uplink lets in: the domains with other than plain frames.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Levels(Vec<Level>);
-
-/// The uplinks of one domain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Level {
-    /// The uplinks, by name.
-    pub uplinks: BTreeSet<String>,
-    /// What they let in.
-    pub frames: Frames,
+/// Returns what the uplinks of these domains let in.
+pub(super) fn levels_of(domains: &[Domain]) -> Levels {
+    let level = |domain: &Domain| Level {
+        uplinks: domain.uplinks.clone(),
+        frames: domain.frames,
+    };
+    domains.iter().map(level).collect()
 }
 
-impl Levels {
-    /// Returns the levels of these domains.
-    pub fn of(domains: &[Domain]) -> Self {
-        let raised = domains.iter().filter(|domain| !domain.frames.is_plain());
-        let level = |domain: &Domain| Level {
-            uplinks: domain.uplinks.clone(),
-            frames: domain.frames,
-        };
-        Levels(raised.map(level).collect())
-    }
-
-    /// Returns what an uplink lets in.
-    pub fn of_uplink(&self, name: &str) -> Frames {
-        let level = self.0.iter().find(|level| level.uplinks.contains(name));
-        level.map_or(Frames::Plain, |level| level.frames)
-    }
-
-    /// Returns the domains whose frames are not plain.
-    pub fn raised(&self) -> impl Iterator<Item = &Level> {
-        self.0.iter()
-    }
-
-    /// Returns true if all frames are plain.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns levels that are right at each step from one inventory to another: while wires of both exist.
-    pub fn between(current: &Inventory, desired: &Inventory) -> Self {
-        let mut domains = domains(&[current, desired]);
-        for domain in &mut domains {
-            for name in &domain.uplinks {
-                // Uplinks that are made now have no level to start from.
-                if current.uplinks.contains_key(name) {
-                    domain.frames = domain.frames.min(current.levels.of_uplink(name));
-                }
-                if desired.uplinks.contains_key(name) {
-                    domain.frames = domain.frames.min(desired.levels.of_uplink(name));
-                }
+/// Returns levels that are right at each step from one inventory to another: while wires of both exist.
+pub fn levels_between(current: &Inventory, desired: &Inventory) -> Levels {
+    let mut domains = domains(&[current, desired]);
+    for domain in &mut domains {
+        for name in &domain.uplinks {
+            // Uplinks that are made now have no level to start from.
+            if current.uplinks.contains_key(name) {
+                domain.frames = domain.frames.min(current.levels.of_uplink(name));
+            }
+            if desired.uplinks.contains_key(name) {
+                domain.frames = domain.frames.min(desired.levels.of_uplink(name));
             }
         }
-        Levels::of(&domains)
     }
+    levels_of(&domains)
 }
 
 /// Returns all domains that have uplinks, as the wires of all these inventories together make them.
@@ -249,6 +216,8 @@ impl Builder {
             return domain;
         }
         if objects < 2 {
+            // It is not made again when something is connected to it.
+            domain.slots = LONG_MAX;
             "nothing else is connected".clone_into(&mut domain.why);
             return domain;
         }

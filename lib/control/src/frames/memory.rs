@@ -13,6 +13,7 @@ use super::domain::{Domain, PORTS_MAX, queues, taken};
 use super::{Frames, LONG_MAX, LONG_MIN, SLOT_MTU_MAX, affordable, floor};
 use crate::inventory::Inventory;
 use crate::model::SuperFrames;
+use crate::pool::{PoolSpec, Purpose};
 use crate::spec::{InstanceSpec, UplinkSpec};
 
 /// Slots of all domains together: 512 MiB.
@@ -57,6 +58,11 @@ pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
             spec.ports.iter_mut().for_each(|port| port.long = most);
         }
     }
+    let of_shell = of_shell(inventory);
+    for pool in inventory.pools.values_mut().filter(can_take) {
+        let most = affordable(pool.memory.0, pool.ports.into()).min(of_shell);
+        pool.long = if most < LONG_MIN { 0 } else { most };
+    }
     for domain in domains {
         let mut longest = 0;
         for name in &domain.instances {
@@ -88,14 +94,32 @@ fn outside(inventory: &Inventory, domains: &[Domain]) -> (Vec<String>, u32) {
     let takes = |(name, spec): &(&String, &InstanceSpec)| {
         !spec.ports.is_empty() && !taken(name, spec).0.is_plain() && !is_inside(name)
     };
-    let can_come = |spec: &UplinkSpec| spec.super_frames == SuperFrames::Auto;
     let found: Vec<_> = inventory.instances.iter().filter(takes).collect();
     let ports: u64 = found.iter().map(|(_, spec)| queues(spec)).sum();
     let names = found.into_iter().map(|(name, _)| name.clone()).collect();
-    if ports > PORTS_MAX as u64 || !inventory.uplinks.values().any(can_come) {
+    if ports > PORTS_MAX as u64 || !can_come(inventory) {
         return (names, 0);
     }
     (names, floor(OF_DOMAIN / ports.max(1) as u32).min(LONG_MAX))
+}
+
+/// Super-frames may come in by an uplink.
+fn can_come(inventory: &Inventory) -> bool {
+    let takes = |spec: &UplinkSpec| spec.super_frames == SuperFrames::Auto;
+    inventory.uplinks.values().any(takes)
+}
+
+/// The shells of a pool can become instances that take other than plain frames.
+fn can_take(pool: &&mut PoolSpec) -> bool {
+    pool.purpose == Purpose::BuiltIn && pool.trust.is_none()
+}
+
+/// Most slots of each port of a shell; 0 if there are too many shells, or no uplink that they could be wired to.
+fn of_shell(inventory: &Inventory) -> u32 {
+    let ports = |pool: &PoolSpec| u64::from(pool.ports) * u64::from(pool.size.most());
+    let ports: u64 = inventory.pools.values().map(ports).sum();
+    let each = floor((u64::from(OF_DOMAIN) / ports.max(1)) as u32).min(LONG_MAX);
+    if can_come(inventory) { each } else { 0 }
 }
 
 /// Gives an instance its slots for super-frames.

@@ -2,57 +2,19 @@
 //!
 //! A kernel's TCP sends up to 64 KiB at once, with the transport checksum and the cut into packets left to be done. Where
 //! all that such a frame can reach takes it, it crosses the platform as one frame. So the objects between which frames can
-//! pass decide together: they are a *domain* ([`domain`]). [`memory`] gives the ports of a domain slots for long frames.
+//! pass decide together: they are a *domain* ([`domain`]). `memory` gives the ports of a domain slots for long frames.
 
 pub mod domain;
 mod memory;
 mod sets;
 
-pub use domain::{Domain, Levels, Node, domains};
+pub use crate::levels::{Level, Levels};
+pub use crate::model::Frames;
+pub use domain::{Domain, Node, domains, levels_between};
 pub use sets::Sets;
 
 use crate::inventory::Inventory;
 use crate::spec::InstanceSpec;
-use serde::Serialize;
-use std::fmt;
-
-/// What frames may have left to be done. Each kind includes those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Frames {
-    /// Nothing: frames are as on a wire.
-    #[default]
-    Plain,
-    /// Also the transport checksum.
-    Checksums,
-    /// Also the cut into packets.
-    Super,
-}
-
-impl Frames {
-    /// All kinds, by their names in documents.
-    pub const ALL: [(&'static str, Frames); 3] = [
-        ("plain", Frames::Plain),
-        ("checksums", Frames::Checksums),
-        ("super", Frames::Super),
-    ];
-
-    /// Returns the number of the kind, 0 to 2.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    pub(crate) fn is_plain(&self) -> bool {
-        *self == Frames::Plain
-    }
-}
-
-impl fmt::Display for Frames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Frames::ALL.iter().find(|(_, frames)| frames == self);
-        f.write_str(name.map_or("", |(name, _)| name))
-    }
-}
 
 /// Longest packet in bytes of a frame that fits into one slot: longer ones need memory of their own.
 pub const SLOT_MTU_MAX: u16 = 2018;
@@ -85,13 +47,14 @@ impl Inventory {
         for spec in self.instances.values_mut() {
             spec.ports.iter_mut().for_each(|port| port.long = 0);
         }
+        self.pools.values_mut().for_each(|pool| pool.long = 0);
     }
 
     /// Gives all ports their memory for long frames, and decides what the uplinks let in.
     pub(crate) fn assign_frames(&mut self) {
         let domains = domain::entitled(self);
         memory::assign(self, &domains);
-        self.levels = Levels::of(&domains);
+        self.levels = domain::levels_of(&domains);
     }
 
     /// Leaves the objects that stay the memory that they were made with: nothing is made again for long frames, save uplinks
@@ -119,6 +82,6 @@ impl Inventory {
                 }
             }
         }
-        self.levels = Levels::of(&domains);
+        self.levels = domain::levels_of(&domains);
     }
 }

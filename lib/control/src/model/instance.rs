@@ -1,8 +1,8 @@
 //! Instances.
 
+use super::Frames;
 use super::{Port, Program, Restart, is_default};
 use crate::fast::Attach;
-use crate::frames::Frames;
 use crate::health::Health;
 use crate::io::IoModel;
 use crate::placement::Placement;

@@ -9,6 +9,7 @@
 mod chain;
 mod deployment;
 mod flavor;
+mod frames;
 mod instance;
 mod name;
 mod port;
@@ -20,6 +21,7 @@ mod uplink;
 pub use chain::{Chain, Hop, Link};
 pub use deployment::{Deployment, FORMAT_VERSION};
 pub use flavor::{BUILT_IN_FLAVORS, DEFAULT_FLAVOR, Flavor};
+pub use frames::Frames;
 pub use instance::Instance;
 pub use name::{NAME_MAX, check_name};
 pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX};

@@ -1,6 +1,6 @@
 //! Programs of instances.
 
-use crate::frames::Frames;
+use super::Frames;
 use serde::Serialize;
 
 /// The program of an instance.

@@ -2,9 +2,9 @@
 
 use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
-use crate::frames::Frames;
+use crate::frames::SLOT_MTU_MAX;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{BUILT_IN_FLAVORS, Deployment, Instance, PORTS_MAX, Program};
+use crate::model::{BUILT_IN_FLAVORS, Deployment, Frames, Instance, PORTS_MAX, Port, Program};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
 use crate::spec::{PortSpec, port_specs};
@@ -29,6 +29,7 @@ pub fn check(
         }
         check_wake(deployment, instance, &path, report);
         check_frames(instance, &path, report);
+        check_mtu(instance, &path, report);
         health::check(instance, &path, report);
         let memory = check_memory(deployment, instance, &path, host_bytes, report);
         total = total.saturating_add(memory.0.saturating_mul(instance.members().into()));
@@ -118,6 +119,29 @@ fn check_frames(instance: &Instance, path: &str, report: &mut Report<'_>) {
         format!("this instance cannot take frames that are '{frames}': {reason}"),
         "remove 'frames', or write 'frames: plain'",
     );
+}
+
+/// Checks that long packets have memory.
+fn check_mtu(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    if instance.trust.is_none() {
+        return;
+    }
+    for (name, _) in long_ports(instance) {
+        report.error(
+            &format!("{path}.ports.{name}.mtu"),
+            format!(
+                "the memory of a trust group has no room for packets above {SLOT_MTU_MAX} bytes"
+            ),
+            "write a smaller 'mtu', or remove 'trust'",
+        );
+    }
+}
+
+/// Returns the ports whose packets need memory for long frames.
+pub(super) fn long_ports(instance: &Instance) -> impl Iterator<Item = (&str, &Port)> {
+    let is_long = |port: &Port| port.mtu.is_some_and(|mtu| mtu > SLOT_MTU_MAX);
+    let ports = instance.ports.iter();
+    ports.filter(move |(_, port)| is_long(port))
 }
 
 /// Checks the wake-up condition: if a receiver waits for more than half of its ring, frames are dropped before it is

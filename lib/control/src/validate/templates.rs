@@ -1,8 +1,9 @@
 //! Templates: the instances of each client, the room for the maximum number of clients, and overlaps between templates.
 
-use super::instances::{check_memory, check_program};
+use super::instances::{check_memory, check_program, long_ports};
 use super::pools::PLATFORM_PORTS_MAX;
 use super::{Background, Environment};
+use crate::frames::SLOT_MTU_MAX;
 use crate::model::{Deployment, NAME_MAX, PortRef, Program};
 use crate::pool::pools;
 use crate::report::{Report, did_you_mean};
@@ -112,6 +113,15 @@ fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
                 "remove 'mac': each gets its own",
             );
         }
+    }
+    for (name, _) in long_ports(&stage.instance) {
+        report.error(
+            &format!("{path}.instance.ports.{name}.mtu"),
+            format!(
+                "an instance of a template has no memory for packets above {SLOT_MTU_MAX} bytes"
+            ),
+            "write a smaller 'mtu'",
+        );
     }
 }
 

@@ -21,8 +21,10 @@ use nfluid_control::validate::Environment;
 use nfluid_control::wiring::Destination;
 use serde_json::Value;
 
-/// Returns an inventory without the slots for long frames: objects keep those that they were made with.
+/// Returns an inventory without the slots for long frames, and without the levels, which depend on them: objects keep the
+/// slots that they were made with. `frames.rs` checks both.
 pub fn without_long(mut inventory: Inventory) -> Inventory {
+    inventory.levels = Default::default();
     for spec in inventory.uplinks.values_mut() {
         spec.long = 0;
     }

@@ -87,7 +87,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         mac: Mac([0; 6]),
         mtu: DEFAULT_MTU,
         queues: 1,
-        long: 0,
+        long: pool.long,
     };
     let program = match pool.purpose {
         Purpose::BuiltIn => Program::BuiltIn { nf: String::new() },
@@ -194,6 +194,7 @@ impl Making {
             user: self.record.user,
             process: self.record.process.clone(),
             seed: self.record.seed,
+            long: self.record.long.clone(),
             doorbells: peers.clone(),
             io_doorbell: self.record.io_doorbell,
             cgroup: Some(cgroup.name().to_owned()),
@@ -219,7 +220,8 @@ impl Making {
         rename(&paths.doorbell(&former), &paths.doorbell(name))?;
         self.maker.logs.rename(&former, name, paths.log(name));
         let memory = self.memory.as_mut().context("a shell without ports")?;
-        let specs = port_specs(spec, self.record.first_port, self.record.tx_slots);
+        let made = self.record.made_of(spec);
+        let specs = port_specs(&made, self.record.first_port, self.record.tx_slots);
         self.maker.switch.respecify(memory, &specs)?;
         self.laps.push(Lap::now("shell"));
         Ok(())

@@ -148,6 +148,7 @@ mod tests {
                 ring: 0,
                 memory: Bytes(16 << 20),
                 ports: 0,
+                long: 0,
                 purpose,
                 group: None,
                 trust: None,

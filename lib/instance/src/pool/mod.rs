@@ -406,6 +406,7 @@ mod tests {
             ring: 64,
             memory: Bytes(16 << 20),
             ports: 2,
+            long: 0,
             purpose: Purpose::BuiltIn,
             group: None,
             trust: None,

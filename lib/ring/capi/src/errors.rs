@@ -22,6 +22,7 @@ impl From<AttachError> for Errno {
         match &error {
             AttachError::NoTable => Errno(libc::ENOENT),
             AttachError::BadTable(_) => Errno(libc::EPROTO),
+            AttachError::OtherVersion => Errno(libc::EPROTONOSUPPORT),
             AttachError::Read { source, .. }
             | AttachError::Map { source, .. }
             | AttachError::Listen(source) => source.into(),
@@ -62,11 +63,22 @@ fn text(error: c_int) -> &'static CStr {
         libc::EPROTO => {
             c"the port table is damaged: daemon and libnfluid are of different versions?"
         }
+        libc::EPROTONOSUPPORT => {
+            c"the port table is of another version of nfluid: build this program with the libnfluid of the running daemon, and start it again"
+        }
         libc::EALREADY => c"this process has attached before: call nfl_attach once",
         libc::EINVAL => {
             c"a null pointer, an argument out of range, a frame of another instance, or a commit without a reserved slot"
         }
-        libc::EMSGSIZE => c"not the length of a frame: 14 to 2032 bytes",
+        libc::EMSGSIZE => {
+            c"not the length of a frame: 14 to 2032 bytes, or to 65520 where the frame or the port has room for long frames"
+        }
+        libc::EBADMSG => {
+            c"metadata that no such frame can have: it contradicts itself, the frame's length or its headers"
+        }
+        libc::EOPNOTSUPP => {
+            c"a super-frame has no checksum of its own (cut it), or the port has no room for frames with metadata (frames: in the deployment)"
+        }
         libc::ENOBUFS => c"no slot is free: call nfl_flush first",
         libc::EBUSY => {
             c"flush forwarded frames before their release, commit the reserved slot before another send, use a port from one thread at a time"
@@ -99,10 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn attaching_outside_an_instance_says_what_to_do() {
-        let Errno(number) = AttachError::NoTable.into();
-        let text = text(-number).to_str().unwrap();
-        assert_eq!(text, AttachError::NoTable.to_string());
+    fn attaching_elsewhere_says_what_to_do() {
+        for error in [AttachError::NoTable, AttachError::OtherVersion] {
+            let said = error.to_string();
+            let Errno(number) = error.into();
+            assert_eq!(text(-number).to_str().unwrap(), said);
+        }
     }
 
     #[test]

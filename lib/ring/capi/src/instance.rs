@@ -1,7 +1,8 @@
 //! Attaching, waiting, detaching.
 
 use crate::errors::{Errno, INVALID, status};
-use crate::ports::{Lane, NflPort};
+use crate::lane::Lane;
+use crate::ports::NflPort;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, Doorbell, Woken};
 use nfluid_ring::error::AttachError;

@@ -1,42 +1,15 @@
 //! Ports by number and by name, and what the platform says about them.
 
 use crate::errors::{Errno, INVALID, count, or_null, status};
+use crate::frames::NflFrame;
 use crate::instance::NflInstance;
+use crate::lane::{Lane, Place};
+use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::port::Port;
 use nfluid_ring::table::PortEntry;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The part of a port that other ports of the instance need to know: where the port's frames lie, and which ports
-/// have some of them queued.
-#[derive(Debug)]
-pub(crate) struct Lane {
-    rx_base: u32,
-    rx_slots: u32,
-    /// Frames may lie in any slot.
-    is_shared: bool,
-    /// Bit per port that has frames of this one queued.
-    borrowers: AtomicU64,
-}
-
-impl Lane {
-    pub(crate) fn of(port: &Port) -> Self {
-        Lane {
-            rx_base: port.entry().rx_base,
-            rx_slots: port.entry().ring_slots,
-            is_shared: port.pool().is_shared(),
-            borrowers: AtomicU64::new(0),
-        }
-    }
-
-    /// Returns true if frames that the port receives lie in this slot.
-    #[inline]
-    fn has(&self, slot: u32) -> bool {
-        self.is_shared || slot.wrapping_sub(self.rx_base) < self.rx_slots
-    }
-}
 
 /// `struct nfl_port`: a port and its place in the instance.
 #[derive(Debug)]
@@ -86,22 +59,34 @@ impl NflPort {
         unsafe { self.port.as_mut() }
     }
 
-    /// Notes that a frame of port `lender` is about to be queued here.
+    /// The port's own lane.
+    #[inline]
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lanes[self.index]
+    }
+
+    /// Where a frame lies that some port of the instance has received. Nothing that the program says of its frame is
+    /// taken without a look at what the library knows.
     ///
     /// # Errors
-    /// `EINVAL` if that port does not exist or has no frames in `slot`.
+    /// `EINVAL` if that port does not exist or has received no frame there.
     #[inline]
-    pub(crate) fn borrow_from(&mut self, lender: u16, slot: u32) -> Result<(), Errno> {
+    pub(crate) fn place_of(&self, frame: &NflFrame) -> Result<Place, Errno> {
+        let lane = self.lanes.get(usize::from(frame.port)).ok_or(INVALID)?;
+        let place = lane.place(frame.slot).ok_or(INVALID)?;
+        let is_in_pool = frame.slot < self.port().pool().slots();
+        let is_there = is_in_pool && frame.data == slot_start(self.port(), frame.slot);
+        is_there.then_some(place).ok_or(INVALID)
+    }
+
+    /// Notes that a frame of port `lender`, which exists, is about to be queued here.
+    #[inline]
+    pub(crate) fn borrow_from(&mut self, lender: u16) {
         let lender = usize::from(lender);
-        let lane = self.lanes.get(lender).ok_or(INVALID)?;
-        if !lane.has(slot) {
-            return Err(INVALID);
-        }
         if self.lenders & (1 << lender) == 0 {
             self.lenders |= 1 << lender;
-            lane.borrowers.fetch_or(1 << self.index, Ordering::Relaxed);
+            self.lanes[lender].lend_to(self.index);
         }
-        Ok(())
     }
 
     /// Notes that no frame is queued any more: slots that other ports lent belong to those ports again.
@@ -110,17 +95,22 @@ impl NflPort {
         while self.lenders != 0 {
             let lender = self.lenders.trailing_zeros() as usize;
             self.lenders &= self.lenders - 1;
-            let lane = &self.lanes[lender];
-            lane.borrowers
-                .fetch_and(!(1 << self.index), Ordering::Relaxed);
+            self.lanes[lender].take_back_from(self.index);
         }
     }
 
     /// Returns true if frames of this port are still queued on another port.
     #[inline]
     pub(crate) fn has_lent(&self) -> bool {
-        self.lanes[self.index].borrowers.load(Ordering::Relaxed) != 0
+        self.lane().has_lent()
     }
+}
+
+/// Where a slot of the port's pool begins; the slot must exist.
+#[inline]
+pub(crate) fn slot_start(port: &Port, slot: u32) -> *mut u8 {
+    let (start, _) = port.pool().as_raw_parts();
+    start.wrapping_add(slot as usize * SLOT_SIZE)
 }
 
 /// Number of ports, queues counted.
@@ -260,4 +250,42 @@ pub unsafe extern "C" fn nfl_port_queue(port: *const NflPort) -> c_int {
 pub unsafe extern "C" fn nfl_port_queues(port: *const NflPort) -> c_int {
     // SAFETY: the same contract.
     unsafe { about(port, |port| port.port().entry().queues.into()) }
+}
+
+/// The level of frames that the port gets: `NFL_LEVEL_PLAIN`, `_CHECKSUMS` or `_SUPER`.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_level(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { about(port, |port| port.port().entry().level() as c_int) }
+}
+
+/// Slots for long frames that the port receives.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_rx_long(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe {
+        about(port, |port| {
+            count(port.port().entry().rx_long_slots as usize)
+        })
+    }
+}
+
+/// Slots for long frames that the program makes.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_port_tx_long(port: *const NflPort) -> c_int {
+    // SAFETY: the same contract.
+    unsafe {
+        about(port, |port| {
+            count(port.port().entry().tx_long_slots as usize)
+        })
+    }
 }

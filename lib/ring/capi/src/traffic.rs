@@ -1,25 +1,15 @@
 //! Receiving, sending, forwarding.
 
 use crate::errors::{Errno, INVALID, count, status};
-use crate::ports::NflPort;
-use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, SLOT_SIZE};
+use crate::frames::{NflFrame, offload_of};
+use crate::lane::Place;
+use crate::offload::{BAD_LENGTH, NflOffload, UNSUPPORTED};
+use crate::ports::{NflPort, slot_start};
+use nfluid_ring::Offload;
+use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, LONG_MAX};
 use nfluid_ring::port::{Port, WhenFull};
 use std::ffi::{c_int, c_uint};
 use std::time::Duration;
-
-/// `struct nfl_frame`: a received frame in place.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct NflFrame {
-    /// First byte.
-    pub data: *mut u8,
-    /// Length in bytes.
-    pub len: u16,
-    /// Index of the port that received it.
-    pub port: u16,
-    /// Slot in the instance's pool.
-    pub slot: u32,
-}
 
 /// `struct nfl_stats`: what the library has counted on a port.
 #[repr(C)]
@@ -41,8 +31,7 @@ pub struct NflStats {
     pub tx_errors: u64,
 }
 
-// The sizes in `nfluid.h`; lib/ring/tests/header.c asserts them on the other side.
-const _: () = assert!(size_of::<NflFrame>() == size_of::<usize>() + 8);
+// The size in `nfluid.h`; lib/ring/tests/header.c asserts it on the other side.
 const _: () = assert!(size_of::<NflStats>() == 56);
 
 /// Looks at what an I/O thread has done, before the first nap.
@@ -50,7 +39,6 @@ const YIELDS: u32 = 64;
 /// Between two later ones.
 const NAP: Duration = Duration::from_micros(50);
 const NFL_KEEP: c_uint = 1;
-const TOO_LONG_OR_SHORT: Errno = Errno(libc::EMSGSIZE);
 const NO_SLOT: Errno = Errno(libc::ENOBUFS);
 const BUSY: Errno = Errno(libc::EBUSY);
 
@@ -67,19 +55,12 @@ unsafe fn on(port: *mut NflPort, body: impl FnOnce(&mut NflPort) -> Result<c_int
     })
 }
 
-fn check_len(len: usize) -> Result<(), Errno> {
-    if (FRAME_MIN..=FRAME_MAX).contains(&len) {
+fn check_len(len: usize, most: usize) -> Result<(), Errno> {
+    if (FRAME_MIN..=most).contains(&len) {
         Ok(())
     } else {
-        Err(TOO_LONG_OR_SHORT)
+        Err(BAD_LENGTH)
     }
-}
-
-/// Where a slot of the port's pool begins; the slot must exist.
-#[inline]
-fn slot_start(port: &Port, slot: u32) -> *mut u8 {
-    let (start, _) = port.pool().as_raw_parts();
-    start.wrapping_add(slot as usize * SLOT_SIZE)
 }
 
 /// Receives at most `max` frames.
@@ -98,12 +79,18 @@ pub unsafe extern "C" fn nfl_receive(
             return Err(INVALID);
         }
         let index = handle.index() as u16;
-        let port = handle.port_mut();
         let mut received = 0;
         while received < max {
-            let Some(taken) = port.take_slot() else { break };
+            let Some(taken) = handle.port_mut().take_slot() else {
+                break;
+            };
+            handle.lane().note(Place {
+                slot: taken.slot,
+                slots: taken.slots,
+                has_offload: !handle.port().taken_offload(&taken).is_none(),
+            });
             let frame = NflFrame {
-                data: slot_start(port, taken.slot),
+                data: slot_start(handle.port(), taken.slot),
                 len: taken.len,
                 port: index,
                 slot: taken.slot,
@@ -146,20 +133,84 @@ pub unsafe extern "C" fn nfl_send_copy(port: *mut NflPort, data: *const u8, len:
         if data.is_null() {
             return Err(INVALID);
         }
-        check_len(len)?;
-        if handle.reserved {
-            return Err(BUSY);
-        }
-        let sent = handle.port_mut().send(|slot| {
-            // SAFETY: a slot has FRAME_MAX bytes, `data` has `len`, which is no more; the two may
-            // overlap if the caller sends from a slot.
-            unsafe { std::ptr::copy(data, slot.as_mut_ptr(), len) };
-            len
-        });
-        if sent { Ok(0) } else { Err(NO_SLOT) }
+        check_len(len, longest(handle.port()))?;
+        // SAFETY: `data` has `len` bytes, as the caller promises.
+        unsafe { send(handle, data, len, Offload::NONE) }
     };
     // SAFETY: the same contract.
     unsafe { on(port, body) }
+}
+
+/// Queues a copy of `len` bytes to which something is still to be done.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone; `data` is null or
+/// has `len` bytes; `offload` is null or can be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_send_offload(
+    port: *mut NflPort,
+    data: *const u8,
+    len: usize,
+    offload: *const NflOffload,
+) -> c_int {
+    let body = |handle: &mut NflPort| {
+        if data.is_null() {
+            return Err(INVALID);
+        }
+        check_len(len, longest(handle.port()))?;
+        // SAFETY: null or readable, as the caller promises.
+        let offload = match unsafe { offload.as_ref() } {
+            Some(offload) => offload.check(len)?,
+            None => Offload::NONE,
+        };
+        // SAFETY: `data` has `len` bytes, as the caller promises.
+        unsafe { send(handle, data, len, offload) }
+    };
+    // SAFETY: the same contract.
+    unsafe { on(port, body) }
+}
+
+/// The longest frame that the program can make for a port.
+fn longest(port: &Port) -> usize {
+    match port.entry().tx_long_slots {
+        0 => FRAME_MAX,
+        _ => LONG_MAX,
+    }
+}
+
+/// Queues a copy of `len` bytes, which the port has room for, in a slot of the port or in its slots for long frames.
+///
+/// # Safety
+/// `data` has `len` bytes.
+unsafe fn send(
+    handle: &mut NflPort,
+    data: *const u8,
+    len: usize,
+    offload: Offload,
+) -> Result<c_int, Errno> {
+    if handle.reserved {
+        return Err(BUSY);
+    }
+    let port = handle.port_mut();
+    let copy = |slots: &mut [u8]| {
+        // SAFETY: the slots have room for `len` bytes, and `data` has as many; the two may overlap if the caller sends
+        // from a slot.
+        unsafe { std::ptr::copy(data, slots.as_mut_ptr(), len) };
+    };
+    let is_sent = if len <= FRAME_MAX && offload.is_none() {
+        port.send(|slot| {
+            copy(slot);
+            len
+        })
+    } else if port.entry().tx_long_slots == 0 {
+        return Err(UNSUPPORTED);
+    } else {
+        port.send_long(|slots| {
+            copy(slots);
+            (len, offload)
+        })
+    };
+    if is_sent { Ok(0) } else { Err(NO_SLOT) }
 }
 
 /// Reserves the next slot and returns its address.
@@ -194,7 +245,7 @@ pub unsafe extern "C" fn nfl_tx_commit(port: *mut NflPort, len: usize) -> c_int 
             return Err(INVALID);
         }
         if len > 0 {
-            check_len(len)?;
+            check_len(len, FRAME_MAX)?;
             // The frame is there already: nothing to fill in.
             if !handle.port_mut().send(|_| len) {
                 return Err(NO_SLOT);
@@ -217,22 +268,19 @@ pub unsafe extern "C" fn nfl_forward(to: *mut NflPort, frame: *const NflFrame) -
     let body = |handle: &mut NflPort| {
         // SAFETY: null or readable, as the caller promises.
         let frame = *unsafe { frame.as_ref() }.ok_or(INVALID)?;
-        if frame.data != slot_start(handle.port(), frame.slot) {
-            return Err(INVALID);
-        }
-        check_len(usize::from(frame.len))?;
-        let pool = handle.port().pool();
-        if frame.slot >= pool.slots() {
-            return Err(INVALID);
-        }
-        if pool.is_lent(frame.slot) {
+        let place = handle.place_of(&frame)?;
+        let len = frame.len_in(place)?;
+        let offload = offload_of(handle.port(), place, len)?;
+        if handle.port().pool().is_lent(place.slot) {
             return Err(BUSY);
         }
         if !handle.port().can_queue() {
             return Err(NO_SLOT);
         }
-        handle.borrow_from(frame.port, frame.slot)?;
-        handle.port_mut().queue_raw(frame.len, frame.slot);
+        handle.borrow_from(frame.port);
+        let slots = (place.slot, place.slots);
+        // SAFETY: the library has noted that a frame lies in these slots, and has no reference to metadata.
+        unsafe { handle.port_mut().queue_slots(frame.len, slots, offload) };
         Ok(0)
     };
     // SAFETY: the same contract.

@@ -1,0 +1,44 @@
+//! What the uplinks of a server let in.
+
+use crate::model::Frames;
+use serde::Serialize;
+use std::collections::BTreeSet;
+
+/// What each uplink lets in: the domains with other than plain frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Levels(Vec<Level>);
+
+/// The uplinks of one domain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Level {
+    /// The uplinks, by name.
+    pub uplinks: BTreeSet<String>,
+    /// What they let in.
+    pub frames: Frames,
+}
+
+impl FromIterator<Level> for Levels {
+    fn from_iter<I: IntoIterator<Item = Level>>(levels: I) -> Self {
+        let raised = levels.into_iter().filter(|level| !level.frames.is_plain());
+        Levels(raised.collect())
+    }
+}
+
+impl Levels {
+    /// Returns what an uplink lets in.
+    pub fn of_uplink(&self, name: &str) -> Frames {
+        let level = self.0.iter().find(|level| level.uplinks.contains(name));
+        level.map_or(Frames::Plain, |level| level.frames)
+    }
+
+    /// Returns the domains whose frames are not plain.
+    pub fn raised(&self) -> impl Iterator<Item = &Level> {
+        self.0.iter()
+    }
+
+    /// Returns true if all frames are plain.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
