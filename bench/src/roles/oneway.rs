@@ -40,11 +40,13 @@ impl Work for Sender {
         // Frames that an I/O thread has not yet consumed are in flight; frames that a full link has kept are not.
         let under_way = if port.is_served() { port.queued() } else { 0 };
         let goal = under_way as usize + self.batch;
-        let queue = |port: &mut Port| match self.len {
-            ..=FRAME_MAX => port.send(|_| self.len),
-            _ => port.send_long(|_| (self.len, Offload::NONE)),
-        };
-        while (port.queued() as usize) < goal && queue(port) {}
+        let len = self.len;
+        // One loop for each kind: a choice per frame would be measured with the frames.
+        if len > FRAME_MAX {
+            while (port.queued() as usize) < goal && port.send_long(|_| (len, Offload::NONE)) {}
+        } else {
+            while (port.queued() as usize) < goal && port.send(|_| len) {}
+        }
         let flushed = port.flush_quietly(WhenFull::Keep);
         // An I/O thread on this core is rung when there is nothing else to do.
         port.ring_peer();
