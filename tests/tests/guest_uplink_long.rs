@@ -1,6 +1,8 @@
 //! Super-frames and jumbo frames from interface to interface: what a kernel stack sends arrives at the other one, every
 //! byte, whatever work was left undone on the way; and interfaces are as before in the end.
 
+#[path = "guest_uplink_long/refused.rs"]
+mod refused;
 mod uplink_fixture;
 
 use nfluid_netdev::Mode;

@@ -15,6 +15,7 @@ use crate::spec::{Levels, UplinkSpec};
 use crate::state::Record;
 use crate::steering::Steered;
 use nfluid_netdev::{Monitor, NetNs, NetdevError, Netlink};
+use nfluid_ring::Level;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_switch::classifier::Rule;

@@ -10,7 +10,7 @@ use nfluid_control::supervise::Supervisor;
 use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
 use nfluid_uplink::{ErrorKind, Kind, Levels, ReportedError, UplinkPath, UplinkSpec};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An uplink of the platform.
 pub struct RunningUplink {
