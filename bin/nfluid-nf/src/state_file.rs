@@ -8,32 +8,44 @@ use nfluid_nf::stateful::IMAGE_BYTES_MAX;
 use nfluid_protocol::answer::Exported;
 use nfluid_ring::port::Port;
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
+/// Most bytes of packets in a file. Super-frames become more bytes than they are, as each packet has headers of its own.
+const WAITING_MAX: u64 = 32 << 20;
+
 /// Writes an NF's image, and copies of the packets that wait on `ports`. Returns the lengths of both.
 pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Exported> {
-    let mut waiting = Vec::new();
-    let mut frames = 0u64;
+    let mut file = BufWriter::with_capacity(1 << 16, File::from(file));
+    let mut written = file.write_all(image);
+    let (mut waiting, mut bytes, mut left_out) = (0, 0, 0u64);
     for (number, port) in (0..=u8::MAX).zip(ports) {
         port.peek(|frame, offload| {
             packets::for_each(frame, offload, &mut |packet| {
-                waiting.push(number);
-                waiting.extend_from_slice(&(packet.len() as u16).to_le_bytes());
-                waiting.extend_from_slice(packet);
-                frames += 1;
+                let [low, high] = (packet.len() as u16).to_le_bytes();
+                let end = bytes + 3 + packet.len() as u64;
+                if written.is_err() || end > WAITING_MAX {
+                    left_out += 1;
+                    return;
+                }
+                written = file
+                    .write_all(&[number, low, high])
+                    .and_then(|()| file.write_all(packet));
+                (waiting, bytes) = (waiting + 1, end);
             });
         });
     }
-    let mut file = File::from(file);
-    file.write_all(image)
-        .and_then(|()| file.write_all(&waiting))
+    written
+        .and_then(|()| file.flush())
         .context("writing the state")?;
+    if left_out > 0 {
+        eprintln!("nfluid-nf: {left_out} packets that wait have no room in the state");
+    }
     Ok(Exported {
         state_bytes: image.len() as u64,
-        waiting_bytes: waiting.len() as u64,
-        waiting: frames,
+        waiting_bytes: bytes,
+        waiting,
     })
 }
 
