@@ -23,8 +23,11 @@ pub fn has_own_mounts(test: &str) -> bool {
         .env(MARK, "1")
         .output()
         .expect("unshare is installed");
+    let said = String::from_utf8_lossy(&[run.stdout, run.stderr].concat()).into_owned();
+    // A name of another module is no test's.
+    assert!(said.contains("running 1 test"), "there is no test '{test}'");
     // Indented, so that programs which count tests by their output count this test once.
-    for line in String::from_utf8_lossy(&[run.stdout, run.stderr].concat()).lines() {
+    for line in said.lines() {
         match line.split_once(&format!("SKIPPED {test}: ")) {
             Some((_, reason)) => skip(test, reason),
             None => eprintln!("  | {line}"),

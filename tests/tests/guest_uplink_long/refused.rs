@@ -95,7 +95,7 @@ fn an_interface_that_refuses_the_level_when_it_returns_is_taken_as_it_is() {
 // promise: 2.43
 #[test]
 fn an_interface_that_gets_another_name_is_left() {
-    if !has_own_mounts("an_interface_that_gets_another_name_is_left") {
+    if !has_own_mounts("refused::an_interface_that_gets_another_name_is_left") {
         return;
     }
     let Some(joined) = Joined::new("namep", Ends::Pinned, SUPER) else {
