@@ -107,7 +107,10 @@ fn an_interface_that_gets_another_name_is_left() {
     must(&format!(
         "ip -n {netns} link add new type veth peer name newer"
     ));
+    // Older kernels rename interfaces only while they are down.
+    must(&format!("ip -n {netns} link set upa down"));
     must(&format!("ip -n {netns} link set upa name gone"));
+    must(&format!("ip -n {netns} link set gone up"));
     must(&format!("ip -n {netns} link set new name upa"));
     eventually("the uplink has the other interface", || {
         at().is_some_and(|index| index != former)
