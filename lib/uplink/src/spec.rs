@@ -40,6 +40,16 @@ pub struct Levels {
     pub take: Level,
 }
 
+impl From<Level> for Levels {
+    /// The level of an uplink that takes what it lets in.
+    fn from(level: Level) -> Self {
+        Levels {
+            enter: level,
+            take: level,
+        }
+    }
+}
+
 /// An uplink to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkSpec {

@@ -77,7 +77,10 @@ impl TapWorker {
             events,
             gone: false,
         };
-        worker.set_levels(levels)?;
+        worker.set_levels(levels).or_else(|error| {
+            tracing::warn!(uplink = worker.spec.name, %error, "it begins with plain frames");
+            worker.set_levels(Levels::default())
+        })?;
         Ok(worker)
     }
 

@@ -133,8 +133,11 @@ impl Worker {
         };
         let connection = make(self.levels).or_else(|error| match self.levels.take {
             Level::Plain => Err(error),
-            // An interface that takes plain frames alone is better than none. The status shows it.
-            _ => make(Levels::default()).map_err(|_the_same| error),
+            // An interface that takes plain frames alone is better than none.
+            _ => {
+                tracing::warn!(uplink = self.spec.name, %error, "it begins with plain frames");
+                make(Levels::default()).map_err(|_the_same| error)
+            }
         })?;
         self.shared.set_path(Some(connection.path()));
         self.connection = Some(connection);

@@ -51,18 +51,11 @@ impl Wanted {
     }
 }
 
-fn same(level: Level) -> UplinkLevels {
-    UplinkLevels {
-        enter: level,
-        take: level,
-    }
-}
-
 impl Uplinks {
     /// Changes what uplinks let in. One that cannot holds back its domain, which is reported as an event.
     pub fn set_levels(&mut self, asked: &Levels) {
         self.levels.asked = asked.clone();
-        self.levels.held_back.clear();
+        self.forget_refusals();
         self.settle_levels();
     }
 
@@ -70,7 +63,7 @@ impl Uplinks {
     pub fn adopt_levels(&mut self, desired: &Levels) -> Levels {
         self.levels.asked = desired.clone();
         let mut all = self.running.keys();
-        if all.all(|name| self.present(name) == Some(same(self.levels.of(name)))) {
+        if all.all(|name| self.present(name) == Some(self.levels.of(name).into())) {
             return desired.clone();
         }
         self.levels.asked = Levels::default();
@@ -89,7 +82,7 @@ impl Uplinks {
         let mut all = self.running.keys();
         all.all(|name| {
             let present = self.present(name);
-            let is_so = present.is_none_or(|present| present == same(self.levels.of(name)));
+            let is_so = present.is_none_or(|present| present == self.levels.of(name).into());
             is_so || self.rests(name)
         })
     }
@@ -99,6 +92,14 @@ impl Uplinks {
         let running = self.running.get(name);
         let refused = running.and_then(|running| running.levels_refused);
         refused.is_some_and(|at| at.elapsed() < REST)
+    }
+
+    /// All uplinks are asked for what they have refused.
+    fn forget_refusals(&mut self) {
+        self.levels.held_back.clear();
+        for running in self.running.values_mut() {
+            running.levels_refused = None;
+        }
     }
 
     /// Gives each uplink the level that is wanted.
@@ -118,22 +119,24 @@ impl Uplinks {
         let mut changing = Vec::new();
         for name in names {
             let wanted = self.levels.of(&name);
-            let Some(now) = self.present(&name).filter(|now| *now != same(wanted)) else {
+            let Some(now) = self.present(&name).filter(|now| *now != wanted.into()) else {
                 continue;
             };
+            if self.rests(&name) {
+                continue;
+            }
             let between = UplinkLevels {
                 enter: now.enter.min(wanted),
                 take: now.take.max(wanted),
             };
             changing.push((name, now, between, wanted));
         }
+        let mut is_refused = false;
         for (name, now, between, _) in &changing {
-            if now != between {
-                self.order_levels(name, *between);
-            }
+            is_refused |= now != between && !self.order_levels(name, *between);
         }
-        if changing.iter().any(|(name, ..)| self.has_refused(name)) {
-            // What it refuses is not let in elsewhere.
+        if is_refused {
+            // What one uplink refuses is not let in by another.
             return;
         }
         if changing
@@ -143,16 +146,16 @@ impl Uplinks {
             std::thread::sleep(UNDER_WAY);
         }
         for (name, _, between, wanted) in &changing {
-            if *between != same(*wanted) {
-                self.order_levels(name, same(*wanted));
+            if *between != (*wanted).into() {
+                self.order_levels(name, (*wanted).into());
             }
         }
     }
 
-    /// Orders an uplink to have these levels.
-    fn order_levels(&mut self, name: &str, levels: UplinkLevels) {
+    /// Orders an uplink to have these levels. Returns false if it refuses.
+    fn order_levels(&mut self, name: &str, levels: UplinkLevels) -> bool {
         let Some(running) = self.running.get_mut(name) else {
-            return;
+            return true;
         };
         let order = |process: &UplinkProcess| process.order(UplinkOrder::Levels(levels), &[]);
         let none = UplinkLevels::default();
@@ -167,11 +170,7 @@ impl Uplinks {
         };
         let refused = running.levels.as_ref().is_some_and(is_refused);
         running.levels_refused = refused.then(Instant::now);
-    }
-
-    fn has_refused(&self, name: &str) -> bool {
-        let running = self.running.get(name);
-        running.is_some_and(|running| running.levels_refused.is_some())
+        !refused
     }
 
     /// Holds back the domains of uplinks that have a lower level than is wanted. Returns true if there is a new one.
@@ -209,7 +208,7 @@ impl Uplinks {
     /// Asks again for all that was held back: an interface has returned, or a process was started.
     pub(crate) fn ask_again(&mut self, name: &str) {
         if self.levels.is_lower(name) {
-            self.levels.held_back.clear();
+            self.forget_refusals();
         }
         self.settle_levels();
     }

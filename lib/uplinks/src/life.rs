@@ -117,38 +117,17 @@ impl Uplinks {
     }
 
     /// Starts the process of an uplink, and records the process before its first request. If the interface refuses the level
-    /// that is wanted, the process begins with plain frames.
+    /// that is wanted, the process begins with plain frames, and its status has them.
     pub(crate) fn start(
         &self,
         name: &str,
         model: &UplinkModel,
         record: &mut UplinkRecord,
     ) -> Result<UplinkProcess, ReportedError> {
-        let plain = self.full_spec(name, model, record);
-        let mut wanted = plain.clone();
-        if wanted.offloads {
-            let level = self.levels.of(name);
-            wanted.levels = nfluid_uplink::Levels {
-                enter: level,
-                take: level,
-            };
+        let mut task = self.full_spec(name, model, record);
+        if task.offloads {
+            task.levels = self.levels.of(name).into();
         }
-        let is_plain = wanted == plain;
-        match self.start_as(name, wanted, record) {
-            Err(error) if !is_plain => {
-                tracing::warn!(uplink = name, %error, "it begins with plain frames");
-                self.start_as(name, plain, record)
-            }
-            started => started,
-        }
-    }
-
-    fn start_as(
-        &self,
-        name: &str,
-        task: UplinkSpec,
-        record: &mut UplinkRecord,
-    ) -> Result<UplinkProcess, ReportedError> {
         let paths = &self.handles.paths;
         let job = Job {
             protocol: PROTOCOL,
