@@ -166,7 +166,12 @@ impl Outlet {
             // A long frame is of another MTU, or of a sender that does not know the MTU. Work that is left undone is of a
             // sender that began before the level was lowered.
             let is_done = port.taken_offload(&frame).is_none();
-            if frame.slots > 1 || !is_done || !fits(port, &frame, self.mtu) {
+            let is_short = u32::from(frame.len) <= self.mtu + HEADER;
+            let fits = is_short
+                || port
+                    .taken_frame(&frame)
+                    .is_some_and(|bytes| takes(self.mtu, bytes.len(), bytes));
+            if frame.slots > 1 || !is_done || !fits {
                 shared.refuse(1);
                 continue;
             }
@@ -232,15 +237,13 @@ impl Outlet {
             taken.push(frame);
         }
         let count = taken.len();
-        taken.retain(|frame| {
-            let can_be_done = packet.takes_offloads() || port.taken_offload(frame).is_none();
-            can_be_done && fits(port, frame, self.mtu)
-        });
-        shared.refuse((count - taken.len()) as u64);
+        let can_be_done = |offload: Offload| packet.takes_offloads() || offload.is_none();
         let frames: Vec<(&[u8], Offload)> = taken
             .iter()
             .filter_map(|frame| Some((port.taken_frame(frame)?, port.taken_offload(frame))))
+            .filter(|(frame, offload)| can_be_done(*offload) && fits(frame, *offload, self.mtu))
             .collect();
+        shared.refuse((count - frames.len()) as u64);
         let mut rest = &frames[..];
         while !rest.is_empty() {
             shared.kicks.fetch_add(1, Relaxed);
@@ -325,21 +328,14 @@ fn is_jumbo(mtu: u32) -> bool {
 }
 
 /// Does the interface take this frame, and each packet that it becomes?
-fn fits(port: &Port, frame: &TakenSlot, mtu: u32) -> bool {
-    let offload = port.taken_offload(frame);
-    let most = (mtu + HEADER) as usize;
-    if offload.is_none() && usize::from(frame.len) <= most {
-        return true;
-    }
-    let Some(bytes) = port.taken_frame(frame) else {
-        return false;
-    };
+fn fits(frame: &[u8], offload: Offload, mtu: u32) -> bool {
     // The kernel cuts behind the headers that the frame has, whatever its sender says about them.
-    let Ok(offload) = Offload::from_kernel(offload.to_kernel(), bytes) else {
-        return false;
+    let len = match offload.is_none() {
+        true => Ok(frame.len()),
+        false => Offload::from_kernel(offload.to_kernel(), frame)
+            .map(|offload| offload.packet_len(frame.len())),
     };
-    let len = offload.packet_len(bytes.len());
-    len <= most || takes(mtu, len, bytes)
+    len.is_ok_and(|len| takes(mtu, len, frame))
 }
 
 /// Does an interface with this MTU take packets of `len` bytes that begin as this frame?
