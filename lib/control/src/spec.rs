@@ -214,6 +214,11 @@ impl InstanceSpec {
 }
 
 impl InstanceSpec {
+    /// Returns the number of ports for the switch: each queue is one.
+    pub fn queues(&self) -> u32 {
+        self.ports.iter().map(|port| u32::from(port.queues)).sum()
+    }
+
     /// Returns true if the ports of an instance of this specification are those that `new` asks for.
     pub fn has_ports_for(&self, new: &InstanceSpec) -> bool {
         let mut pairs = self.ports.iter().zip(&new.ports);

@@ -83,7 +83,7 @@ impl Record {
     pub fn new(spec: &InstanceSpec, tx_slots: u32) -> serde_json::Result<Self> {
         Ok(Record {
             spec: serde_json::to_string(spec)?,
-            ports: spec.ports.iter().map(|port| u32::from(port.queues)).sum(),
+            ports: spec.queues(),
             io: spec.io,
             tx_slots,
             long: if spec.ports.iter().any(|port| port.long > 0) {

@@ -184,7 +184,7 @@ impl Builder {
 
     fn add_instance(&mut self, name: &str, spec: &InstanceSpec, is_made: bool) {
         if self.domain.instances.insert(name.to_owned()) {
-            self.domain.ports += queues(spec) as usize;
+            self.domain.ports += spec.queues() as usize;
         }
         let (mut frames, mut why) = taken(name, spec);
         self.takes_some |= !frames.is_plain();
@@ -230,11 +230,6 @@ impl Builder {
     }
 }
 
-/// Returns the number of ports of an instance for the switch: each queue is one.
-pub(super) fn queues(spec: &InstanceSpec) -> u64 {
-    spec.ports.iter().map(|port| u64::from(port.queues)).sum()
-}
-
 /// Returns what an instance takes, and if that is not all, the reason.
 pub(super) fn taken(name: &str, spec: &InstanceSpec) -> (Frames, String) {
     let memory = spec.resources.memory;
@@ -250,7 +245,7 @@ pub(super) fn taken(name: &str, spec: &InstanceSpec) -> (Frames, String) {
         };
         return (Frames::Plain, why);
     }
-    let least = affordable(memory.0, queues(spec));
+    let least = affordable(memory.0, spec.queues().into());
     if least < LONG_MIN {
         let why = format!("the {memory} of instance '{name}' are too little for long frames");
         return (Frames::Plain, why);

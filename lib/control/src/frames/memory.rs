@@ -9,12 +9,13 @@
 //! chain and four TCP streams, both cores busy: 1024 slots between instances lose 5 to 8 % of the frames, 4096 slots
 //! lose 0.1 to 0.2 %, at no more CPU time per bit.
 
-use super::domain::{Domain, PORTS_MAX, queues, taken};
+use super::domain::{Domain, PORTS_MAX, taken};
 use super::{Frames, LONG_MAX, LONG_MIN, SLOT_MTU_MAX, affordable, floor};
 use crate::inventory::Inventory;
 use crate::model::SuperFrames;
 use crate::pool::{PoolSpec, Purpose};
 use crate::spec::{InstanceSpec, UplinkSpec};
+use std::collections::HashSet;
 
 /// Slots of all domains together: 512 MiB.
 const ALL: u32 = 1 << 18;
@@ -43,19 +44,15 @@ pub(super) fn divide(domains: &mut [Domain]) {
 
 /// Gives all ports their slots.
 pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
-    let outside = outside(inventory, domains);
+    let (outside, slots) = outside(inventory, domains);
     for spec in inventory.instances.values_mut() {
         for port in spec.ports.iter_mut().filter(|port| port.mtu > SLOT_MTU_MAX) {
             port.long = JUMBO;
         }
     }
-    let (names, slots) = outside;
-    for name in names {
-        if let Some(spec) = inventory.instances.get_mut(&name)
-            && slots > 0
-        {
-            let most = affordable(spec.resources.memory.0, queues(spec)).min(slots);
-            spec.ports.iter_mut().for_each(|port| port.long = most);
+    for name in outside {
+        if let Some(spec) = inventory.instances.get_mut(&name) {
+            give(spec, slots);
         }
     }
     let of_shell = of_shell(inventory);
@@ -90,16 +87,20 @@ pub(super) fn assign(inventory: &mut Inventory, domains: &[Domain]) {
 /// Instances that no uplink leads to yet, and the slots of each of their ports: an instance that is restored, or has come
 /// from another host, is wired when it exists. They have memory if there are few of them, and an uplink to be wired to.
 fn outside(inventory: &Inventory, domains: &[Domain]) -> (Vec<String>, u32) {
-    let is_inside = |name: &String| domains.iter().any(|domain| domain.instances.contains(name));
+    const NONE: (Vec<String>, u32) = (Vec::new(), 0);
+    if !can_come(inventory) {
+        return NONE;
+    }
+    let inside: HashSet<&String> = domains.iter().flat_map(|it| &it.instances).collect();
     let takes = |(name, spec): &(&String, &InstanceSpec)| {
-        !spec.ports.is_empty() && !taken(name, spec).0.is_plain() && !is_inside(name)
+        !spec.ports.is_empty() && !taken(name, spec).0.is_plain() && !inside.contains(name)
     };
     let found: Vec<_> = inventory.instances.iter().filter(takes).collect();
-    let ports: u64 = found.iter().map(|(_, spec)| queues(spec)).sum();
-    let names = found.into_iter().map(|(name, _)| name.clone()).collect();
-    if ports > PORTS_MAX as u64 || !can_come(inventory) {
-        return (names, 0);
+    let ports: u64 = found.iter().map(|(_, spec)| u64::from(spec.queues())).sum();
+    if ports > PORTS_MAX as u64 {
+        return NONE;
     }
+    let names = found.into_iter().map(|(name, _)| name.clone()).collect();
     (names, floor(OF_DOMAIN / ports.max(1) as u32).min(LONG_MAX))
 }
 
@@ -124,7 +125,7 @@ fn of_shell(inventory: &Inventory) -> u32 {
 
 /// Gives an instance its slots for super-frames.
 fn give(spec: &mut InstanceSpec, share: u32) {
-    let most = affordable(spec.resources.memory.0, queues(spec)).min(share);
+    let most = affordable(spec.resources.memory.0, spec.queues().into()).min(share);
     for port in &mut spec.ports {
         port.long = most;
     }
