@@ -3,6 +3,7 @@
 //! The file has the NF's image, then each packet that waits: port (1 byte), length (2, little-endian), bytes.
 
 use crate::packets;
+use crate::waiting_frames::{HEAD, head};
 use anyhow::{Context, bail};
 use nfluid_nf::stateful::IMAGE_BYTES_MAX;
 use nfluid_protocol::answer::Exported;
@@ -23,14 +24,13 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Expo
     for (number, port) in (0..=u8::MAX).zip(ports) {
         port.peek(|frame, offload| {
             packets::for_each(frame, offload, &mut |packet| {
-                let [low, high] = (packet.len() as u16).to_le_bytes();
-                let end = bytes + 3 + packet.len() as u64;
+                let end = bytes + (HEAD + packet.len()) as u64;
                 if written.is_err() || end > WAITING_MAX {
                     left_out += 1;
                     return;
                 }
                 written = file
-                    .write_all(&[number, low, high])
+                    .write_all(&head(number, packet))
                     .and_then(|()| file.write_all(packet));
                 (waiting, bytes) = (waiting + 1, end);
             });

@@ -18,6 +18,12 @@ pub const HEAD: usize = 3;
 /// A mark instead of a frame: all frames that waited before it have been written.
 pub const MARK: [u8; HEAD] = [0; HEAD];
 
+/// Returns the bytes in front of a frame of a port.
+pub fn head(port: u8, frame: &[u8]) -> [u8; HEAD] {
+    let [low, high] = (frame.len() as u16).to_le_bytes();
+    [port, low, high]
+}
+
 /// Frames in the order of their arrival.
 #[derive(Debug)]
 pub struct WaitingFrames {
@@ -73,8 +79,7 @@ impl WaitingFrames {
 
     /// Appends a frame of a port; the caller has checked the room.
     pub fn push(&mut self, port: u8, frame: &[u8]) {
-        let [low, high] = (frame.len() as u16).to_le_bytes();
-        self.bytes.extend([port, low, high]);
+        self.bytes.extend(head(port, frame));
         self.bytes.extend(frame);
         self.frames += 1;
     }

@@ -229,11 +229,10 @@ impl Port {
     /// Skips holes.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Received> {
-        if let Some((slot, len)) = self.take_plain() {
-            return Some(Received::plain(slot, len));
-        }
-        let mut any = Received::plain(0, 0);
-        self.take_any(&mut any).then_some(any)
+        let plain = self.take_plain();
+        plain
+            .map(|(slot, len)| Received::plain(slot, len))
+            .or_else(|| self.take_any())
     }
 
     /// The slot and the length of the next frame, if it is a plain one in one slot, as most are.
@@ -258,18 +257,17 @@ impl Port {
 
     /// As [`Port::take`], of frames of all kinds.
     #[cold]
-    fn take_any(&mut self, any: &mut Received) -> bool {
+    fn take_any(&mut self) -> Option<Received> {
         loop {
             let index = self.rx_next & self.mask;
             let desc = self.words().rx[index as usize].load(Ordering::Acquire);
             let (_, sequence) = rx_desc(desc);
             if sequence != self.rx_next.wrapping_add(1) {
-                return false;
+                return None;
             }
             self.rx_next = sequence;
             if let Some(received) = self.take_arrived(index, desc) {
-                *any = received;
-                return true;
+                return Some(received);
             }
             self.release_hole(sequence.wrapping_sub(1));
         }
@@ -521,13 +519,11 @@ impl Port {
             if let Some(plain) = self.take_plain() {
                 (slot, len) = plain;
                 (slots, offload) = (1, Offload::NONE);
-            } else {
-                let mut any = Received::plain(0, 0);
-                if !self.take_any(&mut any) {
-                    break;
-                }
+            } else if let Some(any) = self.take_any() {
                 (slot, len, slots) = (any.slot, any.len, usize::from(any.slots));
                 offload = self.offload_of(any);
+            } else {
+                break;
             }
             // SAFETY: the slots were published to us, are not yet released, and this is the only
             // reference to them.
