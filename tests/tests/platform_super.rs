@@ -4,6 +4,9 @@
 #[path = "platform_super/functions.rs"]
 mod functions;
 
+use nfluid_evnf::chain::Chain;
+use nfluid_evnf::firewall::Firewall;
+use nfluid_evnf::hook::Hook;
 use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -35,27 +38,14 @@ fn held_back() -> String {
     CHAIN.replace("nf: bridge", "nf: bridge, frames: plain")
 }
 
-fn uplink(platform: &Platform, name: &str) -> Value {
-    let all = platform.ask(&["get", "uplinks"]);
-    let found = list(&all).find(|uplink| uplink["name"] == name);
-    found.cloned().unwrap_or(Value::Null)
-}
-
 /// Waits until both uplinks let in these frames.
 fn let_in(platform: &Platform, frames: &str) {
-    eventually(
-        &format!("both uplinks let in frames that are '{frames}'"),
-        || {
-            ["lan", "wan"]
-                .iter()
-                .all(|name| uplink(platform, name)["frames"] == frames)
-        },
-    );
+    platform.await_frames(&["lan", "wan"], frames);
 }
 
 /// The packets and the frames that came into an uplink.
 fn came_in(platform: &Platform, name: &str) -> (u64, u64) {
-    let counters = &uplink(platform, name)["counters"];
+    let counters = &platform.uplink(name)["counters"];
     let of = |key: &str| counters[key].as_u64().expect("a number");
     (of("tx_segments"), of("tx_packets"))
 }
@@ -68,7 +58,7 @@ fn a_chain_takes_super_frames_by_itself_and_says_what_it_lets_in() {
     };
     platform.apply(CHAIN);
     let_in(&platform, "super");
-    let lan = uplink(&platform, "lan");
+    let lan = platform.uplink("lan");
     assert_eq!(lan["mode"], "tc");
     assert_eq!(lan["frames_reason"], Value::Null);
     assert_eq!(lan["long_bytes"], 8 << 20);
@@ -144,7 +134,7 @@ fn what_takes_less_holds_back_all_and_is_named() {
     let pids = platform.pids();
     platform.apply(&held_back());
     let_in(&platform, "plain");
-    let why = uplink(&platform, "lan")["frames_reason"].clone();
+    let why = platform.uplink("lan")["frames_reason"].clone();
     assert_eq!(why, "instance 'a' takes plain frames");
     stream(&platform, 1 << 20);
     let (segments, frames) = came_in(&platform, "lan");
@@ -159,7 +149,7 @@ fn what_takes_less_holds_back_all_and_is_named() {
 
     platform.apply(&CHAIN.replace("interface: client,", "interface: client, super: off,"));
     let_in(&platform, "plain");
-    let why = uplink(&platform, "wan")["frames_reason"].clone();
+    let why = platform.uplink("wan")["frames_reason"].clone();
     assert_eq!(why, "uplink 'lan' has 'super: off'");
     stream(&platform, 1 << 20);
 }
@@ -203,11 +193,11 @@ fn streams_survive_changes_of_the_level_and_ends_of_all_processes() {
             platform.apply(CHAIN);
             let_in(&platform, "super");
             // An uplink's process is killed; the next one goes on with the level.
-            let pid = uplink(&platform, "wan")["pid"].as_u64().expect("it runs");
+            let pid = platform.uplink("wan")["pid"].as_u64().expect("it runs");
             let pid = u32::try_from(pid).expect("a process id");
             signal(pid, Signal::KILL);
             eventually("another process runs", || {
-                !is_alive(pid) && uplink(&platform, "wan")["state"] == "up"
+                !is_alive(pid) && platform.uplink("wan")["state"] == "up"
             });
             let_in(&platform, "super");
             platform.kill_daemon();
@@ -223,6 +213,33 @@ fn streams_survive_changes_of_the_level_and_ends_of_all_processes() {
     });
 }
 
+// promise: 2.43
+#[test]
+fn a_level_that_cannot_fall_falls_when_it_can_and_holds_up_no_other() {
+    let Some(platform) = two_hosts("a_level_that_cannot_fall_falls_when_it_can") else {
+        return;
+    };
+    platform.apply(CHAIN);
+    let_in(&platform, "super");
+    let mode = |name: &str| platform.uplink(name)["mode"].clone();
+    let edge = std::path::Path::new("/run/netns").join(platform.edge());
+    let mut other = within(&edge, || {
+        let firewall = Firewall::load(&[], &[]).expect("the kernel takes it");
+        let member = firewall.member_at(Hook::Xdp).expect("a member");
+        let mut chain = Chain::new(vec![member]).expect("a chain");
+        chain.attach("client").expect("XDP is free");
+        chain
+    });
+    platform.apply(&held_back());
+    let_in(&platform, "plain");
+    eventually("the other one is at XDP again", || mode("wan") != "tc");
+    assert_eq!(mode("lan"), "tc", "another program is at XDP");
+    stream(&platform, 1 << 20);
+    other.detach();
+    eventually("both are at XDP again", || mode("lan") != "tc");
+    stream(&platform, 1 << 20);
+}
+
 // promise: 2.40
 #[test]
 fn an_interface_that_comes_back_has_the_level_again() {
@@ -233,12 +250,10 @@ fn an_interface_that_comes_back_has_the_level_again() {
     let_in(&platform, "super");
     let edge = platform.edge();
     must(&format!("ip -n {edge} link set client name away"));
-    eventually("it is missed", || {
-        uplink(&platform, "lan")["state"] == "down"
-    });
+    eventually("it is missed", || platform.uplink("lan")["state"] == "down");
     must(&format!("ip -n {edge} link set away name client"));
     must(&format!("ip -n {edge} link set client up"));
-    eventually("it is back", || uplink(&platform, "lan")["state"] == "up");
+    eventually("it is back", || platform.uplink("lan")["state"] == "up");
     let_in(&platform, "super");
     stream(&platform, 1 << 20);
 }

@@ -158,19 +158,20 @@ impl Uplinks {
             return true;
         };
         let order = |process: &UplinkProcess| process.order(UplinkOrder::Levels(levels), &[]);
+        // What is refused with an error leaves nothing but plain frames to count on.
         let none = UplinkLevels::default();
-        running.levels = match running.process.as_ref().map(order) {
-            Some(Ok(Ok(UplinkAnswer::Levels { levels, why }))) => Some((levels, why)),
-            Some(Ok(Ok(UplinkAnswer::Steered(_)))) | None => None,
-            Some(Ok(Err(why))) => Some((none, why)),
-            Some(Err(error)) => Some((none, format!("{error:#}"))),
+        let (given, is_refused) = match running.process.as_ref().map(order) {
+            Some(Ok(Ok(UplinkAnswer::Levels { levels: given, why }))) => {
+                let is_less = given.take < levels.take;
+                (Some((given, why)), is_less)
+            }
+            Some(Ok(Ok(UplinkAnswer::Steered(_)))) | None => (None, false),
+            Some(Ok(Err(why))) => (Some((none, why)), true),
+            Some(Err(error)) => (Some((none, format!("{error:#}"))), true),
         };
-        let is_refused = |(given, _): &(UplinkLevels, String)| {
-            given.take < levels.take || given.enter > levels.enter
-        };
-        let refused = running.levels.as_ref().is_some_and(is_refused);
-        running.levels_refused = refused.then(Instant::now);
-        !refused
+        running.levels = given;
+        running.levels_refused = is_refused.then(Instant::now);
+        !is_refused
     }
 
     /// Holds back the domains of uplinks that have a lower level than is wanted. Returns true if there is a new one.
