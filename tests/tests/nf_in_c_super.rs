@@ -14,13 +14,12 @@ use nfluid_switch::{DropReason, LongSlots, PortSpec};
 use nfluid_testbed::process::signal;
 use nfluid_testbed::scratch::{Scratch, mac_of};
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
-use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::transfer::stream;
 use nfluid_tests::harness::two_hosts::two_hosts;
 use nfluid_wire::TcpFlags;
 use nfluid_wire::build::Frame;
 use rustix::process::Signal;
-use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Instant;
@@ -257,23 +256,6 @@ fn deployment(copy: &GuideCopy, keys: &str) -> String {
     })
 }
 
-fn uplink(platform: &Platform, name: &str) -> Value {
-    let all = platform.ask(&["get", "uplinks"]);
-    let found = list(&all).find(|uplink| uplink["name"] == name);
-    found.cloned().unwrap_or(Value::Null)
-}
-
-fn let_in(platform: &Platform, frames: &str) {
-    eventually(
-        &format!("both uplinks let in frames that are '{frames}'"),
-        || {
-            ["left", "right"]
-                .iter()
-                .all(|name| uplink(platform, name)["frames"] == frames)
-        },
-    );
-}
-
 /// Packets, and the frames in which they are.
 #[derive(Clone, Copy, Debug)]
 struct Amount {
@@ -283,7 +265,7 @@ struct Amount {
 
 /// What has come in at both uplinks; nothing if there are none.
 fn came_in(platform: &Platform) -> Amount {
-    let of = |name: &str, key: &str| uplink(platform, name)["counters"][key].as_u64();
+    let of = |name: &str, key: &str| platform.uplink(name)["counters"][key].as_u64();
     let sum = |key| of("left", key).unwrap_or(0) + of("right", key).unwrap_or(0);
     Amount {
         packets: sum("tx_segments"),
@@ -351,7 +333,7 @@ fn cross(platform: &Platform, copy: &GuideCopy, keys: &str, frames: &str, bytes:
     };
     let first = came_in(platform);
     platform.apply(&deployment(copy, keys));
-    let_in(platform, frames);
+    platform.await_frames(&["left", "right"], frames);
     let start = came_in(platform);
     stream(platform, bytes);
     let end = came_in(platform);
@@ -397,7 +379,7 @@ fn tcp_crosses_the_meter_of_the_guide_in_super_frames_and_in_packets() {
     let plain = cross(&platform, &copy, "", "plain", 1 << 20);
     assert_eq!(plain.least.packets, plain.least.frames, "{plain:?}");
     assert_eq!(plain.counted.packets, plain.counted.frames, "{plain:?}");
-    let why = uplink(&platform, "left")["frames_reason"].clone();
+    let why = platform.uplink("left")["frames_reason"].clone();
     let why = why.as_str().expect("a reason");
     assert!(
         why.starts_with("instance 'meter' takes plain frames"),

@@ -53,16 +53,9 @@ uplinks:
 /// Slots of the uplinks' rings: the default flavor's.
 const RING: u64 = 256;
 
-/// Returns the daemon's status of an uplink.
-fn uplink(platform: &Platform, name: &str) -> Value {
-    let all = platform.ask(&["get", "uplinks"]);
-    let found = list(&all).find(|uplink| uplink["name"] == name);
-    found.cloned().unwrap_or(Value::Null)
-}
-
 /// The process of an uplink.
 fn pid(platform: &Platform, name: &str) -> u32 {
-    let pid = uplink(platform, name)["pid"].as_u64();
+    let pid = platform.uplink(name)["pid"].as_u64();
     u32::try_from(pid.expect("it runs")).expect("a process id")
 }
 
@@ -153,7 +146,7 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
             let before = pid(&platform, name);
             signal(before, Signal::KILL);
             eventually("it sends again", || {
-                let now = uplink(&platform, name)["pid"].as_u64();
+                let now = platform.uplink(name)["pid"].as_u64();
                 now.is_some_and(|now| now != u64::from(before))
             });
             conversation.has_answers(1000, "with its successor");
@@ -235,7 +228,7 @@ fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
     platform.start();
     assert_eq!(pid(&platform, "lan"), before);
     eventually("its loss is told", || {
-        uplink(&platform, "lan")["state"] == "down"
+        platform.uplink("lan")["state"] == "down"
     });
     must(&format!("ip netns del {gone}"));
     platform.host("client", "10.0.0.1/24");
@@ -249,7 +242,7 @@ fn an_interface_that_vanishes_without_a_daemon_is_found_again() {
     eventually("it is dead", || !is_alive(before));
     must(&format!("ip -n {} link del client", platform.edge()));
     platform.start();
-    let told = uplink(&platform, "lan");
+    let told = platform.uplink("lan");
     assert_eq!(told["state"], "down");
     let reason = told["reason"].as_str().expect("a reason");
     assert!(reason.contains("no interface client"), "{reason}");
@@ -382,5 +375,5 @@ fn a_nic_that_cannot_classify_is_refused_and_what_runs_goes_on() {
     assert_eq!((pid(&platform, "lan"), uplink_processes(&platform)), before);
     assert!(platform.reaches("client", SERVER));
     // An uplink that classifies by XDP reports no NIC.
-    assert_eq!(uplink(&platform, "lan")["steering"], Value::Null);
+    assert_eq!(platform.uplink("lan")["steering"], Value::Null);
 }

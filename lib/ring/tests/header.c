@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
+
 _Static_assert(sizeof(struct nfl_frame) == sizeof(void *) + 8, "as in frames.rs");
 _Static_assert(offsetof(struct nfl_frame, slot) == sizeof(void *) + 4, "as in frames.rs");
 _Static_assert(sizeof(struct nfl_offload) == 10, "as in offload.rs");
@@ -24,16 +26,6 @@ _Static_assert(offsetof(struct nfl_offload, gso_size) == 4, "as in struct virtio
 _Static_assert(offsetof(struct nfl_offload, csum_start) == 6, "as in struct virtio_net_hdr");
 _Static_assert(offsetof(struct nfl_offload, csum_offset) == 8, "as in struct virtio_net_hdr");
 _Static_assert(sizeof(struct nfl_stats) == 56, "as in traffic.rs");
-
-static int failures;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 /* Returns the result of nfl_attach when NFLUID_ATTACH_FD is `value`. */
 static int attach(const char *value)

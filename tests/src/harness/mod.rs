@@ -15,12 +15,26 @@ pub mod patience;
 pub mod platform;
 pub mod program;
 pub mod sandboxed;
+pub mod segments;
 pub mod skip;
 pub mod soak;
 pub mod transfer;
 pub mod two_hosts;
 
 use std::path::Path;
+
+/// Turns IPv6 on in the network namespace at `netns`, and on its `eth0`.
+///
+/// # Panics
+/// If the kernel refuses.
+pub fn enable_ipv6(netns: &Path) {
+    within(netns, || {
+        for which in ["all", "eth0"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
+            std::fs::write(path, "0").expect("IPv6");
+        }
+    });
+}
 
 /// Does `work` in a thread in the network namespace at `netns`.
 ///

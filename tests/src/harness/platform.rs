@@ -3,7 +3,7 @@
 
 use super::command::{Outcome, must, run, run_command};
 use super::evidence;
-use super::patience::PATIENCE;
+use super::patience::{PATIENCE, eventually};
 use super::skip::{is_root, skip};
 use nfluid_testbed::flood::{Flood, Sending};
 use nfluid_testbed::namespace::probe_veth;
@@ -306,9 +306,34 @@ impl Platform {
 
     /// Returns the state of an instance as the daemon reports it.
     pub fn instance(&self, name: &str) -> Value {
-        let all = self.ask(&["get", "instances"]);
-        let found = list(&all).find(|instance| instance["name"] == name);
+        self.object("instances", name)
+    }
+
+    /// Returns the state of an uplink as the daemon reports it.
+    pub fn uplink(&self, name: &str) -> Value {
+        self.object("uplinks", name)
+    }
+
+    fn object(&self, kind: &str, name: &str) -> Value {
+        let all = self.ask(&["get", kind]);
+        let found = list(&all).find(|object| object["name"] == name);
         found.cloned().unwrap_or(Value::Null)
+    }
+
+    /// Waits until all these uplinks let in these frames.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub fn await_frames(&self, uplinks: &[&str], frames: &str) {
+        let what = format!(
+            "{} let in frames that are '{frames}'",
+            uplinks.join(" and ")
+        );
+        eventually(&what, || {
+            uplinks
+                .iter()
+                .all(|name| self.uplink(name)["frames"] == frames)
+        });
     }
 
     /// Returns the process ids of the running instances.

@@ -13,17 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../../lib/ring/tests/check.h"
+
 #define SLOTS 64
-
-static int failures;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 static void ports(struct nfl_instance *instance)
 {

@@ -10,15 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int failures;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
+#include "../../../lib/ring/tests/check.h"
 
 static const struct nfl_offload nothing = { 0 };
 static const struct nfl_offload checksum = { NFL_NEEDS_CSUM, NFL_GSO_NONE, 0, 0, 34, 16 };

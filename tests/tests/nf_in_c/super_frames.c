@@ -12,19 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../../lib/ring/tests/check.h"
+
 #define ETHERNET 14
 #define HEADERS 54 /* Ethernet, IPv4, TCP */
 #define SEGMENT 1460
-
-static int failures;
-
-#define CHECK(condition)                                                                           \
-	do {                                                                                       \
-		if (!(condition)) {                                                                \
-			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-			failures++;                                                                \
-		}                                                                                  \
-	} while (0)
 
 static const struct nfl_offload nothing = { 0 };
 static const struct nfl_offload cut = { NFL_NEEDS_CSUM, NFL_GSO_TCPV4, HEADERS, SEGMENT, 34, 16 };

@@ -1,11 +1,11 @@
 //! Each network function between two stacks of the kernel, with super-frames and without: every byte arrives the same.
 
 use crate::{came_in, let_in, stream_to};
-use nfluid_tests::harness::patience::{PATIENCE, eventually};
+use nfluid_tests::harness::enable_ipv6;
+use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
-use nfluid_tests::harness::within;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use nfluid_tests::harness::segments::datagrams_arrive;
+use std::net::{IpAddr, SocketAddr};
 
 /// Bytes of each stream, each way.
 const BYTES: usize = 2 << 20;
@@ -32,53 +32,17 @@ fn hosts(test: &str, client: [&str; 2], server: [&str; 2]) -> Option<Platform> {
     let mut platform = Platform::new(test)?;
     for (host, addresses) in [("client", client), ("server", server)] {
         platform.host(host, addresses[0]);
-        within(&platform.host_netns(host), || {
-            for which in ["all", "eth0"] {
-                let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
-                std::fs::write(path, "0").expect("IPv6");
-            }
-        });
+        enable_ipv6(&platform.host_netns(host));
         let line = format!("ip address add {} dev eth0 nodad", addresses[1]);
         assert!(platform.on(host, &line).succeeded(), "{line}");
     }
     Some(platform)
 }
 
-/// Sends UDP datagrams from the client, many by one call (UDP_SEGMENT, udp(7)). The server must get each of them.
+/// Sends UDP datagrams from the client, many by one call. The server must get each of them.
 fn datagrams(platform: &Platform, to: IpAddr) {
-    let (own, to) = match to {
-        IpAddr::V4(_) => ("0.0.0.0:0", SocketAddr::new(to, 53)),
-        IpAddr::V6(_) => ("[::]:0", SocketAddr::new(to, 53)),
-    };
-    let bind = |address: String| move || UdpSocket::bind(address).expect("bind");
-    let server = within(&platform.host_netns("server"), bind(to.to_string()));
-    let client = within(&platform.host_netns("client"), bind(own.to_owned()));
-    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    client.connect(to).expect("connect");
-    for (count, size) in [(30usize, 1200usize), (1, 900), (60, 300)] {
-        let value = size as i32;
-        // SAFETY: the option's value is live and as long as is passed.
-        let set = unsafe {
-            libc::setsockopt(
-                client.as_raw_fd(),
-                libc::SOL_UDP,
-                libc::UDP_SEGMENT,
-                (&raw const value).cast(),
-                size_of::<i32>() as u32,
-            )
-        };
-        assert_eq!(set, 0, "UDP_SEGMENT");
-        // The last one is shorter.
-        let sent: Vec<u8> = (0..count * size - 7)
-            .map(|at| (at * 7 + at / size) as u8)
-            .collect();
-        assert_eq!(client.send(&sent).expect("send"), sent.len());
-        for want in sent.chunks(size) {
-            let mut got = [0; 2048];
-            let (len, _) = server.recv_from(&mut got).expect("a datagram");
-            assert_eq!(got[..len], *want);
-        }
-    }
+    let [client, server] = ["client", "server"].map(|host| platform.host_netns(host));
+    datagrams_arrive(&client, &server, SocketAddr::new(to, 53));
 }
 
 /// Sends all kinds of streams to these addresses of the server.
