@@ -111,7 +111,7 @@ fn some_words(random: &mut Random, len: usize) -> [u8; OFFLOAD_BYTES] {
     if random.one_in(4) {
         words[random.below(10) as usize] = random.below(256) as u8;
     }
-    // What a sender says of the segments does not count.
+    // The sender's number of segments does not count.
     for byte in &mut words[10..] {
         *byte = random.below(256) as u8;
     }
@@ -280,7 +280,7 @@ impl<'a> Both<'a> {
         is_sent
     }
 
-    /// Says of the frame that was queued last that something is beside it.
+    /// Marks the frame that was queued last: something is beside it.
     fn say(&mut self, at: usize, len: usize) {
         let words = some_words(&mut self.random, len);
         let Place { model, ports, .. } = &self.places[at];

@@ -393,7 +393,7 @@ fn levels_change_under_traffic_and_nothing_is_lost_that_can_be_delivered() {
                     take: now.take.max(levels.take),
                 };
                 joined.set_levels(between);
-                // What has entered before may wait for a core: the daemon leaves as much time.
+                // Frames that have entered before may wait for a core: the daemon leaves as much time.
                 thread::sleep(Duration::from_millis(250));
                 joined.set_levels(levels);
                 last = (last + 1) % 3;

@@ -263,7 +263,7 @@ struct Amount {
     frames: u64,
 }
 
-/// What has come in at both uplinks; nothing if there are none.
+/// Frames that have come in at both uplinks; none if there are no uplinks.
 fn came_in(platform: &Platform) -> Amount {
     let of = |name: &str, key: &str| platform.uplink(name)["counters"][key].as_u64();
     let sum = |key| of("left", key).unwrap_or(0) + of("right", key).unwrap_or(0);
@@ -311,10 +311,10 @@ fn counted(platform: &Platform) -> Amount {
     }
 }
 
-/// What TCP has brought through the meter.
+/// Frames of TCP that came through the meter.
 #[derive(Debug)]
 struct Crossed {
-    /// What came in meanwhile, at the least.
+    /// Frames that came in meanwhile, at the least.
     least: Amount,
     /// The same, and what came in before and after the stream.
     most: Amount,

@@ -40,7 +40,7 @@ pub struct Inventory {
     /// The number of members among which the flows of instances are divided.
     #[serde(skip_serializing_if = "Members::is_empty")]
     pub members: Members,
-    /// What uplinks let in.
+    /// Frames that the uplinks let in.
     #[serde(skip_serializing_if = "Levels::is_empty")]
     pub levels: Levels,
     /// The destination of each port's frames.

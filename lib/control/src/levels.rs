@@ -1,10 +1,10 @@
-//! What the uplinks of a server let in.
+//! Levels: the frames that the uplinks of a server let in.
 
 use crate::model::Frames;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What each uplink lets in: the domains with other than plain frames.
+/// The frames that each uplink lets in: the domains with other than plain frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Levels(Vec<Level>);
@@ -14,7 +14,7 @@ pub struct Levels(Vec<Level>);
 pub struct Level {
     /// The uplinks, by name.
     pub uplinks: BTreeSet<String>,
-    /// What they let in.
+    /// Frames that they let in.
     pub frames: Frames,
 }
 

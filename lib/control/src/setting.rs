@@ -112,7 +112,7 @@ pub enum PlatformSetting {
     Ways(Ways),
     /// The pools of prepared instances.
     Pools(Pools),
-    /// What uplinks let in.
+    /// Frames that the uplinks let in.
     Levels(Levels),
 }
 

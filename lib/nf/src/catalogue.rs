@@ -17,7 +17,7 @@ pub struct Entry {
     pub ports: (usize, usize),
     /// Keys of the configuration that have the NF's own IP addresses: no other instance may have these addresses.
     pub addresses: &'static [&'static str],
-    /// What the NF takes: frames as on a wire, also with partial checksums, or also super-frames. The platform hands
+    /// Kind of frames that the NF takes: frames as on a wire, also with partial checksums, or also super-frames. The platform hands
     /// no frame of a higher level to the NF.
     pub frames: Level,
     /// Builds an instance of the NF. The platform also validates configurations by it.

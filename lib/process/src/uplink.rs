@@ -39,7 +39,7 @@ pub enum UplinkOrder {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UplinkAnswer {
-    /// What the NIC classifies.
+    /// The rules that the NIC classifies by.
     Steered(Steered),
     /// The levels.
     Levels {

@@ -70,7 +70,7 @@ struct nfl_frame {
 };
 
 /*
- * What is left to be done to a frame, with the names, the values and the layout of Linux's struct
+ * The work that is left to be done to a frame, with the names, the values and the layout of Linux's struct
  * virtio_net_hdr, in the machine's byte order. All zeros: nothing, the frame is as on a wire.
  *
  * In a partial checksum, the checksum field holds the folded sum of the pseudo-header, not

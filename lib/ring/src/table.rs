@@ -271,7 +271,7 @@ impl PortEntry {
         std::str::from_utf8(&self.name[..end]).unwrap_or("")
     }
 
-    /// What the switch lets through to the port: frames above this level are dropped before they reach it.
+    /// Level of the frames that the switch lets through to the port: frames above it are dropped before they reach it.
     #[inline]
     pub const fn level(&self) -> Level {
         Level::numbered(self.level)

@@ -160,7 +160,7 @@ impl Receiver {
         }
         match seat {
             TcSeat::Link(pin) => {
-                // What cannot be opened is no link.
+                // A file that cannot be opened is no link.
                 let _absent = std::fs::remove_file(pin);
                 let attached =
                     PinnedProgram::attach_tc(place, program.as_fd(), Side::Ingress, pin)?;

@@ -1,4 +1,4 @@
-//! What uplinks let in: frames with work left to be done, where all uplinks of a domain can send them on
+//! Levels of uplinks: they let in frames with work left to be done, where all uplinks of a domain can send them on
 //! (`nfluid_control::frames`).
 //!
 //! An uplink that lets in less than it was asked to, since its interface or kernel can do no more, holds back the others of
@@ -27,9 +27,9 @@ pub(crate) fn level_of(frames: Frames) -> Level {
 /// The levels of all uplinks.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// What is asked for.
+    /// The levels that are asked for.
     asked: Levels,
-    /// What the domains of uplinks are held back to, by uplink, and the reason.
+    /// The levels to which the domains of uplinks are held back, by uplink, and the reason.
     held_back: BTreeMap<String, (Level, String)>,
 }
 
@@ -136,7 +136,7 @@ impl Uplinks {
             is_refused |= now != between && !self.order_levels(name, *between);
         }
         if is_refused {
-            // What one uplink refuses is not let in by another.
+            // Frames that one uplink refuses are not let in by another.
             return;
         }
         if changing
@@ -158,7 +158,7 @@ impl Uplinks {
             return true;
         };
         let order = |process: &UplinkProcess| process.order(UplinkOrder::Levels(levels), &[]);
-        // What is refused with an error leaves nothing but plain frames to count on.
+        // After an error, nothing but plain frames can be counted on.
         let none = UplinkLevels::default();
         let (given, is_refused) = match running.process.as_ref().map(order) {
             Some(Ok(Ok(UplinkAnswer::Levels { levels: given, why }))) => {

@@ -147,7 +147,7 @@ pub struct Segments<'a> {
     work: Work,
 }
 
-/// What is to be done to the headers of each packet.
+/// The changes to the headers of each packet.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Nothing,

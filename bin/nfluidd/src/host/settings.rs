@@ -71,7 +71,7 @@ impl Host {
             }
             // The shells that this ends are removed without the lock, by `HostPlatform`.
             PlatformSetting::Pools(pools) => self.maker.groups.plan_pools(pools),
-            // What an uplink cannot do is reported as an event, and costs speed and nothing else.
+            // A level that an uplink cannot have is reported as an event, and costs speed and nothing else.
             PlatformSetting::Levels(levels) => self.uplinks.set_levels(levels),
         }
         Ok(())

@@ -545,7 +545,8 @@ fn doctor(data_plane: &[String], uplinks: &[UplinkStatus]) -> DoctorReport {
     DoctorReport { checks }
 }
 
-/// Says which frames an uplink lets in. What is less than all is a choice, or the limit of an interface.
+/// Returns a check that shows which frames an uplink lets in. The check never warns: plain frames are a choice, or the limit of an
+/// interface.
 fn frames_of(uplink: &UplinkStatus) -> Check {
     let memory = format!("{} KiB for long frames", uplink.long_bytes >> 10);
     let why = uplink.frames_reason.as_deref();

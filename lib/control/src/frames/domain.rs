@@ -46,7 +46,7 @@ pub struct Domain {
     pub(crate) is_refused: bool,
     /// Number of ports, each queue counted.
     pub ports: usize,
-    /// What its uplinks may let in.
+    /// Frames that its uplinks may let in.
     pub frames: Frames,
     /// The reason for which no other frames may come in; empty: none.
     pub why: String,
@@ -216,7 +216,7 @@ impl Builder {
             return domain;
         }
         if objects < 2 {
-            // It is not made again when something is connected to it.
+            // The uplink is not made again when something is connected to it.
             domain.slots = LONG_MAX;
             "nothing else is connected".clone_into(&mut domain.why);
             return domain;

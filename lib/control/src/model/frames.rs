@@ -1,9 +1,9 @@
-//! What frames may have left to be done.
+//! Kinds of frames, by the work that they have left to be done.
 
 use serde::Serialize;
 use std::fmt;
 
-/// What frames may have left to be done. Each kind includes those before it.
+/// Kinds of frames, by the work that they may have left to be done. Each kind includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Frames {

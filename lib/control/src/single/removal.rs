@@ -72,7 +72,7 @@ impl Removal {
             }
             let node = Node::Instance(name.clone());
             neighbours.remove(&node);
-            // What two others have been connected by is two parts without it.
+            // Without the instance, two objects that it has connected are in two parts.
             let divides = neighbours.len() > 1 && index.reach().has_uplinks(&node);
             if divides || !index.reach().is_settled(&node, instance.queues()) {
                 return None;

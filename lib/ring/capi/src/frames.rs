@@ -49,7 +49,7 @@ fn metadata_at(port: &Port, place: Place) -> *mut u8 {
     slot_start(port, place.slot).wrapping_add(place.room())
 }
 
-/// What is still to be done to a frame that is `len` bytes long now.
+/// The work that is still to be done to a frame that is `len` bytes long now.
 ///
 /// # Errors
 /// `EBADMSG` if the metadata does not fit that length, or the program has written over it.

@@ -30,7 +30,7 @@ impl Place {
     }
 }
 
-/// What other ports need to know of a port.
+/// The properties of a port that other ports need.
 #[derive(Debug)]
 pub(crate) struct Lane {
     rx_base: u32,
@@ -41,7 +41,7 @@ pub(crate) struct Lane {
     is_shared: bool,
     /// Bit per port that has frames of this one queued.
     borrowers: AtomicU64,
-    /// What the library knows of the frame that begins in a slot: per slot of the ring, then per slot for long frames. 0:
+    /// The library's knowledge of the frame that begins in a slot: per slot of the ring, then per slot for long frames. 0:
     /// none has begun there. What a program says of its frames is compared with this.
     notes: Box<[AtomicU8]>,
 }

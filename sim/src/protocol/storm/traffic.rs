@@ -97,7 +97,7 @@ impl Storm {
         }
     }
 
-    /// Tells the audit how far the owner of a port has released.
+    /// Notes for the audit how far the owner of a port has released.
     pub(super) fn note_released(&self, number: u32, port: &Port) {
         let word = port.raw_ring().receiver.rx_released.load(SeqCst);
         self.m.audit.released(number, Released::of(word));

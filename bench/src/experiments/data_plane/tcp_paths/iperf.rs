@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// What the server received.
+    /// Throughput at the server.
     pub gbits: f64,
     pub seconds: f64,
     /// Retransmitted segments of all streams.
@@ -43,7 +43,7 @@ pub fn serve(namespace: &Namespace) -> anyhow::Result<Background> {
 /// Sends for `seconds` by this many streams to a server.
 ///
 /// # Errors
-/// What iperf3 says.
+/// The output of iperf3, as far as it is used.
 pub fn send(client: &Namespace, server: &str, streams: u32, seconds: u32) -> anyhow::Result<Run> {
     let mut command = client.command("iperf3");
     let (streams, seconds) = (streams.to_string(), seconds.to_string());
