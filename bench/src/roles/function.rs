@@ -103,7 +103,7 @@ impl Function {
             Waits::Spinning => std::hint::spin_loop(),
             Waits::Yielding => sched_yield(),
             Waits::Sleeping => {
-                let Attached { ports, doorbell } = attached;
+                let Attached { ports, doorbell, .. } = attached;
                 // An error here shows as missing throughput.
                 let _ = doorbell.wait(ports, None, self.sleep);
             }

@@ -1,29 +1,37 @@
-//! The program that runs inside an instance, and hosts a built-in network function on its ports.
-//!
-//! The daemon hands the program everything that it has: the port table, the configuration, and a listening socket for
-//! commands. The program outlives the daemon.
+//! The program that runs inside an instance of tier `process`, and hosts a network function of the catalogue.
 
-mod departure;
-mod host;
-mod inheritance;
-mod metrics;
-mod packets;
-mod queues;
-mod recent;
-mod scaling;
-mod state_file;
-mod succession;
-mod ticks;
-mod waiting_frames;
-
+use nfluid_hosting::Functions;
+use nfluid_nf::{NetworkFunction, PortInfo, catalogue};
+use nfluid_ring::memory::Pool;
+use serde_json::Value;
 use std::process::ExitCode;
+use std::sync::Arc;
+
+/// The network function that a waiting process builds in advance to warm up.
+const REHEARSED: &str = "bridge";
 
 fn main() -> ExitCode {
-    match host::run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("nfluid-nf: {error:#}");
-            ExitCode::FAILURE
-        }
+    nfluid_hosting::main("nfluid-nf", &mut Catalogue)
+}
+
+/// The network functions of this process.
+struct Catalogue;
+
+impl Functions for Catalogue {
+    /// Builds a network function similar to any other, and drops it: the code and the heap that it needs are then in memory.
+    fn prepare(&mut self, _pool: &Arc<Pool>, ports: &[PortInfo]) -> anyhow::Result<()> {
+        // The result does not matter, even if this network function does not fit these ports.
+        drop(catalogue::build(REHEARSED, &Value::Null, ports));
+        Ok(())
+    }
+
+    fn build(
+        &mut self,
+        name: &str,
+        config: &Value,
+        ports: &[PortInfo],
+        _pool: &Arc<Pool>,
+    ) -> anyhow::Result<Box<dyn NetworkFunction>> {
+        Ok(catalogue::build(name, config, ports)?)
     }
 }

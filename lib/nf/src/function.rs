@@ -1,6 +1,7 @@
 //! The contract between a network function and its host.
 
 use crate::stateful::Stateful;
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -40,9 +41,9 @@ pub struct PortInfo {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// Name without the platform's prefix, for example `packets_matched_total`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Label pairs, for example `("reason", "no_route")`.
-    pub labels: Vec<(&'static str, String)>,
+    pub labels: Vec<(Cow<'static, str>, String)>,
     /// The value.
     pub value: f64,
 }
@@ -51,7 +52,7 @@ impl Metric {
     /// A metric without labels.
     pub fn new(name: &'static str, value: u64) -> Self {
         Metric {
-            name,
+            name: Cow::Borrowed(name),
             labels: Vec::new(),
             value: value as f64,
         }
@@ -60,7 +61,7 @@ impl Metric {
     /// Returns the metric with one more label.
     #[must_use]
     pub fn with(mut self, label: &'static str, value: impl Into<String>) -> Self {
-        self.labels.push((label, value.into()));
+        self.labels.push((Cow::Borrowed(label), value.into()));
         self
     }
 }

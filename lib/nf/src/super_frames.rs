@@ -139,11 +139,11 @@ pub(crate) fn super_frame(frame: &Frame<'_>, payload: &[u8], size: usize) -> (Ve
 }
 
 /// All metrics, by name and labels.
-pub(crate) fn metrics(nf: &dyn NetworkFunction) -> Vec<(&'static str, Vec<String>, f64)> {
+pub(crate) fn metrics(nf: &dyn NetworkFunction) -> Vec<(String, Vec<String>, f64)> {
     let mut metrics = Vec::new();
     nf.metrics(&mut |metric| {
         let labels = metric.labels.into_iter().map(|(_, value)| value);
-        metrics.push((metric.name, labels.collect(), metric.value));
+        metrics.push((metric.name.into_owned(), labels.collect(), metric.value));
     });
     metrics
 }

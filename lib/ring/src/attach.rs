@@ -85,6 +85,11 @@ impl Prepared {
         Ok(self)
     }
 
+    /// Returns the slots that the ports share.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
     /// Returns the platform's entries of the ports, in the order of the deployment.
     pub fn entries(&self) -> impl Iterator<Item = &PortEntry> {
         self.ports.iter().map(|(entry, ..)| entry)
@@ -99,6 +104,7 @@ impl Prepared {
                 .map(|(entry, fds, ring)| Port::new(entry, fds, ring, Arc::clone(&pool)))
                 .collect(),
             doorbell: self.doorbell,
+            pool,
         }
     }
 }
@@ -110,6 +116,8 @@ pub struct Attached {
     pub ports: Vec<Port>,
     /// The doorbell that all of them share.
     pub doorbell: Doorbell,
+    /// The slots that all of them share.
+    pub pool: Arc<Pool>,
 }
 
 impl Attached {

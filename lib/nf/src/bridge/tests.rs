@@ -15,7 +15,7 @@ fn bridge() -> Box<dyn NetworkFunction> {
 fn metric(nf: &dyn NetworkFunction, name: &str, from: &str) -> f64 {
     let mut found = None;
     nf.metrics(&mut |m| {
-        if m.name == name && m.labels == [("from", from.into())] {
+        if m.name == name && m.labels == [("from".into(), from.into())] {
             found = Some(m.value);
         }
     });

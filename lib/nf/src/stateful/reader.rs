@@ -12,7 +12,8 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(version: u16, records: &'a [u8]) -> Self {
+    /// Reads records of a version.
+    pub fn new(version: u16, records: &'a [u8]) -> Self {
         Reader {
             version,
             all: records.len(),
@@ -77,6 +78,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Returns all records that are left, as they were written.
+    pub fn take_rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.rest)
+    }
+
     /// Leaves out all records that are left.
     pub fn skip_rest(&mut self) {
         self.rest = &[];
@@ -90,7 +96,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn end(self) -> Result<(), StateError> {
+    /// Ends reading.
+    ///
+    /// # Errors
+    /// There are records that were not read.
+    pub fn end(self) -> Result<(), StateError> {
         if self.rest.is_empty() {
             return Ok(());
         }

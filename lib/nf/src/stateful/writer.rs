@@ -11,7 +11,7 @@ pub struct Writer {
 
 impl Writer {
     /// Writes behind the present bytes.
-    pub(super) fn behind(written: Vec<u8>) -> Self {
+    pub fn behind(written: Vec<u8>) -> Self {
         Writer { written }
     }
 
@@ -23,6 +23,11 @@ impl Writer {
         let before = core::mem::take(&mut self.written);
         self.written = postcard::to_extend(record, before)
             .expect("records are plain data, and memory takes any number of bytes");
+    }
+
+    /// Writes records that were written elsewhere.
+    pub fn put_records(&mut self, records: &[u8]) {
+        self.written.extend_from_slice(records);
     }
 
     /// Writes a list: its length, then each record. The function goes through the records twice, so that the caller
@@ -39,7 +44,8 @@ impl Writer {
         self.list(counters.iter());
     }
 
-    pub(super) fn into_written(self) -> Vec<u8> {
+    /// Returns what was written, behind what was there before.
+    pub fn into_written(self) -> Vec<u8> {
         self.written
     }
 }

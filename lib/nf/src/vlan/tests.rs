@@ -20,7 +20,9 @@ fn vlan(config: Value) -> Box<dyn NetworkFunction> {
 fn drops(nf: &dyn NetworkFunction, reason: &str) -> f64 {
     let mut count = 0.0;
     nf.metrics(&mut |m| {
-        if m.name == "packets_dropped_total" && m.labels == [("reason", String::from(reason))] {
+        if m.name == "packets_dropped_total"
+            && m.labels == [("reason".into(), String::from(reason))]
+        {
             count = m.value;
         }
     });

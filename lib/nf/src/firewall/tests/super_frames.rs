@@ -136,7 +136,7 @@ proptest! {
         }
         let (mut counted, mut malformed) = (0.0, 0.0);
         fw.nf.metrics(&mut |metric| {
-            if ["packets_forwarded_total", "packets_dropped_total"].contains(&metric.name) {
+            if ["packets_forwarded_total", "packets_dropped_total"].contains(&metric.name.as_ref()) {
                 counted += metric.value;
             }
             if metric.name == "packets_malformed_total" {

@@ -5,6 +5,7 @@ use nfluid_ring::attach::Attached;
 use nfluid_ring::engine::Engine;
 use nfluid_ring::port::Port;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// Returns all counters, as the value of the answer to `Request::Metrics`.
 pub fn of(nf: &dyn NetworkFunction, engine: &Engine, attached: &Attached) -> Value {
@@ -51,9 +52,9 @@ fn of_port(port: &Port) -> Value {
 /// Returns the name with its labels, as Prometheus writes it.
 fn metric_name(metric: &Metric) -> String {
     if metric.labels.is_empty() {
-        return metric.name.to_owned();
+        return metric.name.clone().into_owned();
     }
-    let label = |(name, value): &(&str, String)| {
+    let label = |(name, value): &(Cow<'_, str>, String)| {
         format!(
             "{name}=\"{}\"",
             value

@@ -1,5 +1,6 @@
 //! The life of an NF: build it, attach its ports, then batch after batch.
 
+use crate::Functions;
 use crate::departure::{self, Surroundings};
 use crate::recent::Recent;
 use crate::scaling::{self, Standing};
@@ -31,93 +32,105 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// The NF that a waiting process builds in advance to warm up.
-const REHEARSED: &str = "bridge";
 /// Rounds over all ports between two checks of the clock and the control socket.
 const ROUNDS_PER_LOOK: u32 = 16;
 
 /// Hosts the NF until the process is killed: one NF and one thread per queue of its ports.
-pub fn run() -> anyhow::Result<()> {
+pub fn run(program: &'static str, functions: &mut dyn Functions) -> anyhow::Result<()> {
     if let Some(socket) = inheritance::assignment_socket()? {
-        return wait_for_assignment(&socket);
+        return wait_for_assignment(program, functions, &socket);
     }
     let prepared = Prepared::from_env()?;
     let (name, config) = (inheritance::nf_name()?, inheritance::config()?);
     if let Some(socket) = inheritance::predecessor()? {
-        return succeed(prepared, name, &config, &socket);
+        return succeed(functions, prepared, name, &config, &socket);
     }
     let (queues, doorbell) = queues::divide(prepared.attach())?;
     let controls = Control::start(inheritance::control_socket()?, queues.len())?;
-    serve(name, &config, (queues, doorbell), controls)
+    let hosts = build(functions, &name, &config, queues)?;
+    serve(program, hosts, doorbell, controls)
 }
 
 /// Runs a process that was started before its NF was known. The process ends if the daemon ends first.
-fn wait_for_assignment(socket: &OwnedFd) -> anyhow::Result<()> {
+fn wait_for_assignment(
+    program: &'static str,
+    functions: &mut dyn Functions,
+    socket: &OwnedFd,
+) -> anyhow::Result<()> {
     let prepared = Prepared::from_env()?;
     let controls = Control::start(inheritance::control_socket()?, 1)?;
-    rehearse(&prepared);
+    functions.prepare(prepared.pool(), &infos_of(&prepared))?;
+    // The heap that an NF needs is then in memory.
+    drop(Engine::new());
+    drop(serde_json::from_str::<Value>("{\"rules\": []}"));
     // The daemon waits for this process and for its first answers.
     slice::set_light(true);
     let Some(told) = assignment::receive(socket)? else {
         return Ok(());
     };
     let config = inheritance::assigned_config(told.config)?;
-    let attached = prepared.assign(&told.table)?.attach();
-    serve(told.nf, &config, queues::divide(attached)?, controls)
+    let (queues, doorbell) = queues::divide(prepared.assign(&told.table)?.attach())?;
+    let hosts = build(functions, &told.nf, &config, queues)?;
+    serve(program, hosts, doorbell, controls)
 }
 
-/// Builds an NF similar to any other, and drops it: the code and the heap that it needs are then in memory.
-fn rehearse(prepared: &Prepared) {
-    let infos: Vec<PortInfo> = prepared.entries().map(port_info).collect();
-    // The result does not matter, even if this NF does not fit these ports.
-    drop(nfluid_nf::catalogue::build(REHEARSED, &Value::Null, &infos));
-    drop(Engine::new());
-    drop(serde_json::from_str::<Value>("{\"rules\": []}"));
-}
-
-/// Builds an NF for each queue and runs them.
-fn serve(
-    name: String,
+/// Builds an NF for each queue.
+fn build(
+    functions: &mut dyn Functions,
+    name: &str,
     config: &Value,
-    (queues, doorbell): (Vec<Attached>, Option<Doorbell>),
-    controls: Vec<Control>,
-) -> anyhow::Result<()> {
+    queues: Vec<Attached>,
+) -> anyhow::Result<Vec<Host>> {
     let divided = queues.len() > 1;
     let mut hosts = Vec::with_capacity(queues.len());
     for attached in queues {
-        let infos = infos(&attached);
-        let nf = nfluid_nf::catalogue::build(&name, config, &infos)?;
+        let infos: Vec<_> = attached
+            .ports
+            .iter()
+            .map(|it| port_info(it.entry()))
+            .collect();
+        let nf = functions.build(name, config, &infos, &attached.pool)?;
         if divided && let Err(why) = nf.divides_by_flow() {
             bail!("the NF '{name}' cannot have several queues: {why}");
         }
-        hosts.push(Host::new(name.clone(), divided, nf, attached, infos));
+        hosts.push(Host::new(name.to_owned(), divided, nf, attached, infos));
     }
+    Ok(hosts)
+}
+
+/// Runs the hosts of all queues.
+fn serve(
+    program: &'static str,
+    hosts: Vec<Host>,
+    doorbell: Option<Doorbell>,
+    controls: Vec<Control>,
+) -> anyhow::Result<()> {
     if let Some(host) = hosts.first() {
         let (ports, queues) = (host.infos.len(), hosts.len());
         // In one piece: each write wakes the reader of the log.
-        let line = format!("nfluid-nf: running on {ports} ports, {queues} queues each\n");
+        let line = format!("{program}: running on {ports} ports, {queues} queues each\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
     queues::run(hosts, controls, doorbell)
 }
 
-fn infos(attached: &Attached) -> Vec<PortInfo> {
-    let ports = attached.ports.iter();
-    ports.map(|port| port_info(port.entry())).collect()
+fn infos_of(prepared: &Prepared) -> Vec<PortInfo> {
+    prepared.entries().map(port_info).collect()
 }
 
 /// Prepares everything, takes over state and ports from the instance that has them, and goes on in its place.
 fn succeed(
+    functions: &mut dyn Functions,
     prepared: Prepared,
     name: String,
     config: &Value,
     predecessor: &OwnedFd,
 ) -> anyhow::Result<()> {
-    let infos: Vec<PortInfo> = prepared.entries().map(port_info).collect();
+    let infos = infos_of(&prepared);
     if prepared.entries().any(|entry| entry.queues > 1) {
         bail!("ports with several queues are not handed over");
     }
-    let mut nf = nfluid_nf::catalogue::build(&name, config, &infos)?;
+    let mut nf = functions.build(&name, config, &infos, prepared.pool())?;
     let mut controls = Control::start(inheritance::control_socket()?, 1)?;
     let mut control = controls.pop().context("it has no control socket")?;
     let mut rehearsing = Rehearsing {

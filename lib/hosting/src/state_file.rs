@@ -40,7 +40,7 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Expo
         .and_then(|()| file.flush())
         .context("writing the state")?;
     if left_out > 0 {
-        eprintln!("nfluid-nf: {left_out} packets that wait have no room in the state");
+        eprintln!("nfluid: {left_out} packets that wait have no room in the state");
     }
     Ok(Exported {
         state_bytes: image.len() as u64,

@@ -10,6 +10,7 @@ use nfluid_protocol::instance::Control;
 use nfluid_ring::attach::Attached;
 use nfluid_ring::doorbell::{AGEING, Doorbell};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Divides the queues: each part gets its own queue of every port. The instance's doorbell is returned separately,
 /// except with a single queue, which keeps it.
@@ -22,6 +23,7 @@ pub fn divide(attached: Attached) -> anyhow::Result<(Vec<Attached>, Option<Doorb
     let mut divided = Vec::with_capacity(queues);
     for _ in 0..queues {
         divided.push(Attached {
+            pool: Arc::clone(&attached.pool),
             ports: Vec::new(),
             doorbell: Doorbell::new(None, None)?,
         });
@@ -65,7 +67,7 @@ pub fn run(
             .name(format!("queue-{number}"))
             .spawn(move || {
                 if let Err(error) = forward(host, control) {
-                    eprintln!("nfluid-nf: queue {number}: {error:#}");
+                    eprintln!("nfluid: queue {number}: {error:#}");
                 }
                 // An instance that loses the NF of some of its flows is worse than one that restarts.
                 std::process::exit(1)
