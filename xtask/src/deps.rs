@@ -81,7 +81,9 @@ pub struct Needs {
 
 /// The network functions and their dependencies are also built for these targets: a guest without a kernel, and wasm.
 pub const NO_STD_TARGETS: [&str; 2] = ["x86_64-unknown-none", "wasm32-unknown-unknown"];
-const HOST: &[&str] = &[instance::TARGET];
+/// Instances without a C library of the host, and guests.
+const HOST: &[&str] = &[instance::TARGET, NO_STD_TARGETS[0]];
+const GUESTS: &[&str] = &[NO_STD_TARGETS[0]];
 const ALL_TARGETS: &[&str] = &[NO_STD_TARGETS[0], NO_STD_TARGETS[1], instance::TARGET];
 
 const fn needs(packages: &'static [Packages], targets: &'static [&'static str]) -> Needs {
@@ -89,10 +91,10 @@ const fn needs(packages: &'static [Packages], targets: &'static [&'static str]) 
 }
 
 pub const FOR_BUILD: Needs = needs(&[BUILD, DPI], HOST);
-pub const FOR_DEMO: Needs = needs(&[BUILD, DEMO], HOST);
+pub const FOR_DEMO: Needs = needs(&[BUILD, DEMO], &[instance::TARGET]);
 pub const FOR_TEST: Needs = needs(&[BUILD, DPI, DEMO, TRAFFIC, TEST], ALL_TARGETS);
-pub const FOR_FUZZ: Needs = needs(&[BUILD, DPI, FUZZ], &[]);
-pub const FOR_LINT: Needs = needs(&[BUILD, DPI, LINT], &[]);
+pub const FOR_FUZZ: Needs = needs(&[BUILD, DPI, FUZZ], GUESTS);
+pub const FOR_LINT: Needs = needs(&[BUILD, DPI, LINT], GUESTS);
 pub const ALL: Needs = needs(
     &[BUILD, DPI, LINT, DEMO, TRAFFIC, TEST, FUZZ, PEERS],
     ALL_TARGETS,

@@ -11,7 +11,7 @@ use clap::Args;
 use crate::release;
 use crate::session::Session;
 
-const PROGRAMS: [&str; 4] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-tls"];
+const PROGRAMS: [&str; 5] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-vmm", "nfluid-tls"];
 const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
 const SERVICE: &str = "nfluidd.service";
 /// Shell, and its folder for completions below the prefix.

@@ -42,9 +42,14 @@ pub struct Programs {
     packages: HashMap<String, String>,
 }
 
-/// Returns `cargo VERB` of every package except that of nfluid-nf, which [`instance`] builds separately.
+/// Returns `cargo VERB` of every package except those of the programs that run in instances, which [`instance`] builds
+/// separately.
 pub fn cargo_workspace(session: &Session, verb: &str) -> Command {
-    session.cargo([verb, "--workspace", "--exclude", instance::PACKAGE])
+    let mut cargo = session.cargo([verb, "--workspace"]);
+    for program in &instance::PROGRAMS {
+        cargo.args(["--exclude", program.package]);
+    }
+    cargo
 }
 
 impl Programs {
@@ -146,13 +151,14 @@ impl Programs {
     }
 
     fn add_instance(&mut self, session: &Session, profile: Profile) -> Result<()> {
-        let path = instance::build(session, profile)?;
-        self.others.push(Program {
-            name: instance::PROGRAM.to_owned(),
-            package: instance::PACKAGE.to_owned(),
-            folder: session.root.clone(),
-            path,
-        });
+        for (program, path) in instance::build(session, profile)? {
+            self.others.push(Program {
+                name: program.name.to_owned(),
+                package: program.package.to_owned(),
+                folder: session.root.clone(),
+                path,
+            });
+        }
         Ok(())
     }
 

@@ -70,7 +70,7 @@ fn start(pool: &Arc<Pool>) -> anyhow::Result<Guest> {
 
 /// Returns the bytes of the guest's memory.
 fn memory_bytes() -> anyhow::Result<u64> {
-    let name = environment::GUEST_MEMORY;
+    let name = environment::MEMORY;
     let text = std::env::var(name).with_context(|| format!("{name} is not set"))?;
     let all: u64 = text
         .parse()

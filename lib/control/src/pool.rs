@@ -4,6 +4,7 @@ use crate::model::{Deployment, Program};
 use crate::placement::Placement;
 use crate::quantity::Bytes;
 use crate::spec::InstanceSpec;
+use crate::tier::Tier;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -24,20 +25,36 @@ pub enum Purpose {
     Programs,
     /// A user's program that is linked statically: the shell's file system has no files.
     StaticPrograms,
+    /// A built-in NF of tier `microvm`: a virtual machine with the image of the built-in NFs has started already.
+    MicroVms,
 }
 
 impl Purpose {
     /// All purposes, by their words in documents.
-    pub const WORDS: [(&str, Purpose); 3] = [
+    pub const WORDS: [(&str, Purpose); 4] = [
         ("built-in", Purpose::BuiltIn),
         ("programs", Purpose::Programs),
         ("static-programs", Purpose::StaticPrograms),
+        ("microvms", Purpose::MicroVms),
     ];
 
     /// Returns the word of the purpose.
     pub fn word(self) -> &'static str {
         let found = Self::WORDS.iter().find(|(_, purpose)| *purpose == self);
         found.map_or("built-in", |(word, _)| word)
+    }
+
+    /// Returns the tier of the instances.
+    pub fn tier(self) -> Tier {
+        match self {
+            Purpose::BuiltIn | Purpose::Programs | Purpose::StaticPrograms => Tier::PROCESS,
+            Purpose::MicroVms => Tier::MICROVM,
+        }
+    }
+
+    /// Returns true if the shells become built-in NFs.
+    pub fn is_built_in(self) -> bool {
+        matches!(self, Purpose::BuiltIn | Purpose::MicroVms)
     }
 
     fn is_default(&self) -> bool {
@@ -209,11 +226,15 @@ impl PoolSpec {
                 "ports of shells have one queue each",
             ),
             (
-                is_built_in && self.purpose != Purpose::BuiltIn,
+                instance.tier != self.purpose.tier(),
+                "its shells are of another tier; a pool 'for: microvms' serves tier microvm",
+            ),
+            (
+                is_built_in && !self.purpose.is_built_in(),
                 "its shells become programs, and this is a built-in NF",
             ),
             (
-                !is_built_in && self.purpose == Purpose::BuiltIn,
+                !is_built_in && self.purpose.is_built_in(),
                 "its shells become built-in NFs; a pool 'for: programs' (or 'static-programs') serves programs",
             ),
             (instance.ring != self.ring, "its flavor has other rings"),
@@ -303,6 +324,20 @@ mod tests {
             assert!(programs(purpose).suits(&own()));
             assert!(reason(&programs(purpose), &built_in()).contains("built-in"));
         }
+    }
+
+    // promise: 16.6
+    #[test]
+    fn shells_of_virtual_machines_become_virtual_machines() {
+        let machines = PoolSpec {
+            purpose: Purpose::MicroVms,
+            ..pool()
+        };
+        let of_tier = |tier, instance| InstanceSpec { tier, ..instance };
+        assert!(machines.suits(&of_tier(Tier::MICROVM, built_in())));
+        assert!(reason(&machines, &built_in()).contains("tier"));
+        assert!(reason(&pool(), &of_tier(Tier::MICROVM, built_in())).contains("for: microvms"));
+        assert!(reason(&machines, &of_tier(Tier::MICROVM, own())).contains("built-in"));
     }
 
     // promise: 5.20

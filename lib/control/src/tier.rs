@@ -14,6 +14,8 @@ impl Isolation {
     pub const PROCESS: Isolation = Isolation("process");
     /// A program that the kernel's verifier has checked.
     pub const KERNEL: Isolation = Isolation("kernel");
+    /// A virtual machine without a kernel, whose monitor is a process as above.
+    pub const MICROVM: Isolation = Isolation("microvm");
 }
 
 /// The kind of an instance's ports.
@@ -36,6 +38,8 @@ pub struct Capabilities {
     pub hands_over: bool,
     /// Templates can create an instance for each client.
     pub on_demand: bool,
+    /// Ports of the instance can have several queues, each with a thread of its own.
+    pub queues: bool,
 }
 
 /// The properties of a tier.
@@ -65,6 +69,20 @@ impl Tier {
             has_process: true,
             hands_over: true,
             on_demand: true,
+            queues: true,
+        },
+    });
+
+    /// A KVM guest that is one network function and no kernel.
+    pub const MICROVM: Tier = Tier(&Row {
+        name: "microvm",
+        isolation: Isolation::MICROVM,
+        ports: &[PortKind::Rings],
+        capabilities: Capabilities {
+            has_process: true,
+            hands_over: true,
+            on_demand: true,
+            queues: false,
         },
     });
 
@@ -77,11 +95,12 @@ impl Tier {
             has_process: false,
             hands_over: false,
             on_demand: false,
+            queues: false,
         },
     });
 
     /// All tiers that documents can name.
-    pub const ALL: [Tier; 2] = [Tier::PROCESS, Tier::XDP];
+    pub const ALL: [Tier; 3] = [Tier::PROCESS, Tier::MICROVM, Tier::XDP];
 
     /// Returns the isolation of its instances.
     pub fn isolation(self) -> Isolation {

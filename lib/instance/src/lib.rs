@@ -34,6 +34,7 @@ pub mod launch;
 pub mod limits;
 pub mod log_room;
 pub mod logs;
+mod machine;
 pub mod maker;
 pub mod making;
 pub mod numbers;

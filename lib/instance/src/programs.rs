@@ -1,15 +1,25 @@
 //! The programs of instances, open, and their system call filters.
 
 use crate::terminator;
-use anyhow::Context;
+use anyhow::{Context, bail};
+use nfluid_control::tier::{Isolation, Tier};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{FileVersion, Program, file_version};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The level of TCP's socket options, of which a connector sets one.
 const TCP_OPTIONS: u32 = 6;
+
+/// The monitor of guests, as part of its file name.
+const MONITOR: &str = "vmm";
+/// Longest image of a guest.
+const IMAGE_BYTES_MAX: u64 = 64 << 20;
+/// Most images of guests that are kept for the next guest.
+const IMAGES_MAX: usize = 16;
 
 /// A program that is open, and its system call filter.
 pub type OpenProgram = Arc<(Program, Filter)>;
@@ -20,8 +30,14 @@ pub struct Programs {
     built_in: Mutex<Arc<(Program, Filter)>>,
     /// Version of the file that `built_in` is a copy of.
     copied: Mutex<Option<FileVersion>>,
-    terminator: Mutex<Option<(FileVersion, Arc<TerminatorProgram>)>>,
+    terminator: Kept<TerminatorProgram>,
+    monitor: Kept<(Program, Filter)>,
+    /// Images of guests, by their paths.
+    images: Mutex<BTreeMap<PathBuf, (FileVersion, OwnedFd)>>,
 }
+
+/// What was made of a file, and the version of that file.
+type Kept<T> = Mutex<Option<(FileVersion, Arc<T>)>>;
 
 /// The program of terminators, which is their connectors' too.
 pub struct TerminatorProgram {
@@ -41,6 +57,8 @@ impl Programs {
             copied: Mutex::new(file_version(nf_program)),
             built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
             terminator: Mutex::new(None),
+            monitor: Mutex::new(None),
+            images: Mutex::new(BTreeMap::new()),
         })
     }
 
@@ -58,26 +76,77 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub(crate) fn terminator(&self) -> anyhow::Result<Arc<TerminatorProgram>> {
-        let path = self
-            .path
-            .with_file_name(format!("nfluid-{}", terminator::NAME));
+        self.beside(&self.terminator, terminator::NAME, |program| {
+            let policy = Policy::new(program.linkage(), TCP_OPTIONS).with_connections();
+            Ok(TerminatorProgram {
+                connecting: policy.compile()?,
+                program: Arc::new(with_filter(program)?),
+            })
+        })
+    }
+
+    /// The program that hosts NFs in instances of a tier, in the version that is installed now.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be run in an instance.
+    pub(crate) fn host_of(&self, tier: Tier) -> anyhow::Result<OpenProgram> {
+        if tier.isolation() != Isolation::MICROVM {
+            return Ok(self.built_in());
+        }
+        self.beside(&self.monitor, MONITOR, |program| {
+            let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_virtual_machines();
+            let filter = policy.compile()?;
+            Ok((program, filter))
+        })
+    }
+
+    /// Returns what `make` makes of the program `nfluid-NAME`, which is installed beside that of built-in NFs.
+    fn beside<T>(
+        &self,
+        kept: &Kept<T>,
+        name: &str,
+        make: impl FnOnce(Program) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Arc<T>> {
+        let path = self.path.with_file_name(format!("nfluid-{name}"));
         let found = file_version(&path)
             .with_context(|| format!("{} is not there: install it", path.display()))?;
-        let kept = self.terminator.lock();
-        let mut kept = kept.unwrap_or_else(PoisonError::into_inner);
-        if let Some((copied, program)) = &*kept
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((copied, made)) = &*kept
             && *copied == found
         {
-            return Ok(Arc::clone(program));
+            return Ok(Arc::clone(made));
         }
-        let program = Program::open(&path)?.sealed_copy()?;
-        let policy = Policy::new(program.linkage(), TCP_OPTIONS).with_connections();
-        let made = Arc::new(TerminatorProgram {
-            connecting: policy.compile()?,
-            program: Arc::new(with_filter(program)?),
-        });
+        let made = Arc::new(make(Program::open(&path)?.sealed_copy()?)?);
         *kept = Some((found, Arc::clone(&made)));
         Ok(made)
+    }
+
+    /// Returns a copy of a guest's image that nobody can change, which all guests of that image share.
+    ///
+    /// # Errors
+    /// The file is missing, too long, or cannot be read.
+    pub(crate) fn guest_image(&self, path: &Path) -> anyhow::Result<OwnedFd> {
+        let reading = || format!("reading the guest image {}", path.display());
+        let found = file_version(path).with_context(|| format!("{} is not there", path.display()))?;
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((copied, image)) = images.get(path)
+            && *copied == found
+        {
+            return image.try_clone().with_context(reading);
+        }
+        let bytes = std::fs::metadata(path).with_context(reading)?.len();
+        if bytes > IMAGE_BYTES_MAX {
+            let most = IMAGE_BYTES_MAX >> 20;
+            bail!("{} has {bytes} bytes, and a guest image has at most {most} MiB", path.display());
+        }
+        let copy = Program::open(path)?.sealed_copy()?;
+        let image = copy.as_fd().try_clone_to_owned().with_context(reading)?;
+        if images.len() >= IMAGES_MAX {
+            // Guests keep what they have; the next guest of that image copies it again.
+            images.pop_first();
+        }
+        images.insert(path.to_owned(), (found, image.try_clone().with_context(reading)?));
+        Ok(image)
     }
 
     pub(crate) fn built_in(&self) -> Arc<(Program, Filter)> {

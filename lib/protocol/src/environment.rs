@@ -24,7 +24,11 @@ pub const CERTIFICATES: &str = "NFLUID_TLS_CERTIFICATES_FD";
 pub const KEY: &str = "NFLUID_TLS_KEY_FD";
 /// Descriptor of a terminator's socket to its connector. Absent without a backend.
 pub const CONNECTOR: &str = "NFLUID_CONNECTOR_FD";
-/// A terminator's memory limit in bytes.
+/// Descriptor of `/dev/kvm`; only for the monitor of a guest.
+pub const KVM: &str = "NFLUID_KVM_FD";
+/// Descriptor of a file with the image of a guest. Absent: the monitor's own image, with the built-in NFs.
+pub const GUEST: &str = "NFLUID_GUEST_FD";
+/// The memory limit in bytes of a terminator, or of a guest and its monitor.
 pub const MEMORY: &str = "NFLUID_MEMORY_BYTES";
 /// The number of the descriptor with which a connector reaches its terminator.
 pub const CONNECTOR_END: RawFd = 3;

@@ -35,10 +35,11 @@ const OUTSIDE: [(&str, &[&str]); 8] = [
     ("packaging", &["xtask"]),
 ];
 /// The packages of the programs that the platform tests start.
-const PLATFORM: [&str; 6] = [
+const PLATFORM: [&str; 7] = [
     "nfluid",
     "nfluid-bench",
     "nfluid-nf-host",
+    "nfluid-vmm-monitor",
     "nfluid-tests",
     "nfluid-tls-host",
     "nfluidd",

@@ -251,7 +251,10 @@ impl Host {
             origin,
             switches: BTreeMap::new(),
             instances,
-            runtimes: BTreeMap::from([(Isolation::PROCESS, processes.clone() as Arc<dyn Runtime>)]),
+            // The monitor of a virtual machine is a process like others.
+            runtimes: [Isolation::PROCESS, Isolation::MICROVM]
+                .map(|isolation| (isolation, processes.clone() as Arc<dyn Runtime>))
+                .into(),
             processes,
             uplinks,
             fast,

@@ -8,6 +8,7 @@ use crate::model::{BUILT_IN_FLAVORS, Deployment, Frames, Instance, PORTS_MAX, Po
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
 use crate::spec::{PortSpec, port_specs};
+use crate::tier::PortKind;
 use crate::yaml::Node;
 
 pub fn check(
@@ -69,6 +70,7 @@ pub(super) fn check_program(
         );
         return;
     }
+    check_tier(instance, path, report);
     check_switches(instance, path, report);
     replicas::check(instance, path, report);
     match &instance.program {
@@ -96,6 +98,43 @@ pub(super) fn check_program(
                 );
             }
         }
+    }
+}
+
+/// Checks that the tier of an instance has what the instance asks for.
+fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    let tier = instance.tier;
+    if instance.stack.is_some() && !tier.takes(PortKind::Sockets) {
+        report.error(
+            &format!("{path}.tier"),
+            format!("an instance of tier '{tier}' cannot have sockets of the kernel's stack"),
+            "remove 'tier': an instance that listens is of tier 'process'",
+        );
+    }
+    if tier.capabilities().queues {
+        return;
+    }
+    let several = |port: &Port| port.queues.filter(|queues| *queues > 1);
+    let divided = instance.ports.iter();
+    let divided = divided.filter_map(|(name, port)| Some((name, several(port)?)));
+    for (name, queues) in divided {
+        report.error(
+            &format!("{path}.ports"),
+            format!(
+                "port '{}' has {queues} queues, and an instance of tier '{tier}' has one thread",
+                name.escape_debug()
+            ),
+            "remove 'queues'; 'replicas' divides the flows among several instances",
+        );
+    }
+    if let Program::Path { args, .. } = &instance.program
+        && !args.is_empty()
+    {
+        report.error(
+            &format!("{path}.args"),
+            format!("a program of tier '{tier}' is a guest image, which takes no arguments"),
+            "write what it needs under 'config'",
+        );
     }
 }
 

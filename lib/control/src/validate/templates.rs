@@ -6,6 +6,7 @@ use super::{Background, Environment};
 use crate::frames::SLOT_MTU_MAX;
 use crate::model::{Deployment, NAME_MAX, PortRef, Program};
 use crate::pool::pools;
+use crate::tier::Tier;
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
 use crate::template::{
@@ -129,9 +130,11 @@ fn check_ports(stage: &Stage, path: &str, report: &mut Report<'_>) {
 fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
     let instance = &stage.instance;
     if !instance.tier.capabilities().on_demand {
+        let tiers = Tier::ALL.iter().filter(|it| it.capabilities().on_demand);
+        let names: Vec<_> = tiers.map(|tier| format!("'{tier}'")).collect();
         report.error(
             &format!("{path}.instance.tier"),
-            "an instance of a template must be of tier 'process'",
+            format!("an instance of a template must be of tier {}", names.join(" or ")),
             "remove 'tier'; fast paths are instances of their own",
         );
     }

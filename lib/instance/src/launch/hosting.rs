@@ -3,8 +3,10 @@
 use super::inheritance::{FIRST_FD, environment};
 use super::{Start, control_socket};
 use crate::doorbell;
+use crate::machine;
 use crate::maker::Maker;
 use anyhow::Context;
+use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::record::Record;
 use nfluid_protocol::daemon::memory_file;
 use nfluid_protocol::environment;
@@ -54,13 +56,13 @@ impl Maker {
     /// No process runs.
     pub fn launch_waiting(
         &self,
-        name: &str,
+        (name, spec): (&str, &InstanceSpec),
         (memory, handover): (&InstanceMemory, &Handover),
         cgroup: &Cgroup,
         record: &Record,
         io_doorbell: OwnedFd,
     ) -> anyhow::Result<(Instance, Hosting)> {
-        let program = self.programs.built_in();
+        let program = self.programs.host_of(spec.tier)?;
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .context("making the socket of a shell")?;
@@ -74,11 +76,19 @@ impl Maker {
             io_doorbell: bell_number + 1,
         };
         let table = memory_file("ports", &numbers.table(memory).to_bytes())?;
+        let mut fds = vec![bell, io_doorbell, control, theirs, table];
         let env = [
             (environment::CONTROL, bell_number + 2),
             (ASSIGNMENT_ENV, bell_number + 3),
             (ATTACH_ENV, bell_number + 4),
         ];
+        let mut env = env.map(|(key, number)| (key, number.to_string())).to_vec();
+        if machine::is_one(spec) {
+            env.extend(machine::equip(&self.programs, spec, |fd| {
+                fds.push(fd);
+                bell_number + fds.len() as RawFd - 1
+            })?);
+        }
         let start = Start {
             name,
             user: record.user,
@@ -93,8 +103,8 @@ impl Maker {
             &start,
             None,
             handover,
-            environment(env.map(|(key, number)| (key, number.to_string())))?,
-            &[bell, io_doorbell, control, theirs, table],
+            environment(env)?,
+            &fds,
         )?;
         Ok((instance, Hosting { socket, numbers }))
     }

@@ -9,6 +9,7 @@ use crate::descriptors;
 use crate::doorbell;
 use crate::exits::end;
 use crate::limits::give_slice;
+use crate::machine;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
 use crate::terminator::{self, Connecting};
@@ -109,7 +110,8 @@ impl Maker {
         let program = match (program, &spec.program) {
             (Some(open), _) => open,
             _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
-            (None, ProgramModel::BuiltIn { .. }) => self.programs.built_in(),
+            _ if machine::is_one(spec) => self.programs.host_of(spec.tier)?,
+            (None, ProgramModel::BuiltIn { .. }) => self.programs.host_of(spec.tier)?,
             (None, ProgramModel::Path { program, .. }) => self.programs.open(program)?,
         };
         let (program, filter) = &*program;
@@ -118,6 +120,10 @@ impl Maker {
         if let Some(equipment) = &mut equipment {
             let memory = spec.resources.memory.0;
             let env = equipment.hand_over(memory, |fd| inheritance.give(fd))?;
+            inheritance.env.extend(environment(env)?);
+        }
+        if machine::is_one(spec) {
+            let env = machine::equip(&self.programs, spec, |fd| inheritance.give(fd))?;
             inheritance.env.extend(environment(env)?);
         }
         let start = Start {

@@ -20,7 +20,6 @@ use nfluid_control::pool::{PoolSpec, Purpose};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
 use nfluid_control::stopwatch::Lap;
-use nfluid_control::tier::Tier;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;
 use nfluid_ring::assignment;
@@ -90,13 +89,13 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         long: pool.long,
     };
     let program = match pool.purpose {
-        Purpose::BuiltIn => Program::BuiltIn { nf: String::new() },
+        Purpose::BuiltIn | Purpose::MicroVms => Program::BuiltIn { nf: String::new() },
         Purpose::Programs | Purpose::StaticPrograms => Program::Path {
             program: String::new(),
             args: Vec::new(),
         },
     };
-    let bare = InstanceSpec::bare(program, Tier::PROCESS);
+    let bare = InstanceSpec::bare(program, pool.purpose.tier());
     InstanceSpec {
         ports: (0..pool.ports).map(port).collect(),
         flavor: pool.flavor.clone(),
@@ -120,7 +119,7 @@ impl Making {
     pub fn complete_waiting(&mut self, purpose: Purpose) -> anyhow::Result<()> {
         let io_doorbell = self.settle()?;
         match purpose {
-            Purpose::BuiltIn => self.start_hosting(io_doorbell)?,
+            Purpose::BuiltIn | Purpose::MicroVms => self.start_hosting(io_doorbell)?,
             Purpose::Programs => {
                 let extra = Vec::new();
                 self.start_empty(Root::Libraries { extra }, io_doorbell)?;
@@ -139,7 +138,7 @@ impl Making {
         let ports = (memory, handover);
         let maker = &self.maker;
         let (process, hosting) =
-            maker.launch_waiting(&self.name, ports, cgroup, &self.record, io_doorbell)?;
+            maker.launch_waiting((&self.name, &self.spec), ports, cgroup, &self.record, io_doorbell)?;
         self.handover = None;
         let sliced = give_slice(&process, None);
         self.record.process = Some(process.identity().clone());

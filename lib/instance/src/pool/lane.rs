@@ -91,7 +91,7 @@ impl Lane {
     /// shell can.
     pub fn misfit(&self, spec: &InstanceSpec, linkage: Option<&Linkage>) -> Option<&'static str> {
         let by_linkage = match (self.spec.purpose, linkage) {
-            (Purpose::BuiltIn, _)
+            (Purpose::BuiltIn | Purpose::MicroVms, _)
             | (Purpose::Programs, Some(Linkage::Dynamic { .. }))
             | (Purpose::StaticPrograms, Some(Linkage::Static)) => None,
             (Purpose::Programs, Some(Linkage::Static)) => Some(

@@ -24,6 +24,7 @@ pub const TIER: Tier = Tier(&Row {
         has_process: true,
         hands_over: true,
         on_demand: false,
+        queues: true,
     },
 });
 

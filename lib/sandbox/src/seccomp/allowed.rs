@@ -284,6 +284,35 @@ const BPF_MAPS: &[&[Test]] = &[
     &[is(0, 15)], // BPF_OBJ_GET_INFO_BY_FD
 ];
 
+/// Requests of KVM (linux/kvm.h) that make and run a virtual machine with memory of the caller. What would give a guest
+/// devices, interrupts, or another process' descriptors is missing.
+const KVM_REQUESTS: &[&[Test]] = &[
+    // As every instance.
+    &[is(1, libc::TCGETS)],
+    &[is(1, libc::FIONREAD)],
+    &[is(1, libc::FIONBIO)],
+    &[is(1, libc::FIOCLEX)],
+    &[is(1, libc::FIONCLEX)],
+    &[is(1, libc::TIOCGWINSZ)],
+    &[is(1, 0xae00)],      // KVM_GET_API_VERSION
+    &[is(1, 0xae01)],      // KVM_CREATE_VM
+    &[is(1, 0xae03)],      // KVM_CHECK_EXTENSION
+    &[is(1, 0xae04)],      // KVM_GET_VCPU_MMAP_SIZE
+    &[is(1, 0xae41)],      // KVM_CREATE_VCPU
+    &[is(1, 0x4020_ae46)], // KVM_SET_USER_MEMORY_REGION
+    &[is(1, 0xae80)],      // KVM_RUN
+    &[is(1, 0x8090_ae81)], // KVM_GET_REGS
+    &[is(1, 0x4090_ae82)], // KVM_SET_REGS
+    &[is(1, 0x8138_ae83)], // KVM_GET_SREGS
+    &[is(1, 0x4138_ae84)], // KVM_SET_SREGS
+];
+
+/// Calls for the monitor of a virtual machine, beside those of every instance.
+pub(super) const VIRTUAL_MACHINES: &[Allowed] = table! {
+    SYS_ioctl if KVM_REQUESTS => "the virtual machine",
+    SYS_setitimer => "the watchdog of the virtual CPU",
+};
+
 /// Calls for the slow path of a program in the kernel, with which the instance shares maps. Other instances are
 /// killed for these calls.
 pub(super) const HANDED_MAPS: &[Allowed] = table! {

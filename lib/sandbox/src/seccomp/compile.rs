@@ -7,6 +7,7 @@
 
 use super::allowed::{
     ALWAYS, CONNECTIONS, HANDED_MAPS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY,
+    VIRTUAL_MACHINES,
 };
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
@@ -94,6 +95,9 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     }
     if policy.handed_maps {
         tables.push(HANDED_MAPS);
+    }
+    if policy.virtual_machines {
+        tables.push(VIRTUAL_MACHINES);
     }
     tables
 }

@@ -41,6 +41,7 @@ pub struct Policy {
     message_sockets: bool,
     connections: bool,
     handed_maps: bool,
+    virtual_machines: bool,
 }
 
 impl Policy {
@@ -58,6 +59,7 @@ impl Policy {
             message_sockets: false,
             connections: false,
             handed_maps: false,
+            virtual_machines: false,
         }
     }
 
@@ -94,6 +96,13 @@ impl Policy {
     #[must_use]
     pub fn with_handed_maps(mut self) -> Self {
         self.handed_maps = true;
+        self
+    }
+
+    /// Also allows to make and run virtual machines with the descriptor of `/dev/kvm` that the instance was handed.
+    #[must_use]
+    pub fn with_virtual_machines(mut self) -> Self {
+        self.virtual_machines = true;
         self
     }
 

@@ -127,6 +127,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         loader().with_processes().with_message_sockets(),
         strict().with_connections(),
         loader().with_handed_maps(),
+        strict().with_virtual_machines(),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -158,6 +159,30 @@ fn an_instance_with_handed_maps_can_access_them_and_others_are_killed_for_it() {
     // Loading a program, and getting a map by its number.
     assert_eq!((of(&sharing, 5), of(&sharing, 14)), (EPERM, EPERM));
     assert_eq!(verdict(&sharing, libc::SYS_ptrace, [0; 6]), KILL);
+}
+
+// promise: 16.7
+#[test]
+fn a_monitor_makes_and_runs_machines_and_gives_them_no_devices() {
+    let monitor = strict().with_virtual_machines().compile().unwrap();
+    let alone = strict().compile().unwrap();
+    let of = |filter: &Filter, request| verdict(filter, libc::SYS_ioctl, [3, request, 1, 1, 1, 1]);
+    for (request, expected) in [
+        (0xae01, ALLOW),      // KVM_CREATE_VM
+        (0xae80, ALLOW),      // KVM_RUN
+        (0x4020_ae46, ALLOW), // KVM_SET_USER_MEMORY_REGION
+        (0xae60, EPERM),      // KVM_CREATE_IRQCHIP
+        (0x4020_aee0, EPERM), // KVM_CREATE_DEVICE, KVM_SET_DEVICE_ATTR and relatives
+        (0xc00c_aee0, EPERM),
+        (0x4040_ae79, EPERM), // KVM_IOEVENTFD
+        (libc::TIOCSTI, EPERM),
+    ] {
+        assert_eq!(of(&monitor, request), expected, "request {request:#x}");
+        if request != libc::TIOCSTI {
+            assert_eq!(of(&alone, request), EPERM, "request {request:#x}");
+        }
+    }
+    assert_eq!(verdict(&monitor, libc::SYS_setitimer, [2, 1, 0, 0, 0, 0]), ALLOW);
 }
 
 // promise: 3.10

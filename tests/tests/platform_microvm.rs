@@ -1,0 +1,150 @@
+//! Instances of tier `microvm`: KVM guests that are one network function, with everything that other instances have.
+
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::skip::skip;
+use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
+use rustix::process::Signal;
+use std::path::Path;
+
+/// The chain of a bridge and a firewall, both in guests.
+fn guests() -> String {
+    BRIDGE_AND_FIREWALL
+        .replace("br: { nf: bridge }", "br: { nf: bridge, tier: microvm }")
+        .replace("nf: firewall\n", "nf: firewall\n    tier: microvm\n")
+}
+
+/// Two hosts on a machine that has KVM, or the test is skipped.
+fn hosts_with_kvm(test: &str) -> Option<Platform> {
+    if !Path::new("/dev/kvm").exists() {
+        skip(test, "it needs /dev/kvm");
+        return None;
+    }
+    two_hosts(test)
+}
+
+fn log(platform: &Platform, name: &str) -> String {
+    std::fs::read_to_string(platform.instance_log(name)).unwrap_or_default()
+}
+
+// promise: 16.1
+#[test]
+fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
+    let test = "a_chain_of_guests_forwards_and_is_operated_like_any_other";
+    let Some(mut platform) = hosts_with_kvm(test) else {
+        return;
+    };
+    platform.apply(&guests());
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    for name in ["br", "fw"] {
+        assert_eq!(platform.instance(name)["tier"], "microvm");
+    }
+    // Metrics come from the guest, and say what its machine does.
+    let counters = platform.must_say(&["metrics", "fw"]);
+    assert!(counters.contains("guest_exits_total"), "{counters}");
+    let unknown = platform.nfluid(&["command", "fw", "no-such-command"]);
+    assert!(unknown.stderr.contains("there are"), "{unknown:?}");
+
+    // A configuration that is refused changes nothing; another one takes effect in the running guest.
+    let before = platform.pids();
+    let closed = guests().replace("allow icmp from any to any", "deny icmp from any to any");
+    platform.apply(&closed);
+    assert!(!platform.reaches("client", SERVER), "the rules are in force");
+    platform.apply(&guests());
+    eventually("a ping crosses again", || platform.pings("client", SERVER));
+    assert_eq!(platform.pids(), before, "no guest was started again");
+
+    // A pause holds the virtual CPU, and a killed monitor is a killed instance.
+    platform.must_say(&["pause", "br"]);
+    assert!(!platform.reaches("client", SERVER));
+    platform.must_say(&["unpause", "br"]);
+    eventually("a ping crosses after the pause", || platform.pings("client", SERVER));
+    signal(before["fw"], Signal::KILL);
+    eventually("it runs again", || {
+        platform.pids().get("fw").is_some_and(|pid| *pid != before["fw"])
+    });
+    eventually("a ping crosses a new guest", || platform.pings("client", SERVER));
+
+    // Its state moves on in an upgrade, and guests outlive the daemon.
+    platform.must_say(&["upgrade", "fw"]);
+    assert!(platform.reaches("client", SERVER));
+    let before = platform.pids();
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(platform.pids(), before);
+    assert!(platform.reaches("client", SERVER));
+    platform.must_say(&["delete", "--all"]);
+    eventually("nothing is left", || platform.instance_processes().is_empty());
+}
+
+// promise: 16.6
+#[test]
+fn guests_come_out_of_pools() {
+    let Some(platform) = hosts_with_kvm("guests_come_out_of_pools") else {
+        return;
+    };
+    let pools = "pool: { machines: { size: 2, for: microvms }, processes: { size: 1 } }\n";
+    let (uplinks, _) = BRIDGE_AND_FIREWALL.split_once("instances:").expect("some");
+    platform.apply(&format!("{uplinks}{pools}"));
+    let taken = |platform: &Platform, name: &str| {
+        let pools = platform.ask(&["get", "pools"]);
+        let found = nfluid_tests::harness::platform::list(&pools).find(|it| it["name"] == name);
+        let found = found.expect("the pool").clone();
+        (found["ready"].clone(), found["taken"].clone())
+    };
+    eventually("the shells are ready", || {
+        taken(&platform, "machines").0 == 2 && taken(&platform, "processes").0 == 1
+    });
+    platform.apply(&format!("{}{pools}", guests()));
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    assert_eq!(taken(&platform, "machines").1, 2);
+    assert_eq!(taken(&platform, "processes").1, 0);
+}
+
+// promise: 16.1
+#[test]
+fn a_state_is_saved_and_restored_across_tiers() {
+    let Some(platform) = hosts_with_kvm("a_state_is_saved_and_restored_across_tiers") else {
+        return;
+    };
+    let stateful = "rules: \"check-state\\nallow icmp from any to any keep-state\"";
+    let deployment = guests().replace("rules: 'allow icmp from any to any'", stateful);
+    platform.apply(&deployment);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    let file = platform.directory().join("fw.state");
+    let file = file.to_str().expect("text");
+    platform.must_say(&["save", "fw", file]);
+    let restored = platform.must_say(&["restore", file, "--name", "clone"]);
+    assert!(restored.contains("clone"), "{restored}");
+    assert_eq!(platform.instance("clone")["tier"], "microvm");
+    let counters = platform.must_say(&["metrics", "clone"]);
+    let states = counters.lines().find(|line| line.contains("states"));
+    assert!(states.is_some(), "{counters}");
+}
+
+// promise: 16.3
+#[test]
+fn what_a_guest_cannot_have_is_refused_with_a_remedy() {
+    let Some(platform) = hosts_with_kvm("what_a_guest_cannot_have_is_refused_with_a_remedy") else {
+        return;
+    };
+    let text = platform.directory().join("text");
+    std::fs::write(&text, "no image\n").expect("written");
+    for (instance, why) in [
+        ("{ nf: bridge, tier: microvm, ports: { in: { queues: 2 }, out: { queues: 2 } } }".to_owned(), "one thread"),
+        ("{ nf: tls, tier: microvm, listen: '127.0.0.1:1' }".to_owned(), "tier"),
+        ("{ program: /bin/true, args: [x], tier: microvm }".to_owned(), "no arguments"),
+        (format!("{{ program: {}, tier: microvm }}", text.display()), "cannot be run"),
+    ] {
+        let document = format!("version: 1\ninstances: {{ x: {instance} }}\n");
+        let refused = platform.try_apply(&document);
+        assert!(!refused.succeeded(), "{instance}");
+        assert!(refused.stderr.contains(why), "{instance}: {}", refused.stderr);
+    }
+    // A program of the host is no guest image: the monitor says so.
+    platform.try_apply("version: 1\ninstances: { x: { program: /bin/true, tier: microvm, restart: never } }\n");
+    eventually("the reason is in the log", || {
+        log(&platform, "x").contains("not linked statically")
+    });
+}
