@@ -15,6 +15,9 @@ fn guests() -> String {
         .replace("nf: firewall\n", "nf: firewall\n    tier: microvm\n")
 }
 
+/// Rules by which answers come back only to who has asked.
+const STATEFUL: &str = r#"rules: "check-state\nallow icmp from any to any keep-state""#;
+
 /// Two hosts on a machine that has KVM, or the test is skipped.
 fn hosts_with_kvm(test: &str) -> Option<Platform> {
     if !Path::new("/dev/kvm").exists() {
@@ -41,7 +44,7 @@ fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
         assert_eq!(platform.instance(name)["tier"], "microvm");
     }
     // Metrics come from the guest, and say what its machine does.
-    let counters = platform.must_say(&["metrics", "fw"]);
+    let counters = platform.page("/metrics");
     assert!(counters.contains("guest_exits_total"), "{counters}");
     let unknown = platform.nfluid(&["command", "fw", "no-such-command"]);
     assert!(unknown.stderr.contains("there are"), "{unknown:?}");
@@ -50,14 +53,14 @@ fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
     let before = platform.pids();
     let closed = guests().replace("allow icmp from any to any", "deny icmp from any to any");
     platform.apply(&closed);
-    assert!(!platform.reaches("client", SERVER), "the rules are in force");
+    assert!(!platform.pings("client", SERVER), "the rules are in force");
     platform.apply(&guests());
     eventually("a ping crosses again", || platform.pings("client", SERVER));
     assert_eq!(platform.pids(), before, "no guest was started again");
 
     // A pause holds the virtual CPU, and a killed monitor is a killed instance.
     platform.must_say(&["pause", "br"]);
-    assert!(!platform.reaches("client", SERVER));
+    assert!(!platform.pings("client", SERVER));
     platform.must_say(&["unpause", "br"]);
     eventually("a ping crosses after the pause", || platform.pings("client", SERVER));
     signal(before["fw"], Signal::KILL);
@@ -104,12 +107,11 @@ fn guests_come_out_of_pools() {
 
 // promise: 16.1
 #[test]
-fn a_state_is_saved_and_restored_across_tiers() {
-    let Some(platform) = hosts_with_kvm("a_state_is_saved_and_restored_across_tiers") else {
+fn a_state_is_saved_and_cloned() {
+    let Some(platform) = hosts_with_kvm("a_state_is_saved_and_cloned") else {
         return;
     };
-    let stateful = "rules: \"check-state\\nallow icmp from any to any keep-state\"";
-    let deployment = guests().replace("rules: 'allow icmp from any to any'", stateful);
+    let deployment = guests().replace("rules: 'allow icmp from any to any'", STATEFUL);
     platform.apply(&deployment);
     eventually("a ping crosses", || platform.pings("client", SERVER));
     let file = platform.directory().join("fw.state");
@@ -118,9 +120,39 @@ fn a_state_is_saved_and_restored_across_tiers() {
     let restored = platform.must_say(&["restore", file, "--name", "clone"]);
     assert!(restored.contains("clone"), "{restored}");
     assert_eq!(platform.instance("clone")["tier"], "microvm");
-    let counters = platform.must_say(&["metrics", "clone"]);
-    let states = counters.lines().find(|line| line.contains("states"));
-    assert!(states.is_some(), "{counters}");
+    for name in ["fw", "clone"] {
+        let states = platform.must_say(&["command", name, "states"]);
+        assert!(states.contains(SERVER), "{name}: {states}");
+    }
+}
+
+// promise: 16.8
+#[test]
+fn a_running_function_moves_between_tiers_with_its_state() {
+    let test = "a_running_function_moves_between_tiers_with_its_state";
+    let Some(platform) = hosts_with_kvm(test) else {
+        return;
+    };
+    let process = BRIDGE_AND_FIREWALL.replace("rules: 'allow icmp from any to any'", STATEFUL);
+    platform.apply(&process);
+    // Pings with this identifier are one flow.
+    let flow = |identifier: u16| {
+        let line = format!("ping -n -c 1 -W 1 -e {identifier} {SERVER}");
+        platform.on("client", &line).succeeded()
+    };
+    eventually("a ping crosses", || flow(4242));
+    let in_guest = process.replace("nf: firewall\n", "nf: firewall\n    tier: microvm\n");
+    for (document, tier) in [(&in_guest, "microvm"), (&process, "process")] {
+        let before = platform.pids()["fw"];
+        platform.apply(document);
+        assert_eq!(platform.instance("fw")["tier"], tier);
+        assert_ne!(platform.pids()["fw"], before, "a successor has its ports");
+        let states = platform.must_say(&["command", "fw", "states"]);
+        assert!(states.contains(SERVER), "{states}");
+        assert!(flow(4242), "frames pass");
+    }
+    let events = platform.events_of("fw");
+    assert!(events.iter().all(|event| event != "stopped"), "{events:?}");
 }
 
 // promise: 16.3

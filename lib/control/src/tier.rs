@@ -34,7 +34,7 @@ pub enum PortKind {
 pub struct Capabilities {
     /// The instance has a process of its own, which can be queried, paused, limited and restarted.
     pub has_process: bool,
-    /// A new process can take over the ports and the state of the instance.
+    /// A new process can take over the ports and the state of the instance, also one of another such tier.
     pub hands_over: bool,
     /// Templates can create an instance for each client.
     pub on_demand: bool,
