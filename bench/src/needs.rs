@@ -45,6 +45,9 @@ pub const CONTAINERS: &[Need] = &[
     ("runc", "runc"),
 ];
 
+/// The smallest virtual machines with a kernel's worth of devices.
+pub const QEMU: &[Need] = &[("qemu-system-x86_64", "qemu-system-x86")];
+
 /// Programs that one experiment needs.
 #[derive(Clone, Copy, Default)]
 pub struct Needs {

@@ -3,6 +3,7 @@
 mod data_plane;
 mod instances;
 mod io;
+mod machines;
 mod many_nfs;
 mod sharing;
 mod signals;
@@ -20,6 +21,7 @@ pub const TOPICS: &[Topic] = &[
     many_nfs::TOPIC,
     xdp::TOPIC,
     instances::TOPIC,
+    machines::TOPIC,
     use_cases::TOPIC,
 ];
 

@@ -1,6 +1,7 @@
 //! Idle instances on their own platform.
 
 use super::platform;
+use super::tier::Tier;
 use anyhow::Context;
 use nfluid_testbed::api::Api;
 use nfluid_testbed::interrupt;
@@ -15,6 +16,7 @@ pub struct Idle {
     platform: Platform,
     requests: Api,
     count: usize,
+    tier: Tier,
 }
 
 impl Idle {
@@ -31,10 +33,19 @@ impl Idle {
     /// # Errors
     /// When the daemon accepts no connection.
     pub fn on(platform: Platform) -> anyhow::Result<Self> {
+        Self::of(Tier::Process, platform)
+    }
+
+    /// As [`Idle::on`], for instances of a tier.
+    ///
+    /// # Errors
+    /// As for [`Idle::on`].
+    pub fn of(tier: Tier, platform: Platform) -> anyhow::Result<Self> {
         Ok(Idle {
             requests: Api::connect(&platform.socket())?,
             platform,
             count: 0,
+            tier,
         })
     }
 
@@ -47,7 +58,7 @@ impl Idle {
             interrupt::check()?;
             let next = count.min(self.count + PER_DOCUMENT);
             let instances: Map<String, Value> = (self.count..next)
-                .map(|number| (format!("idle{number}"), bridge()))
+                .map(|number| (format!("idle{number}"), self.tier.instance(bridge())))
                 .collect();
             let document = json!({ "version": 1, "overcommit": true, "instances": instances });
             self.merge(&document)?;

@@ -6,4 +6,6 @@ pub mod distance;
 pub mod forwards;
 pub mod idle;
 pub mod memory;
+pub mod machine;
 pub mod platform;
+pub mod tier;

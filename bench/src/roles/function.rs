@@ -1,6 +1,7 @@
 //! Hosts an NF as `nfluid-nf` does, so that the measured code is the shipped code.
 
 use super::work::{SLEEP, Waits, Work, print_ready};
+use crate::host::machine;
 use crate::workload::Workload;
 use anyhow::Context;
 use nfluid_nf::attached::port_info;
@@ -11,6 +12,7 @@ use nfluid_ring::clock::monotonic_ns;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::engine::{Engine, flush_all};
 use nfluid_ring::port::{Port, PortsOutbox};
+use nfluid_vmm::Image;
 use rustix::thread::sched_yield;
 use serde::{Deserialize, Serialize};
 use std::hint::black_box;
@@ -62,6 +64,14 @@ impl Function {
         Function::on(&attached.ports, workload)
     }
 
+    /// Makes an NF in a KVM guest, hosted as in `nfluid-vmm`.
+    pub fn in_guest(attached: &Attached, workload: &Workload) -> anyhow::Result<Self> {
+        let infos: Vec<_> = attached.ports.iter().map(|it| port_info(it.entry())).collect();
+        let mut guest = machine::start(Image::functions()?, Some(&attached.pool))?;
+        guest.build(workload.nf(), &workload.config(), &infos)?;
+        Ok(Function::hosting(Box::new(guest), Manner::HOSTED))
+    }
+
     /// Makes an NF on some of its instance's ports.
     pub fn on(ports: &[Port], workload: &Workload) -> anyhow::Result<Self> {
         Function::in_manner(ports, workload, Manner::HOSTED)
@@ -70,13 +80,17 @@ impl Function {
     fn in_manner(ports: &[Port], workload: &Workload, manner: Manner) -> anyhow::Result<Self> {
         let ports: Vec<_> = ports.iter().map(|port| port_info(port.entry())).collect();
         let nf = nfluid_nf::catalogue::build(workload.nf(), &workload.config(), &ports);
-        Ok(Function {
-            nf: nf.context("building the NF")?,
+        Ok(Function::hosting(nf.context("building the NF")?, manner))
+    }
+
+    fn hosting(nf: Box<dyn NetworkFunction>, manner: Manner) -> Self {
+        Function {
+            nf,
             engine: Engine::new(),
             manner,
             sleep: SLEEP,
             last_tick: Nanos(0),
-        })
+        }
     }
 
     fn pass(&mut self, now: Nanos, ports: &mut [Port]) -> u64 {

@@ -71,6 +71,11 @@ pub enum Task {
     },
     /// Runs an NF as its host does: batch after batch, asleep when no frame waits.
     Nf { workload: Workload },
+    /// The same in a KVM guest.
+    Guest {
+        /// The NF.
+        workload: Workload,
+    },
     /// Runs an NF until standard input ends, as its host does or in another manner.
     Host { workload: Workload, manner: Manner },
     /// Sends the workload's traffic through many NFs, each linked to its own port in both directions.
@@ -273,6 +278,9 @@ impl Task {
                 waits,
             } => Box::new(oneway::Receiver::new(*batch, *reads, *waits)),
             Task::Nf { workload } => Box::new(function::Function::new(attached, workload)?),
+            Task::Guest { workload } => {
+                Box::new(function::Function::in_guest(attached, workload)?)
+            }
             Task::Fan { workload, fan } => {
                 Box::new(fan::FanTraffic::new(attached, workload, *fan)?)
             }

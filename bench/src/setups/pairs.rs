@@ -152,10 +152,9 @@ pub fn around(
 ) -> anyhow::Result<Pair> {
     around_at(
         scratch,
+        Task::Nf { workload },
         workload,
-        len,
-        batch,
-        slots,
+        (len, batch, slots),
         Model::Inline.traffic(),
     )
 }
@@ -169,15 +168,31 @@ pub fn around_by(
     batch: usize,
     slots: u32,
 ) -> anyhow::Result<Served> {
-    around_at(scratch, workload, len, batch, slots, model.traffic())?.served(scratch, model)
+    let task = Task::Nf { workload };
+    let sizes = (len, batch, slots);
+    around_at(scratch, task, workload, sizes, model.traffic())?.served(scratch, model)
 }
 
-fn around_at(
+/// As [`around_by`], where the NF is in a KVM guest.
+pub fn around_guest_by(
     scratch: &mut Scratch,
+    model: Model,
     workload: Workload,
     len: usize,
     batch: usize,
     slots: u32,
+) -> anyhow::Result<Served> {
+    let task = Task::Guest { workload };
+    let sizes = (len, batch, slots);
+    around_at(scratch, task, workload, sizes, model.traffic())?.served(scratch, model)
+}
+
+/// Makes an NF that does `task`; the sizes are those of a frame, a batch and a ring.
+fn around_at(
+    scratch: &mut Scratch,
+    task: Task,
+    workload: Workload,
+    (len, batch, slots): (usize, usize, u32),
     (core, waits): (usize, Waits),
 ) -> anyhow::Result<Pair> {
     let mut nf = scratch.instance(2, slots, 64)?;
@@ -195,7 +210,7 @@ fn around_at(
     let role = |core, task| Role { core, task };
     Ok(Pair {
         peers: vec![
-            Peer::start(&nf, &role(Model::nf_core(), Task::Nf { workload }))?,
+            Peer::start(&nf, &role(Model::nf_core(), task))?,
             Peer::start(&traffic, &role(core, around))?,
         ],
         _instances: vec![nf, traffic],

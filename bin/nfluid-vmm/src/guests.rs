@@ -10,8 +10,14 @@ use nfluid_vmm::{End, Guest, Hypervisor, Image, watchdog};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The part of the instance's memory that is not the guest's: this process, and what the kernel needs for the machine.
-const OWN_BYTES: u64 = 8 << 20;
+/// A guest has so many times the memory of its instance: as in a process, what a network function asks for and never
+/// touches costs nothing, and the instance's limit holds for what is touched.
+const OVERCOMMIT: u64 = 4;
+/// Least memory of a guest in bytes.
+const MEMORY_MIN: u64 = 64 << 20;
+/// The network function that a waiting guest builds in advance to warm up, and its configuration.
+const REHEARSED: &str = "firewall";
+const REHEARSED_CONFIG: &str = r#"{"rules": "check-state\nallow ip from any to any keep-state"}"#;
 
 /// Makes the guest of this process.
 #[derive(Default)]
@@ -21,8 +27,14 @@ pub struct Guests {
 }
 
 impl Functions for Guests {
-    fn prepare(&mut self, pool: &Arc<Pool>, _ports: &[PortInfo]) -> anyhow::Result<()> {
-        self.waiting = Some(start(pool)?);
+    /// Starts a guest that builds a network function similar to any other: the code and the heap that it needs are then
+    /// in memory.
+    fn prepare(&mut self, pool: &Arc<Pool>, ports: &[PortInfo]) -> anyhow::Result<()> {
+        let mut guest = start(pool)?;
+        // The result does not matter, even if this network function does not fit these ports.
+        let config = serde_json::from_str(REHEARSED_CONFIG).unwrap_or_default();
+        let _ = guest.build(REHEARSED, &config, ports);
+        self.waiting = Some(guest);
         Ok(())
     }
 
@@ -75,8 +87,7 @@ fn memory_bytes() -> anyhow::Result<u64> {
     let all: u64 = text
         .parse()
         .with_context(|| format!("{name}: '{text}' is no number"))?;
-    // A quarter of a small instance's memory has to do for this process.
-    Ok(all - OWN_BYTES.min(all / 4))
+    Ok(all.saturating_mul(OVERCOMMIT).max(MEMORY_MIN))
 }
 
 /// Ends this process: the daemon restarts the instance as its policy says.

@@ -4,6 +4,7 @@
 
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
+use crate::host::tier::Tier;
 use crate::report::{Report, significant};
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
@@ -52,22 +53,39 @@ struct Variant {
     lost: usize,
 }
 
+impl Variant {
+    fn every(gap_ms: u64) -> Self {
+        Variant {
+            gap_ms,
+            clients: 0,
+            first_ms: Samples::default(),
+            second_ms: Samples::default(),
+            lost: 0,
+        }
+    }
+}
+
+/// Lets new clients arrive every 10 ms, each of which gets an instance of this tier; returns the times until their first
+/// answers, in milliseconds, and the number of clients without an answer.
+///
+/// # Errors
+/// As for the experiment.
+pub fn first_answers(tier: Tier, clients: usize, rounds: usize) -> anyhow::Result<(Samples, usize)> {
+    let road = Road::new(tier)?;
+    let mut variant = Variant::every(10);
+    for number in 0..rounds {
+        road.measure(&mut variant, clients, number)?;
+    }
+    Ok((variant.first_ms, variant.lost))
+}
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let clients = report.effort(400, 60);
     let rounds = report.effort(5, 1);
-    let road = Road::new()?;
-    let mut variants: Vec<Variant> = GAPS_MS
-        .iter()
-        .map(|gap_ms| Variant {
-            gap_ms: *gap_ms,
-            clients: 0,
-            first_ms: Samples::default(),
-            second_ms: Samples::default(),
-            lost: 0,
-        })
-        .collect();
+    let road = Road::new(Tier::Process)?;
+    let mut variants: Vec<Variant> = GAPS_MS.map(Variant::every).into();
     let mut number = 0;
     for _ in 0..rounds {
         for variant in &mut variants {
@@ -117,6 +135,7 @@ fn show(report: &mut Report, variants: Vec<Variant>) {
 /// Clients on one side of a platform, a server on the other. A process is declared before its namespace, so that it
 /// ends first.
 struct Road {
+    tier: Tier,
     platform: Platform,
     clients: Namespace,
     server: Namespace,
@@ -124,7 +143,7 @@ struct Road {
 }
 
 impl Road {
-    fn new() -> anyhow::Result<Self> {
+    fn new(tier: Tier) -> anyhow::Result<Self> {
         let (clients, server, edge) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         Namespace::join((&clients, "eth0"), (&edge, "access"))?;
         Namespace::join((&server, "eth0"), (&edge, "core"))?;
@@ -138,6 +157,7 @@ impl Road {
         server.ip("route add 10.2.0.0/16 via 10.2.255.254")?;
         server.enter_neighbour("10.2.255.254", &clients)?;
         let road = Road {
+            tier,
             platform: platform::start()?,
             clients,
             server,
@@ -153,7 +173,7 @@ impl Road {
         let rules = "allow icmp from ${client} to any keep-state\nallow tcp from ${client} to any 80,443 keep-state\nallow udp from ${client} to any 53 keep-state\n";
         json!({
             "version": 1,
-            "pool": { "small": { "flavor": "small", "size": SHELLS } },
+            "pool": { "small": self.tier.pool(json!({ "flavor": "small", "size": SHELLS })) },
             "uplinks": { "access": uplink("access"), "core": uplink("core") },
             "templates": { "subscriber": {
                 "activate": "on-demand",
@@ -163,11 +183,11 @@ impl Road {
                 "most": 2000,
                 "per_second": 2000,
                 "idle": format!("{}ms", IDLE.as_millis()),
-                "instance": {
+                "instance": self.tier.instance(json!({
                     "nf": "firewall",
                     "flavor": "small",
                     "config": { "rules": rules, "default": "deny" },
-                },
+                })),
             } },
         })
         .to_string()

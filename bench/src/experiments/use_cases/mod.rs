@@ -1,7 +1,7 @@
 //! Use cases of many instances: an instance per subscriber, client, end point or program.
 
 mod compute_service;
-mod just_in_time;
+pub mod just_in_time;
 mod personal_firewalls;
 mod tls_termination;
 

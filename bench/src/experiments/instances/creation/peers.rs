@@ -72,6 +72,22 @@ impl Peers {
         Ok(peers)
     }
 
+    /// As [`Peers::new`], with virtual machines.
+    ///
+    /// # Errors
+    /// As for [`Peers::new`].
+    pub fn with_machines() -> anyhow::Result<Self> {
+        let mut peers = Self::new()?;
+        let firmware = peers._folder.path("firmware");
+        let machine = tool("qemu-system-x86_64", "qemu-system-x86").and_then(|tool| {
+            fs::write(&firmware, stopping_firmware()).context("writing a firmware")?;
+            let firmware = firmware.display().to_string();
+            Ok(command(&tool, &QEMU, &["-bios", &firmware]))
+        });
+        peers.add("qemu", "qemu -M microvm, instructions emulated", machine);
+        Ok(peers)
+    }
+
     fn add(
         &mut self,
         name: &'static str,
@@ -142,6 +158,31 @@ pub const UNSHARE: [&str; 6] = [
     "--pid",
     "--fork",
 ];
+
+/// Arguments of QEMU: its smallest machine, which ends where another would start again. Not by KVM: the first instructions of
+/// a machine are in real mode, which hosts that are virtual machines themselves may not run.
+const QEMU: [&str; 9] = [
+    "-M",
+    "microvm,accel=tcg",
+    "-m",
+    "16",
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    "-no-reboot",
+];
+
+/// A firmware that makes its processor reset the machine: it loads an empty table of interrupts, and interrupts.
+fn stopping_firmware() -> Vec<u8> {
+    const BYTES: usize = 64 << 10;
+    const RESET_VECTOR: usize = BYTES - 16;
+    // lidt [0]; int3
+    const CODE: [u8; 6] = [0x0f, 0x01, 0x1e, 0, 0, 0xcc];
+    let mut firmware = vec![0; BYTES];
+    firmware[RESET_VECTOR..RESET_VECTOR + CODE.len()].copy_from_slice(&CODE);
+    firmware
+}
 
 /// Returns the path of a program of the host.
 ///

@@ -2,6 +2,7 @@
 
 use crate::host::idle::{Idle, bridge};
 use crate::host::platform;
+use crate::host::tier::Tier;
 use crate::roles::probe;
 use anyhow::Context;
 use nfluid_api::types::Timeline;
@@ -56,6 +57,9 @@ pub struct Setup {
     probe: Cgroup,
     /// Number of shells of its pool.
     shells: usize,
+    tier: Tier,
+    /// The instance that is made and ended.
+    subject: Value,
 }
 
 impl Setup {
@@ -73,11 +77,19 @@ impl Setup {
     /// # Errors
     /// As [`Idle::on`].
     pub fn lacking(name: &str, without: &str) -> anyhow::Result<Self> {
+        Self::of(Tier::Process, bridge(), name, without)
+    }
+
+    /// As [`Setup::lacking`], for instances of a tier, where `subject` is made and ended.
+    ///
+    /// # Errors
+    /// As [`Idle::on`].
+    pub fn of(tier: Tier, subject: Value, name: &str, without: &str) -> anyhow::Result<Self> {
         let arguments: Vec<String> = match without {
             "" => Vec::new(),
             without => vec!["--without".to_owned(), without.to_owned()],
         };
-        let mut idle = Idle::on(platform::start_with(name, &arguments)?)?;
+        let mut idle = Idle::of(tier, platform::start_with(name, &arguments)?)?;
         let own = std::env::current_exe().context("finding this program")?;
         let probe = json!({
             "version": 1,
@@ -93,6 +105,8 @@ impl Setup {
             log,
             probe,
             shells: 0,
+            tier,
+            subject: tier.instance(subject),
         })
     }
 
@@ -115,7 +129,7 @@ impl Setup {
     /// The daemon refuses the request, or does not answer.
     pub fn pool(&mut self, size: usize) -> anyhow::Result<()> {
         self.shells = size;
-        let pool = json!({ "flavor": "small", "size": size.max(1) });
+        let pool = self.tier.pool(json!({ "flavor": "small", "size": size.max(1) }));
         let document = json!({ "version": 1, "pool": { "small": pool } });
         if size == 0 {
             let request = json!({ "text": document.to_string() });
@@ -136,7 +150,7 @@ impl Setup {
     /// The daemon refuses the request, or does not answer.
     pub fn storm(&self, count: usize) -> anyhow::Result<(f64, f64)> {
         let made = self.all_at_once(count, |requests, path| {
-            let request = json!({ "instance": bridge() });
+            let request = json!({ "instance": self.subject });
             requests.request("PUT", path, &request).map(drop)
         })?;
         let ended = self.all_at_once(count, |requests, path| {
@@ -208,7 +222,7 @@ impl Setup {
     fn make(&mut self, way: Way) -> anyhow::Result<Value> {
         let links = links();
         if way != Way::Whole {
-            let request = json!({ "instance": bridge(), "links": links });
+            let request = json!({ "instance": self.subject, "links": links });
             let path = format!("/v1/instances/{SUBJECT}");
             return self.idle.requests().request("PUT", &path, &request);
         }
@@ -216,7 +230,7 @@ impl Setup {
         self.idle.merge(&json!({
             "version": 1,
             "flavors": { "unused": { "ring": 64, "memory": "16MiB" } },
-            "instances": { SUBJECT: bridge() },
+            "instances": { SUBJECT: self.subject },
             "links": links,
         }))
     }

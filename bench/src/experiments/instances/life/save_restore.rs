@@ -2,6 +2,7 @@
 
 use super::setup::{SUBJECT, Setup, number};
 use crate::host::cpu::require_two_cores;
+use crate::host::tier::Tier;
 use crate::phases::{PARTS, Phases};
 use crate::report::Report;
 use crate::roles::pump;
@@ -29,6 +30,66 @@ const QUANTITIES: [Quantity; 2] = [
     Quantity::new("_daemon_ms", "ms", &[("in the daemon", Shown::Median)]).meaning("in the daemon"),
 ];
 
+/// Times of saves and restores, in milliseconds.
+#[derive(Default)]
+pub struct Times {
+    /// Until the answer with the image.
+    pub save_ms: Samples,
+    /// Until the answer that a clone with all states runs.
+    pub restore_ms: Samples,
+}
+
+/// Saves and clones a firewall of a tier.
+///
+/// # Errors
+/// The daemon refuses, or a clone lacks states.
+pub fn measure(tier: Tier, cycles: usize) -> anyhow::Result<Times> {
+    let mut setup = Setup::of(tier)?;
+    setup.pump(RATE)?;
+    setup.pool(SHELLS)?;
+    let mut times = Times::default();
+    for _ in 0..cycles {
+        interrupt::check()?;
+        let saved = timed(&mut setup, &mut times.save_ms, "GET", &image_path(), &Value::Null)?;
+        restore(&mut setup, &mut times.restore_ms, &saved)?;
+    }
+    Ok(times)
+}
+
+fn image_path() -> String {
+    format!("/v1/instances/{SUBJECT}/image")
+}
+
+/// Makes a request, and notes how long it takes in milliseconds.
+fn timed(
+    setup: &mut Setup,
+    ms: &mut Samples,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> anyhow::Result<Value> {
+    let begun = Instant::now();
+    let answer = setup.requests().request(method, path, body)?;
+    ms.push(begun.elapsed().as_secs_f64() * 1000.0);
+    Ok(answer)
+}
+
+/// Restores a saved firewall as a clone, checks its states, and ends it. Returns the daemon's answer.
+fn restore(setup: &mut Setup, ms: &mut Samples, saved: &Value) -> anyhow::Result<Value> {
+    let body = json!({ "image": saved["image"], "name": CLONE });
+    let restored = timed(setup, ms, "POST", "/v1/restore", &body)?;
+    let taken = number(&restored, "state_taken")?;
+    anyhow::ensure!(
+        taken >= f64::from(pump::FLOWS),
+        "the clone has {taken} states of {}",
+        pump::FLOWS
+    );
+    let object = json!({ "objects": [{ "kind": "instance", "name": CLONE }] });
+    setup.requests().request("POST", "/v1/delete", &object)?;
+    setup.requests().await_shells(SHELLS)?;
+    Ok(restored)
+}
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
@@ -41,36 +102,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut phases = Phases::default();
     for _ in 0..cycles {
         interrupt::check()?;
-        let requests = setup.requests();
-        let mut timed = |at: usize, method, path: &str, body: &Value| -> anyhow::Result<Value> {
-            let begun = Instant::now();
-            let answer = requests.request(method, path, body)?;
-            samples[at].push(begun.elapsed().as_secs_f64() * 1000.0);
-            samples[at + 1].push(number(&answer, "took_us")? / 1000.0);
-            Ok(answer)
-        };
-        let saved = timed(
-            0,
-            "GET",
-            &format!("/v1/instances/{SUBJECT}/image"),
-            &Value::Null,
-        )?;
+        let [save, save_daemon, restored_ms, restore_daemon] = &mut samples;
+        let saved = timed(&mut setup, save, "GET", &image_path(), &Value::Null)?;
+        save_daemon.push(number(&saved, "took_us")? / 1000.0);
         bytes.push(number(&saved, "state_bytes")?);
-        let restore = json!({ "image": saved["image"], "name": CLONE });
-        let restored = timed(2, "POST", "/v1/restore", &restore)?;
+        let restored = restore(&mut setup, restored_ms, &saved)?;
+        restore_daemon.push(number(&restored, "took_us")? / 1000.0);
         let took: Timeline =
             serde_json::from_value(restored["took"].clone()).context("where the time went")?;
         let ms = |ns: u64| ns as f64 / 1e6;
         phases.push(took.phases.into_iter().map(|it| (it.what, ms(it.took_ns))));
-        let taken = number(&restored, "state_taken")?;
-        anyhow::ensure!(
-            taken >= f64::from(pump::FLOWS),
-            "the clone has {taken} states of {}",
-            pump::FLOWS
-        );
-        let object = json!({ "objects": [{ "kind": "instance", "name": CLONE }] });
-        setup.requests().request("POST", "/v1/delete", &object)?;
-        setup.requests().await_shells(SHELLS)?;
     }
     let conditions = format!(
         "firewall with {} states at {RATE} frames/s; {SHELLS} shells are ready",

@@ -1,6 +1,7 @@
 //! A firewall that keeps a state for each of 1000 flows, and a pump that sends them through it.
 
 use crate::host::platform;
+use crate::host::tier::Tier;
 use crate::roles::pump;
 use anyhow::Context;
 use nfluid_testbed::api::Api;
@@ -48,6 +49,7 @@ pub struct Setup {
     platform: Platform,
     requests: Api,
     log: LogReader,
+    tier: Tier,
 }
 
 impl Setup {
@@ -56,8 +58,17 @@ impl Setup {
     /// # Errors
     /// As [`platform::start`].
     pub fn new() -> anyhow::Result<Self> {
+        Self::of(Tier::Process)
+    }
+
+    /// As [`Setup::new`], with a firewall of a tier.
+    ///
+    /// # Errors
+    /// As for [`Setup::new`].
+    pub fn of(tier: Tier) -> anyhow::Result<Self> {
         let platform = platform::start()?;
         Ok(Setup {
+            tier,
             requests: Api::connect(&platform.socket())?,
             log: LogReader::open(&platform.instance_log("pump"))?,
             platform,
@@ -85,6 +96,9 @@ impl Setup {
         let program_arguments = [&[pump::ARGUMENT.to_owned()], arguments].concat();
         let own = std::env::current_exe().context("finding this program")?;
         let rules = "allow udp from any to any keep-state";
+        let firewall = self.tier.instance(
+            json!({ "nf": "firewall", "flavor": "wide", "cpus": [1], "config": { "rules": rules } }),
+        );
         // The third port is not connected: a closed loop of instances is refused.
         let document = json!({
             "version": 1,
@@ -95,7 +109,7 @@ impl Setup {
                     "program": own, "args": program_arguments, "ports": ["a", "b", "open"],
                     "flavor": "wide", "cpus": [0]
                 },
-                SUBJECT: { "nf": "firewall", "flavor": "wide", "cpus": [1], "config": { "rules": rules } },
+                SUBJECT: firewall,
             },
             "links": [["pump.a", "fw.in"], ["pump.b", "fw.out"]],
         });
@@ -112,7 +126,8 @@ impl Setup {
     /// # Errors
     /// The daemon refuses the request, or does not answer.
     pub fn pool(&mut self, size: u64) -> anyhow::Result<()> {
-        let pools = json!({ "wide": { "flavor": "wide", "size": size } });
+        let pool = self.tier.pool(json!({ "flavor": "wide", "size": size }));
+        let pools = json!({ "wide": pool });
         let document = json!({ "version": 1, "pool": pools });
         let request = json!({ "text": document.to_string(), "merge": true });
         self.requests.request("POST", "/v1/apply", &request)?;
