@@ -4,9 +4,10 @@ use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
-use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
+use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, one_bridge, two_hosts};
 use rustix::process::Signal;
 use std::path::Path;
+use std::process::Command;
 
 /// The chain of a bridge and a firewall, both in guests.
 fn guests() -> String {
@@ -31,7 +32,7 @@ fn log(platform: &Platform, name: &str) -> String {
     std::fs::read_to_string(platform.instance_log(name)).unwrap_or_default()
 }
 
-// promise: 16.1
+// promise: 18.1
 #[test]
 fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
     let test = "a_chain_of_guests_forwards_and_is_operated_like_any_other";
@@ -62,12 +63,19 @@ fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
     platform.must_say(&["pause", "br"]);
     assert!(!platform.pings("client", SERVER));
     platform.must_say(&["unpause", "br"]);
-    eventually("a ping crosses after the pause", || platform.pings("client", SERVER));
+    eventually("a ping crosses after the pause", || {
+        platform.pings("client", SERVER)
+    });
     signal(before["fw"], Signal::KILL);
     eventually("it runs again", || {
-        platform.pids().get("fw").is_some_and(|pid| *pid != before["fw"])
+        platform
+            .pids()
+            .get("fw")
+            .is_some_and(|pid| *pid != before["fw"])
     });
-    eventually("a ping crosses a new guest", || platform.pings("client", SERVER));
+    eventually("a ping crosses a new guest", || {
+        platform.pings("client", SERVER)
+    });
 
     // Its state moves on in an upgrade, and guests outlive the daemon.
     platform.must_say(&["upgrade", "fw"]);
@@ -78,10 +86,12 @@ fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
     assert_eq!(platform.pids(), before);
     assert!(platform.reaches("client", SERVER));
     platform.must_say(&["delete", "--all"]);
-    eventually("nothing is left", || platform.instance_processes().is_empty());
+    eventually("nothing is left", || {
+        platform.instance_processes().is_empty()
+    });
 }
 
-// promise: 16.6
+// promise: 18.6
 #[test]
 fn guests_come_out_of_pools() {
     let Some(platform) = hosts_with_kvm("guests_come_out_of_pools") else {
@@ -105,7 +115,7 @@ fn guests_come_out_of_pools() {
     assert_eq!(taken(&platform, "processes").1, 0);
 }
 
-// promise: 16.1
+// promise: 18.1
 #[test]
 fn a_state_is_saved_and_cloned() {
     let Some(platform) = hosts_with_kvm("a_state_is_saved_and_cloned") else {
@@ -126,7 +136,94 @@ fn a_state_is_saved_and_cloned() {
     }
 }
 
-// promise: 16.8
+/// Compiles a guest in C into the platform's folder. Returns the path of the image.
+fn guest_in_c(platform: &Platform, name: &str, source: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let (from, to) = (
+        platform.directory().join(format!("{name}.c")),
+        platform.directory().join(name),
+    );
+    std::fs::write(&from, source).expect("written");
+    let output = Command::new("cc")
+        .args([
+            "-std=c11",
+            "-O2",
+            "-ffreestanding",
+            "-fno-stack-protector",
+            "-fno-pic",
+        ])
+        .args(["-fcf-protection=none", "-nostdlib", "-static", "-no-pie"])
+        .arg(format!("-I{}", root.join("lib/guest/include").display()))
+        .arg(format!(
+            "-Wl,--build-id=none,-T{}",
+            root.join("lib/guest/image.ld").display()
+        ))
+        .arg("-o")
+        .args([&to, &from])
+        .output()
+        .expect("a C compiler, as the build of libbpf needs one");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    to.to_str().expect("text").to_owned()
+}
+
+// promise: 18.9
+#[test]
+fn a_guest_in_c_is_an_instance() {
+    let Some(platform) = hosts_with_kvm("a_guest_in_c_is_an_instance") else {
+        return;
+    };
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/guest-in-c/ttl.c");
+    let source = std::fs::read_to_string(example).expect("the example");
+    let image = guest_in_c(&platform, "ttl", &source);
+    let deployment =
+        one_bridge("").replace("nf: bridge, ", &format!("program: {image}, tier: microvm"));
+    platform.apply(&deployment);
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    eventually("its words are in its log", || {
+        log(&platform, "a").contains("ttl: ready")
+    });
+    let counters = platform.page("/metrics");
+    assert!(counters.contains("packets_forwarded_total"), "{counters}");
+    let refused = platform.nfluid(&["command", "a", "any"]);
+    assert!(refused.stderr.contains("no such operation"), "{refused:?}");
+}
+
+// promise: 18.5
+#[test]
+fn a_guest_that_goes_wrong_is_reported_and_started_again() {
+    let test = "a_guest_that_goes_wrong_is_reported_and_started_again";
+    let Some(platform) = hosts_with_kvm(test) else {
+        return;
+    };
+    for (name, code, why) in [
+        (
+            "endless",
+            "for (;;) ;",
+            "has not returned from a call within 2 s",
+        ),
+        (
+            "wild",
+            "*(volatile int *)0x30000000 = 1;",
+            "wrote to address 0x30000000",
+        ),
+        ("null", "*(volatile int *)16 = 1;", "made an exception"),
+    ] {
+        let source = format!("#include \"nfluid_guest.h\"\nvoid nfg_main(void) {{ {code} }}\n");
+        let image = guest_in_c(&platform, name, &source);
+        platform.apply(&format!(
+            "version: 1\ninstances: {{ {name}: {{ program: {image}, tier: microvm }} }}\n"
+        ));
+        eventually("the reason is in its log, twice", || {
+            log(&platform, name).matches(why).count() >= 2
+        });
+    }
+}
+
+// promise: 18.8
 #[test]
 fn a_running_function_moves_between_tiers_with_its_state() {
     let test = "a_running_function_moves_between_tiers_with_its_state";
@@ -155,7 +252,7 @@ fn a_running_function_moves_between_tiers_with_its_state() {
     assert!(events.iter().all(|event| event != "stopped"), "{events:?}");
 }
 
-// promise: 16.3
+// promise: 18.3
 #[test]
 fn what_a_guest_cannot_have_is_refused_with_a_remedy() {
     let Some(platform) = hosts_with_kvm("what_a_guest_cannot_have_is_refused_with_a_remedy") else {
@@ -164,18 +261,37 @@ fn what_a_guest_cannot_have_is_refused_with_a_remedy() {
     let text = platform.directory().join("text");
     std::fs::write(&text, "no image\n").expect("written");
     for (instance, why) in [
-        ("{ nf: bridge, tier: microvm, ports: { in: { queues: 2 }, out: { queues: 2 } } }".to_owned(), "one thread"),
-        ("{ nf: tls, tier: microvm, listen: '127.0.0.1:1' }".to_owned(), "tier"),
-        ("{ program: /bin/true, args: [x], tier: microvm }".to_owned(), "no arguments"),
-        (format!("{{ program: {}, tier: microvm }}", text.display()), "cannot be run"),
+        (
+            "{ nf: bridge, tier: microvm, ports: { in: { queues: 2 }, out: { queues: 2 } } }"
+                .to_owned(),
+            "one thread",
+        ),
+        (
+            "{ nf: tls, tier: microvm, listen: '127.0.0.1:1' }".to_owned(),
+            "tier",
+        ),
+        (
+            "{ program: /bin/true, args: [x], tier: microvm }".to_owned(),
+            "no arguments",
+        ),
+        (
+            format!("{{ program: {}, tier: microvm }}", text.display()),
+            "cannot be run",
+        ),
     ] {
         let document = format!("version: 1\ninstances: {{ x: {instance} }}\n");
         let refused = platform.try_apply(&document);
         assert!(!refused.succeeded(), "{instance}");
-        assert!(refused.stderr.contains(why), "{instance}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(why),
+            "{instance}: {}",
+            refused.stderr
+        );
     }
     // A program of the host is no guest image: the monitor says so.
-    platform.try_apply("version: 1\ninstances: { x: { program: /bin/true, tier: microvm, restart: never } }\n");
+    platform.try_apply(
+        "version: 1\ninstances: { x: { program: /bin/true, tier: microvm, restart: never } }\n",
+    );
     eventually("the reason is in the log", || {
         log(&platform, "x").contains("not linked statically")
     });

@@ -5,7 +5,7 @@ pub mod cpu;
 pub mod distance;
 pub mod forwards;
 pub mod idle;
-pub mod memory;
 pub mod machine;
+pub mod memory;
 pub mod platform;
 pub mod tier;

@@ -66,7 +66,11 @@ impl Function {
 
     /// Makes an NF in a KVM guest, hosted as in `nfluid-vmm`.
     pub fn in_guest(attached: &Attached, workload: &Workload) -> anyhow::Result<Self> {
-        let infos: Vec<_> = attached.ports.iter().map(|it| port_info(it.entry())).collect();
+        let infos: Vec<_> = attached
+            .ports
+            .iter()
+            .map(|it| port_info(it.entry()))
+            .collect();
         let mut guest = machine::start(Image::functions()?, Some(&attached.pool))?;
         guest.build(workload.nf(), &workload.config(), &infos)?;
         Ok(Function::hosting(Box::new(guest), Manner::HOSTED))
@@ -117,7 +121,9 @@ impl Function {
             Waits::Spinning => std::hint::spin_loop(),
             Waits::Yielding => sched_yield(),
             Waits::Sleeping => {
-                let Attached { ports, doorbell, .. } = attached;
+                let Attached {
+                    ports, doorbell, ..
+                } = attached;
                 // An error here shows as missing throughput.
                 let _ = doorbell.wait(ports, None, self.sleep);
             }

@@ -278,9 +278,7 @@ impl Task {
                 waits,
             } => Box::new(oneway::Receiver::new(*batch, *reads, *waits)),
             Task::Nf { workload } => Box::new(function::Function::new(attached, workload)?),
-            Task::Guest { workload } => {
-                Box::new(function::Function::in_guest(attached, workload)?)
-            }
+            Task::Guest { workload } => Box::new(function::Function::in_guest(attached, workload)?),
             Task::Fan { workload, fan } => {
                 Box::new(fan::FanTraffic::new(attached, workload, *fan)?)
             }

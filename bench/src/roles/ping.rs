@@ -34,7 +34,9 @@ impl Ping {
 
 impl Work for Ping {
     fn burst(&mut self, attached: &mut Attached) -> u64 {
-        let Attached { ports, doorbell, .. } = attached;
+        let Attached {
+            ports, doorbell, ..
+        } = attached;
         let start = monotonic_ns();
         let stamp = start.to_ne_bytes();
         ports[0].send(|buffer| {

@@ -56,7 +56,9 @@ pub struct Sleeper {
 
 impl Work for Sleeper {
     fn burst(&mut self, attached: &mut Attached) -> u64 {
-        let Attached { ports, doorbell, .. } = attached;
+        let Attached {
+            ports, doorbell, ..
+        } = attached;
         // An error shows as a missing sample.
         let _ = doorbell.wait(ports, None, Duration::from_millis(20));
         let latencies = &mut self.latencies;

@@ -175,7 +175,9 @@ pub fn pause(waits: Waits, attached: &mut Attached) {
         Waits::Spinning => std::hint::spin_loop(),
         Waits::Yielding => sched_yield(),
         Waits::Sleeping => {
-            let Attached { ports, doorbell, .. } = attached;
+            let Attached {
+                ports, doorbell, ..
+            } = attached;
             // An error shows as missing throughput.
             let _ = doorbell.wait(ports, None, SLEEP);
         }

@@ -31,9 +31,8 @@ impl Functions for Guests {
     /// in memory.
     fn prepare(&mut self, pool: &Arc<Pool>, ports: &[PortInfo]) -> anyhow::Result<()> {
         let mut guest = start(pool)?;
-        // The result does not matter, even if this network function does not fit these ports.
         let config = serde_json::from_str(REHEARSED_CONFIG).unwrap_or_default();
-        let _ = guest.build(REHEARSED, &config, ports);
+        guest.rehearse(REHEARSED, &config, ports);
         self.waiting = Some(guest);
         Ok(())
     }

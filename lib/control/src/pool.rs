@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    // promise: 16.6
+    // promise: 18.6
     #[test]
     fn shells_of_virtual_machines_become_virtual_machines() {
         let machines = PoolSpec {

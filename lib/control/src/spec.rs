@@ -263,6 +263,11 @@ impl InstanceSpec {
         }
     }
 
+    /// Returns true if nfluid's own program runs in the instance: it answers requests, and takes a new configuration.
+    pub fn is_hosted(&self) -> bool {
+        matches!(self.program, Program::BuiltIn { .. }) || self.tier.capabilities().hosted
+    }
+
     /// Returns an instance without ports and resources.
     pub fn bare(program: Program, tier: Tier) -> Self {
         InstanceSpec {

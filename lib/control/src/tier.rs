@@ -40,6 +40,8 @@ pub struct Capabilities {
     pub on_demand: bool,
     /// Ports of the instance can have several queues, each with a thread of its own.
     pub queues: bool,
+    /// nfluid's own program runs around the instance's program, and answers for it: also for programs of users.
+    pub hosted: bool,
 }
 
 /// The properties of a tier.
@@ -70,6 +72,7 @@ impl Tier {
             hands_over: true,
             on_demand: true,
             queues: true,
+            hosted: false,
         },
     });
 
@@ -83,6 +86,7 @@ impl Tier {
             hands_over: true,
             on_demand: true,
             queues: false,
+            hosted: true,
         },
     });
 
@@ -96,6 +100,7 @@ impl Tier {
             hands_over: false,
             on_demand: false,
             queues: false,
+            hosted: false,
         },
     });
 

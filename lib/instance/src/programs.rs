@@ -127,7 +127,8 @@ impl Programs {
     /// The file is missing, too long, or cannot be read.
     pub(crate) fn guest_image(&self, path: &Path) -> anyhow::Result<OwnedFd> {
         let reading = || format!("reading the guest image {}", path.display());
-        let found = file_version(path).with_context(|| format!("{} is not there", path.display()))?;
+        let found =
+            file_version(path).with_context(|| format!("{} is not there", path.display()))?;
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((copied, image)) = images.get(path)
             && *copied == found
@@ -137,7 +138,10 @@ impl Programs {
         let bytes = std::fs::metadata(path).with_context(reading)?.len();
         if bytes > IMAGE_BYTES_MAX {
             let most = IMAGE_BYTES_MAX >> 20;
-            bail!("{} has {bytes} bytes, and a guest image has at most {most} MiB", path.display());
+            bail!(
+                "{} has {bytes} bytes, and a guest image has at most {most} MiB",
+                path.display()
+            );
         }
         let copy = Program::open(path)?.sealed_copy()?;
         let image = copy.as_fd().try_clone_to_owned().with_context(reading)?;
@@ -145,7 +149,10 @@ impl Programs {
             // Guests keep what they have; the next guest of that image copies it again.
             images.pop_first();
         }
-        images.insert(path.to_owned(), (found, image.try_clone().with_context(reading)?));
+        images.insert(
+            path.to_owned(),
+            (found, image.try_clone().with_context(reading)?),
+        );
         Ok(image)
     }
 

@@ -35,6 +35,7 @@ mod identity;
 mod instance;
 mod landlock_rules;
 mod launch;
+mod machines;
 mod netns;
 mod own_files;
 mod own_time;

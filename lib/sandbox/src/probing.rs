@@ -57,6 +57,7 @@ pub fn probe() -> Vec<Feature> {
         seccomp(),
         landlock(),
         crate::capacity::room_for_instances(),
+        crate::machines::virtual_machines(),
     ];
     features.extend(cgroups());
     features

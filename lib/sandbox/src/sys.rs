@@ -360,6 +360,27 @@ pub(crate) fn try_bpf_map() -> Result<(), Errno> {
     Ok(())
 }
 
+/// KVM_GET_API_VERSION and KVM_CHECK_EXTENSION (linux/kvm.h).
+const KVM_VERSION: u64 = 0xae00;
+const KVM_EXTENSION: u64 = 0xae03;
+
+/// Returns the version of KVM's interface.
+pub(crate) fn kvm_version(device: &OwnedFd) -> Result<i32, Errno> {
+    kvm_request(device, KVM_VERSION, 0)
+}
+
+/// Returns what KVM says about a capability; 0: it has none of it.
+pub(crate) fn kvm_extension(device: &OwnedFd, capability: u64) -> Result<i32, Errno> {
+    kvm_request(device, KVM_EXTENSION, capability)
+}
+
+fn kvm_request(device: &OwnedFd, request: u64, argument: u64) -> Result<i32, Errno> {
+    // SAFETY: both requests take a number and change nothing.
+    let answer =
+        check(unsafe { libc::syscall(libc::SYS_ioctl, device.as_raw_fd(), request, argument) })?;
+    Ok(answer as i32)
+}
+
 /// Applies a Landlock ruleset to this process for good.
 pub(crate) fn landlock_restrict_self(ruleset: RawFd) -> Result<(), Errno> {
     // SAFETY: the call takes integers.

@@ -174,6 +174,19 @@ impl Image {
         self.bytes.get()
     }
 
+    /// Returns the bytes at addresses of pages that are used where the image lies, if all of them are of one segment.
+    pub fn constants(&self, address: u64, length: u64) -> Option<&[u8]> {
+        let is_in = |it: &&Segment| it.shared_pages().is_some() && it.address <= address;
+        let segment = self.segments.iter().rev().find(is_in)?;
+        let from = address - segment.address;
+        let to = from.checked_add(length)?;
+        if to > segment.file_bytes {
+            return None;
+        }
+        let at = segment.at as usize;
+        self.bytes().get(at + from as usize..at + to as usize)
+    }
+
     /// Returns the first address behind all segments, at the beginning of a page.
     pub fn end(&self) -> u64 {
         let end = self.segments.last().map_or(IMAGE, Segment::end);

@@ -43,7 +43,7 @@ fn why(file: &[u8]) -> String {
     parse(file).expect_err("it is refused").to_string()
 }
 
-// promise: 16.3
+// promise: 18.3
 #[test]
 fn an_image_is_refused_with_the_reason() {
     let code = (1, CODE, 4096, IMAGE, 4096, 4096);
@@ -130,7 +130,7 @@ fn the_image_of_this_program_is_one() {
 }
 
 proptest! {
-    // promise: 16.3
+    // promise: 18.3
     #[test]
     fn no_file_makes_the_reader_fail(mut bytes in prop::collection::vec(any::<u8>(), 0..600), is_elf in any::<bool>()) {
         if is_elf {

@@ -171,6 +171,17 @@ impl Machine {
         &self.memory
     }
 
+    /// Returns the bytes at an address that the guest has named: in its memory, or among its constants.
+    ///
+    /// # Errors
+    /// They are in neither.
+    pub(crate) fn bytes(&self, address: u64, length: u64) -> Result<&[u8], End> {
+        match self.image.constants(address, length) {
+            Some(bytes) => Ok(bytes),
+            None => self.memory.bytes(address, length),
+        }
+    }
+
     /// Returns the memory that the guest shares with the switch.
     pub fn pool(&self) -> PoolMemory {
         self.pool
@@ -236,7 +247,7 @@ impl Machine {
         const LONGEST: u64 = 1024;
         let reply = self.memory.reply();
         let length = reply.length.min(LONGEST);
-        match self.memory.bytes(reply.address, length) {
+        match self.bytes(reply.address, length) {
             Ok(bytes) => String::from_utf8_lossy(bytes)
                 .chars()
                 .map(|it| if it.is_control() { ' ' } else { it })

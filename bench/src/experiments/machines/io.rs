@@ -46,8 +46,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((5, 0.5), (1, 0.1));
     let sizes = report.choose(&SIZES[..], &[64][..]);
     let exit_ns = exit_cost(report.choose(200, 20))?;
-    report.figure("h9.exit_ns", &exit_ns, "ns", "a call of a guest that does nothing, and its exit");
-    println!("An exit of a guest and its next entry: {:.0} ns", exit_ns.median());
+    report.figure(
+        "h9.exit_ns",
+        &exit_ns,
+        "ns",
+        "a call of a guest that does nothing, and its exit",
+    );
+    println!(
+        "An exit of a guest and its next entry: {:.0} ns",
+        exit_ns.median()
+    );
     let mut scratch = Scratch::new("h9")?;
     let mut sweep = Sweep::new(&["NF", "size", "in", "model"], QUANTITIES);
     for (name, workload) in SUBJECTS {
@@ -55,10 +63,18 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             let mut sides = Vec::new();
             for model in Model::ALL {
                 for (place, in_guest) in [("process", false), ("guest", true)] {
-                    sides.push(side(&mut scratch, (name, workload), len, model, (place, in_guest))?);
+                    sides.push(side(
+                        &mut scratch,
+                        (name, workload),
+                        len,
+                        model,
+                        (place, in_guest),
+                    )?);
                 }
             }
-            let rows = sweep.run(report, rounds, &mut sides, |served, _| measure(served, seconds))?;
+            let rows = sweep.run(report, rounds, &mut sides, |served, _| {
+                measure(served, seconds)
+            })?;
             sweep.report(report, rows.clone());
             compare(report, &sweep, rows, (name, len), exit_ns.median());
         }
@@ -97,7 +113,9 @@ fn side(
     };
     let key = [name, &len.to_string(), place, model.name()].map(str::to_owned);
     let id = format!("h9.{name}.{len}.{place}.{}", model.name());
-    Ok(Side::new(key, id, served).under(&model.conditions()).on(place, len as f64))
+    Ok(Side::new(key, id, served)
+        .under(&model.conditions())
+        .on(place, len as f64))
 }
 
 fn measure(served: &mut Served, seconds: f64) -> anyhow::Result<[f64; 2]> {
@@ -125,7 +143,10 @@ fn compare(
     let Some(inline) = find("guest", Model::Inline) else {
         return;
     };
-    for model in Model::ALL.into_iter().filter(|model| *model != Model::Inline) {
+    for model in Model::ALL
+        .into_iter()
+        .filter(|model| *model != Model::Inline)
+    {
         if let Some(other) = find("guest", model) {
             let id = format!("h9.{name}.{len}.inline_vs_{}", model.name());
             let ratio = inline.samples[0].ratios(&other.samples[0]);

@@ -68,19 +68,38 @@ fn starts(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     let mut sweep = Sweep::plain(&["what"], [START]);
-    let what = "from the opening of /dev/kvm to the guest's first ring; one process, 16 MiB, no ports";
+    let what =
+        "from the opening of /dev/kvm to the guest's first ring; one process, 16 MiB, no ports";
     let side = Side::new(["noop guest".to_owned()], "l1.noop", ()).under(what);
     sweep.add(&side, [starts.whole_ms]);
     let what = "the same in a machine that is ready";
-    let side = Side::new(["noop guest, machine ready".to_owned()], "l1.noop.ready", ()).under(what);
+    let side = Side::new(
+        ["noop guest, machine ready".to_owned()],
+        "l1.noop.ready",
+        (),
+    )
+    .under(what);
     sweep.add(&side, [starts.ready_ms.clone()]);
     for peer in peers.found {
         let side = Side::new([peer.what.to_owned()], format!("l1.{}", peer.name), ());
-        sweep.add(&side.under("start and end of a program that does nothing"), [peer.ms]);
+        sweep.add(
+            &side.under("start and end of a program that does nothing"),
+            [peer.ms],
+        );
     }
     sweep.report_all(report);
-    report.figure("l1.noop.pool_ms", &starts.ready_ms, "ms", "in a machine that is ready");
-    report.figure("l1.noop.end_ms", &starts.end_ms, "ms", "the end of the machine");
+    report.figure(
+        "l1.noop.pool_ms",
+        &starts.ready_ms,
+        "ms",
+        "in a machine that is ready",
+    );
+    report.figure(
+        "l1.noop.end_ms",
+        &starts.end_ms,
+        "ms",
+        "the end of the machine",
+    );
     sweep.print("Start of something that does nothing, ms");
     for (name, why) in &peers.left_out {
         println!("{name} is left out: {why}");
@@ -94,7 +113,8 @@ fn firewalls(report: &mut Report) -> anyhow::Result<()> {
     let mut setups = setups(&firewall())?;
     let mut sweep = Sweep::plain(&["tier", "way"], TIMES);
     for (way, name) in [(Way::One, "nopool"), (Way::Pool, "pool")] {
-        for (samples, (tier, setup)) in in_turn(&mut setups, way, cycles)?.into_iter().zip(&setups) {
+        for (samples, (tier, setup)) in in_turn(&mut setups, way, cycles)?.into_iter().zip(&setups)
+        {
             let key = [tier.id().to_owned(), name.to_owned()];
             let id = match tier {
                 Tier::MicroVm => format!("l1.firewall.{name}"),
@@ -133,7 +153,10 @@ fn beside_many(report: &mut Report) -> anyhow::Result<()> {
         for number in numbers {
             if let Err(why) = setup[0].1.populate(*number) {
                 interrupt::check()?;
-                println!("{number} instances of tier {} are not to be had here: {why:#}", tier.id());
+                println!(
+                    "{number} instances of tier {} are not to be had here: {why:#}",
+                    tier.id()
+                );
             }
             let made = setup[0].1.instances();
             let samples = in_turn(&mut setup, Way::One, cycles)?;
@@ -151,7 +174,12 @@ fn beside_many(report: &mut Report) -> anyhow::Result<()> {
         let count = setup[0].1.instances();
         let each = before.saturating_sub(available_bytes()?) as f64 / count as f64 / 1e6;
         let id = format!("l6.{}", tier.id());
-        report.derived(format!("{id}.instances"), count as f64, "", "alive and idle at once; bridge, 2 ports");
+        report.derived(
+            format!("{id}.instances"),
+            count as f64,
+            "",
+            "alive and idle at once; bridge, 2 ports",
+        );
         let memory = "less of the host's available memory than before, divided by the instances";
         report.derived(format!("{id}.instance_mb"), each, "MB", memory);
         println!("{count} instances of tier {}: {each:.2} MB each", tier.id());
@@ -179,7 +207,12 @@ fn save_and_restore(report: &mut Report) -> anyhow::Result<()> {
         let id = format!("l7.{}", tier.id());
         let conditions = "firewall with 1000 states, shells ready, from the request to its answer";
         report.figure(format!("{id}.save_ms"), &times.save_ms, "ms", conditions);
-        report.figure(format!("{id}.restore_ms"), &times.restore_ms, "ms", conditions);
+        report.figure(
+            format!("{id}.restore_ms"),
+            &times.restore_ms,
+            "ms",
+            conditions,
+        );
         println!(
             "{}: save {:.2} ms, restore as a clone {:.2} ms",
             tier.id(),
@@ -200,7 +233,11 @@ fn just_in_time(report: &mut Report) -> anyhow::Result<()> {
         report.figure(format!("{id}.median_ms"), &first_ms, "ms", &conditions);
         let lost_of = Samples::from(lost as f64);
         report.figure(format!("{id}.lost"), &lost_of, "datagrams", &conditions);
-        println!("{}: first answer after {:.2} ms, {lost} lost", tier.id(), first_ms.median());
+        println!(
+            "{}: first answer after {:.2} ms, {lost} lost",
+            tier.id(),
+            first_ms.median()
+        );
     }
     Ok(())
 }

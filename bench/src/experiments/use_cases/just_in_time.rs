@@ -70,7 +70,11 @@ impl Variant {
 ///
 /// # Errors
 /// As for the experiment.
-pub fn first_answers(tier: Tier, clients: usize, rounds: usize) -> anyhow::Result<(Samples, usize)> {
+pub fn first_answers(
+    tier: Tier,
+    clients: usize,
+    rounds: usize,
+) -> anyhow::Result<(Samples, usize)> {
     let road = Road::new(tier)?;
     let mut variant = Variant::every(10);
     for number in 0..rounds {

@@ -188,15 +188,10 @@ impl Host {
         }
     }
 
-    /// Returns the control sockets of all running built-in NFs that are known to answer.
+    /// Returns the control sockets of all running instances that answer requests, and are known to.
     pub fn control_sockets(&self) -> Vec<(String, PathBuf)> {
         let running = self.instances.iter().filter(|(_, running)| {
-            running.answers()
-                && running.condition.unhealthy.is_none()
-                && matches!(
-                    running.spec.program,
-                    nfluid_control::model::Program::BuiltIn { .. }
-                )
+            running.answers() && running.condition.unhealthy.is_none() && running.spec.is_hosted()
         });
         running
             .map(|(name, running)| (name.clone(), running.workload.control().to_owned()))

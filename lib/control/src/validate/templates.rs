@@ -6,12 +6,12 @@ use super::{Background, Environment};
 use crate::frames::SLOT_MTU_MAX;
 use crate::model::{Deployment, NAME_MAX, PortRef, Program};
 use crate::pool::pools;
-use crate::tier::Tier;
 use crate::report::{Report, did_you_mean};
 use crate::spec::InstanceSpec;
 use crate::template::{
     AT, ClientBy, Guest, Stage, Template, UnknownVariable, VARIABLES, bytes_of_client,
 };
+use crate::tier::Tier;
 use crate::yaml::Mark;
 use std::collections::BTreeSet;
 
@@ -134,7 +134,10 @@ fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
         let names: Vec<_> = tiers.map(|tier| format!("'{tier}'")).collect();
         report.error(
             &format!("{path}.instance.tier"),
-            format!("an instance of a template must be of tier {}", names.join(" or ")),
+            format!(
+                "an instance of a template must be of tier {}",
+                names.join(" or ")
+            ),
             "remove 'tier'; fast paths are instances of their own",
         );
     }

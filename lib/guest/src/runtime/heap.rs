@@ -163,5 +163,8 @@ pub fn start() {
             .lock()
             .claim(Span::new(from as *mut u8, middle as *mut u8))
     };
-    assert!(claimed.is_ok(), "the memory of the guest is too small for a heap");
+    assert!(
+        claimed.is_ok(),
+        "the memory of the guest is too small for a heap"
+    );
 }

@@ -99,13 +99,7 @@ impl Maker {
             arguments: Vec::new(),
             limits: Limits::default(),
         };
-        let instance = self.start(
-            &start,
-            None,
-            handover,
-            environment(env)?,
-            &fds,
-        )?;
+        let instance = self.start(&start, None, handover, environment(env)?, &fds)?;
         Ok((instance, Hosting { socket, numbers }))
     }
 }

@@ -137,8 +137,13 @@ impl Making {
         };
         let ports = (memory, handover);
         let maker = &self.maker;
-        let (process, hosting) =
-            maker.launch_waiting((&self.name, &self.spec), ports, cgroup, &self.record, io_doorbell)?;
+        let (process, hosting) = maker.launch_waiting(
+            (&self.name, &self.spec),
+            ports,
+            cgroup,
+            &self.record,
+            io_doorbell,
+        )?;
         self.handover = None;
         let sliced = give_slice(&process, None);
         self.record.process = Some(process.identity().clone());

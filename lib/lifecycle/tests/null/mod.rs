@@ -25,6 +25,7 @@ pub const TIER: Tier = Tier(&Row {
         hands_over: true,
         on_demand: false,
         queues: true,
+        hosted: false,
     },
 });
 

@@ -161,7 +161,7 @@ fn an_instance_with_handed_maps_can_access_them_and_others_are_killed_for_it() {
     assert_eq!(verdict(&sharing, libc::SYS_ptrace, [0; 6]), KILL);
 }
 
-// promise: 16.7
+// promise: 18.7
 #[test]
 fn a_monitor_makes_and_runs_machines_and_gives_them_no_devices() {
     let monitor = strict().with_virtual_machines().compile().unwrap();
@@ -182,7 +182,10 @@ fn a_monitor_makes_and_runs_machines_and_gives_them_no_devices() {
             assert_eq!(of(&alone, request), EPERM, "request {request:#x}");
         }
     }
-    assert_eq!(verdict(&monitor, libc::SYS_setitimer, [2, 1, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(
+        verdict(&monitor, libc::SYS_setitimer, [2, 1, 0, 0, 0, 0]),
+        ALLOW
+    );
 }
 
 // promise: 3.10

@@ -40,7 +40,9 @@ fn lie(arguments: &[&str]) -> Answer {
     let mut attached = Attached::from_env().expect("it runs as an instance");
     let mut turn = 0u32;
     loop {
-        let Attached { ports, doorbell, .. } = &mut attached;
+        let Attached {
+            ports, doorbell, ..
+        } = &mut attached;
         let port = &mut ports[0];
         let received = port.receive(BATCH, |frame| {
             let mut sum = u64::from(frame[0]);

@@ -129,7 +129,9 @@ impl Setup {
     /// The daemon refuses the request, or does not answer.
     pub fn pool(&mut self, size: usize) -> anyhow::Result<()> {
         self.shells = size;
-        let pool = self.tier.pool(json!({ "flavor": "small", "size": size.max(1) }));
+        let pool = self
+            .tier
+            .pool(json!({ "flavor": "small", "size": size.max(1) }));
         let document = json!({ "version": 1, "pool": { "small": pool } });
         if size == 0 {
             let request = json!({ "text": document.to_string() });

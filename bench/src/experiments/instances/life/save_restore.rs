@@ -50,7 +50,13 @@ pub fn measure(tier: Tier, cycles: usize) -> anyhow::Result<Times> {
     let mut times = Times::default();
     for _ in 0..cycles {
         interrupt::check()?;
-        let saved = timed(&mut setup, &mut times.save_ms, "GET", &image_path(), &Value::Null)?;
+        let saved = timed(
+            &mut setup,
+            &mut times.save_ms,
+            "GET",
+            &image_path(),
+            &Value::Null,
+        )?;
         restore(&mut setup, &mut times.restore_ms, &saved)?;
     }
     Ok(times)

@@ -1,9 +1,7 @@
 //! Each network function of the catalogue does in a guest what it does in a process: the same frames leave in the same
 //! order, and counters, commands and states are the same.
 
-mod guests;
-
-use guests::{pool, start};
+use crate::bed::{pool, start};
 use nfluid_nf::testing::{Collected, SentOffload, ports};
 use nfluid_nf::{Metric, Nanos, NetworkFunction, PortInfo, catalogue, stateful};
 use nfluid_ring::{Action, Batch, Frame, Outbox};
@@ -151,7 +149,7 @@ fn metrics(nf: &dyn NetworkFunction) -> BTreeMap<String, f64> {
     all
 }
 
-// promise: 16.2
+// promise: 18.2
 #[test]
 fn a_function_does_in_a_guest_what_it_does_in_a_process() {
     for (name, config, count) in functions() {
@@ -201,7 +199,7 @@ fn a_function_does_in_a_guest_what_it_does_in_a_process() {
     }
 }
 
-// promise: 16.2
+// promise: 18.2
 #[test]
 fn a_state_moves_between_a_process_and_a_guest() {
     let config = json!({ "rules": "check-state\nallow udp from any to any out keep-state" });
@@ -233,7 +231,7 @@ fn a_state_moves_between_a_process_and_a_guest() {
     );
 }
 
-// promise: 16.3
+// promise: 18.3
 #[test]
 fn a_configuration_that_is_refused_says_where_and_why() {
     let infos = ports(2);

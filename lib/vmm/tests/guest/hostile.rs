@@ -1,8 +1,6 @@
 //! Guests that do what they must not: the monitor says what happened, and nothing else does.
 
-mod guests;
-
-use guests::{READ_ONLY, end_of, image_of, pool, ready, start, store};
+use crate::bed::{READ_ONLY, end_of, image_of, pool, ready, start, store};
 use nfluid_guest::abi::{DOORBELL, IMAGE, MEMORY, Mailbox, POOL, Reply, STACK, ring};
 use nfluid_nf::{Nanos, NetworkFunction};
 use nfluid_ring::{Batch, Frame};
@@ -19,10 +17,10 @@ fn end_at_start(code: &[u8]) -> Option<End> {
     }
 }
 
-// promise: 16.4
+// promise: 18.4
 #[test]
 fn a_wild_pointer_is_named() {
-    let beyond = MEMORY + guests::MEMORY_BYTES + 0x1000;
+    let beyond = MEMORY + crate::bed::MEMORY_BYTES + 0x1000;
     let ends = [
         (store(beyond, 1), beyond),
         (store(POOL + 64 * 2048, 1), POOL + 64 * 2048),
@@ -37,7 +35,7 @@ fn a_wild_pointer_is_named() {
     }
 }
 
-// promise: 16.4
+// promise: 18.4
 #[test]
 fn what_the_processor_refuses_ends_the_guest() {
     let codes = [
@@ -68,7 +66,7 @@ fn what_the_processor_refuses_ends_the_guest() {
     }
 }
 
-// promise: 16.5
+// promise: 18.5
 #[test]
 fn a_guest_that_never_stands_still_is_stopped() {
     nfluid_vmm::watchdog::start().expect("a timer");
@@ -78,7 +76,7 @@ fn a_guest_that_never_stands_still_is_stopped() {
     assert!(matches!(end, End::Endless(_, IMAGE)), "{end}");
 }
 
-// promise: 16.4
+// promise: 18.4
 #[test]
 fn a_ring_for_nothing_ends_the_guest() {
     for ring in [0, 5, u32::MAX] {
@@ -91,7 +89,7 @@ fn a_ring_for_nothing_ends_the_guest() {
     assert!(matches!(made, End::Protocol(_)), "{made}");
 }
 
-// promise: 16.4
+// promise: 18.4
 #[test]
 fn an_image_of_another_version_is_refused() {
     let Some(end) = end_at_start(&store(DOORBELL, ring::READY)) else {
@@ -120,7 +118,7 @@ fn reply_to_a_batch(words: &[(usize, u32)]) -> Option<End> {
     }))
 }
 
-// promise: 16.4
+// promise: 18.4
 #[test]
 fn a_reply_that_makes_no_sense_ends_the_guest() {
     let made = offset_of!(Reply, made);
