@@ -83,7 +83,7 @@ pub enum End {
     #[error(
         "the guest has not returned from a call within {0} s of CPU time (instruction at {1:#x})"
     )]
-    Endless(u64, u64),
+    Endless(u32, u64),
     /// Its words make no sense.
     #[error("the guest breaks its protocol: {0}")]
     Protocol(&'static str),

@@ -7,6 +7,7 @@ use crate::end::{End, MachineError};
 use crate::hypervisor::Hypervisor;
 use crate::image::Image;
 use crate::machine::{Machine, MachineStats, PoolMemory, Rung};
+use crate::watchdog::{LONG_PATIENCE_S, PATIENCE_S};
 use arrayvec::ArrayVec;
 use nfluid_guest::abi::{Call, Reply, VERSION, op, status};
 use nfluid_guest::message;
@@ -73,7 +74,7 @@ impl Guest {
     ) -> Result<Self, MachineError> {
         // SAFETY: the caller's promise.
         let mut machine = unsafe { Machine::new(hypervisor, image, bytes, pool) }?;
-        machine.begin_call();
+        machine.begin_call(PATIENCE_S);
         let reply = await_reply(&mut machine, &mut |_| {
             Err(End::Protocol("it makes frames before it has started"))
         })?;
@@ -226,7 +227,7 @@ fn ask(
             address
         }
     };
-    machine.begin_call();
+    machine.begin_call(LONG_PATIENCE_S);
     machine.memory().put_call(call);
     let reply = await_reply(machine, made)?;
     if reply.length > REPLY_BYTES_MAX {
@@ -239,7 +240,7 @@ fn ask(
 
 /// Has the guest make room for a request that does not fit into the mailbox.
 fn make_room(machine: &mut Machine, length: u64) -> Result<u64, End> {
-    machine.begin_call();
+    machine.begin_call(LONG_PATIENCE_S);
     machine.memory().put_call(Call {
         op: op::ROOM,
         length,

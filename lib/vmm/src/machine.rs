@@ -5,7 +5,7 @@ use crate::hypervisor::{Hypervisor, SLOTS_MAX, error_of};
 use crate::image::Image;
 use crate::memory::{Mapping, Memory};
 use crate::tables::{PAGE, TABLES_BYTES, tables};
-use crate::watchdog::{PATIENCE_S, Watch};
+use crate::watchdog::Watch;
 use kvm_bindings::{KVM_MEM_READONLY, kvm_regs, kvm_segment, kvm_userspace_memory_region};
 use kvm_ioctls::{VcpuExit, VcpuFd, VmFd};
 use nfluid_guest::abi::{
@@ -197,9 +197,9 @@ impl Machine {
         self.stats
     }
 
-    /// Notes that a call begins: time is measured from here.
-    pub(crate) fn begin_call(&mut self) {
-        self.watch.begin();
+    /// Notes that a call begins, which may take so many seconds of CPU time.
+    pub(crate) fn begin_call(&mut self, patience_s: u32) {
+        self.watch.begin(patience_s);
     }
 
     /// Runs the guest until it rings.
@@ -229,8 +229,8 @@ impl Machine {
                 Err(error) => match error.errno() {
                     libc::EINTR => {
                         self.stats.interrupted += 1;
-                        if self.watch.is_stuck() {
-                            return Err(End::Endless(PATIENCE_S, self.rip()));
+                        if let Some(patience_s) = self.watch.is_over() {
+                            return Err(End::Endless(patience_s, self.rip()));
                         }
                     }
                     // KVM could not emulate an instruction, or has no memory for the guest's.

@@ -2,7 +2,7 @@
 
 use crate::end::{End, MachineError};
 use nfluid_guest::abi::{self, Call, MEMORY, Mailbox, Reply};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::ptr::{NonNull, null_mut};
@@ -26,6 +26,9 @@ impl Mapping {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let start = unsafe { mmap_anonymous(null_mut(), bytes, access, flags) }?;
+        // A huge page for each first touch would make a small guest a large one. A kernel without huge pages refuses.
+        // SAFETY: the range was mapped above, and the advice changes no byte of it.
+        let _ = unsafe { madvise(start, bytes, Advice::LinuxNoHugepage) };
         Self::of(start.cast(), bytes)
     }
 

@@ -10,8 +10,10 @@ use std::ptr::null_mut;
 
 /// CPU time in seconds between two signals.
 const INTERVAL_S: i64 = 1;
-/// A guest that two signals in a row find in one call is stopped, after this CPU time in seconds at most.
-pub const PATIENCE_S: u64 = 2 * INTERVAL_S as u64;
+/// CPU time in seconds for a call about frames: so many signals end it.
+pub const PATIENCE_S: u32 = 2;
+/// The same for other calls: the state of a network function can be large.
+pub const LONG_PATIENCE_S: u32 = 30;
 
 /// Starts the timer of this process.
 ///
@@ -20,6 +22,8 @@ pub const PATIENCE_S: u64 = 2 * INTERVAL_S as u64;
 pub fn start() -> io::Result<()> {
     // SAFETY: all zeros are a valid action; the handler below does nothing, so it is safe in every context.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // Other system calls go on; KVM_RUN does not.
+    action.sa_flags = libc::SA_RESTART;
     action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as usize;
     // SAFETY: the action is initialized, and no old one is asked for.
     if unsafe { libc::sigaction(libc::SIGPROF, &raw const action, null_mut()) } != 0 {
@@ -43,37 +47,40 @@ pub fn start() -> io::Result<()> {
 /// Does nothing: that the signal comes ends the system call.
 extern "C" fn interrupt(_signal: libc::c_int) {}
 
-/// The calls that signals have found under way.
+/// The signals that have come in the call at hand.
 #[derive(Debug, Default)]
 pub struct Watch {
-    calls: u64,
-    /// The call in which the last signal has come.
-    found: Option<u64>,
+    found: u32,
+    patience_s: u32,
 }
 
 impl Watch {
-    /// A call begins.
-    pub fn begin(&mut self) {
-        self.calls += 1;
+    /// A call begins, which may take so much CPU time.
+    pub fn begin(&mut self, patience_s: u32) {
+        self.found = 0;
+        self.patience_s = patience_s;
     }
 
-    /// A signal has come. Returns true if an earlier signal has come in the same call.
-    pub fn is_stuck(&mut self) -> bool {
-        self.found.replace(self.calls) == Some(self.calls)
+    /// A signal has come. Returns the time that the call was given if it has taken all of it.
+    pub fn is_over(&mut self) -> Option<u32> {
+        self.found += 1;
+        (self.found >= self.patience_s).then_some(self.patience_s)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Watch;
+    use super::{LONG_PATIENCE_S, PATIENCE_S, Watch};
 
     #[test]
-    fn only_a_call_that_two_signals_find_is_stuck() {
+    fn only_a_call_that_takes_all_its_time_is_over() {
         let mut watch = Watch::default();
-        watch.begin();
-        assert!(!watch.is_stuck());
-        watch.begin();
-        assert!(!watch.is_stuck(), "another call");
-        assert!(watch.is_stuck());
+        watch.begin(PATIENCE_S);
+        assert_eq!(watch.is_over(), None);
+        watch.begin(PATIENCE_S);
+        assert_eq!(watch.is_over(), None, "another call");
+        assert_eq!(watch.is_over(), Some(PATIENCE_S));
+        watch.begin(LONG_PATIENCE_S);
+        assert_eq!(watch.is_over(), None);
     }
 }

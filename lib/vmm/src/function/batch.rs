@@ -3,6 +3,7 @@
 use super::await_reply;
 use crate::end::End;
 use crate::machine::{Machine, PoolMemory};
+use crate::watchdog::PATIENCE_S;
 use nfluid_guest::abi::{
     Call, FrameWords, MADE_MAX, MEMORY, Mailbox, OFFLOAD_BYTES, POOL, Reply, op, status,
 };
@@ -81,7 +82,7 @@ fn run(
         now: now.0,
         ..Call::default()
     });
-    machine.begin_call();
+    machine.begin_call(PATIENCE_S);
     let mut decisions = Decisions {
         frames,
         outbox,
