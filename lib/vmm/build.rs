@@ -1,6 +1,12 @@
-//! Builds the guest image of all network functions.
+//! Builds the guest images: all network functions, which the monitor has in itself, and the servers.
 
 fn main() {
-    let image = nfluid_guest_build::image("functions");
-    println!("cargo::rustc-env=NFLUID_GUEST_IMAGE={}", image.display());
+    for (name, variable) in [
+        ("functions", "NFLUID_GUEST_IMAGE"),
+        ("daytime", "NFLUID_DAYTIME_IMAGE"),
+        ("http", "NFLUID_HTTP_IMAGE"),
+    ] {
+        let image = nfluid_guest_build::image(name);
+        println!("cargo::rustc-env={variable}={}", image.display());
+    }
 }

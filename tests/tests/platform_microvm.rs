@@ -3,6 +3,7 @@
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::program::guest_image;
 use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, one_bridge, two_hosts};
 use rustix::process::Signal;
@@ -190,6 +191,98 @@ fn a_guest_in_c_is_an_instance() {
     assert!(counters.contains("packets_forwarded_total"), "{counters}");
     let refused = platform.nfluid(&["command", "a", "any"]);
     assert!(refused.stderr.contains("no such operation"), "{refused:?}");
+}
+
+/// Two servers, each behind an uplink of its own; `body` is the page of the first.
+fn servers(body: &str) -> String {
+    let (web, clock) = (guest_image("http"), guest_image("daytime"));
+    format!(
+        "
+version: 1
+uplinks:
+  lan: {{ interface: client, netns: EDGE }}
+  wan: {{ interface: server, netns: EDGE }}
+instances:
+  web:
+    program: {web}
+    tier: microvm
+    ports: [in]
+    config: {{ addresses: [10.0.0.8/24], body: '{body}' }}
+  clock:
+    program: {clock}
+    tier: microvm
+    ports: [in]
+    config: {{ addresses: [10.0.0.9/24], connections: 8 }}
+links:
+  - [lan, web.in]
+  - [wan, clock.in]
+"
+    )
+}
+
+// promise: 18.10
+#[test]
+fn servers_in_guests_answer_the_clients_of_a_kernel() {
+    let test = "servers_in_guests_answer_the_clients_of_a_kernel";
+    let Some(platform) = hosts_with_kvm(test) else {
+        return;
+    };
+    platform.apply(&servers("first"));
+    let page = |line: &str| {
+        platform
+            .on("client", &format!("curl --silent {line}"))
+            .stdout
+    };
+    eventually("the page is there", || page("http://10.0.0.8/") == "first");
+
+    // Many at once, each on a connection of its own and on connections that stay.
+    for keep in ["", "--no-keepalive"] {
+        let all = page(&format!(
+            "--parallel --parallel-max 30 {keep} http://10.0.0.8/[1-300]"
+        ));
+        assert_eq!(all, "first".repeat(300));
+    }
+    let before = platform.pids()["web"];
+    platform.apply(&servers("second"));
+    assert_eq!(page("http://10.0.0.8/"), "second");
+    assert_eq!(platform.pids()["web"], before, "no guest was started again");
+    assert_eq!(
+        page("--output /dev/null --write-out %{http_code} --data x http://10.0.0.8/"),
+        "405"
+    );
+
+    // The time is that of the host, also for more clients in a second than there are sockets.
+    for _ in 0..20 {
+        let now = || {
+            platform
+                .on("server", "date -u +%s")
+                .stdout
+                .trim()
+                .parse::<i64>()
+        };
+        let (from, told, to) = (
+            now().expect("a time"),
+            platform.on("server", "busybox nc 10.0.0.9 13").stdout,
+            now().expect("a time"),
+        );
+        let told = told.trim().replace(',', "").replace("-UTC", " UTC");
+        let words: Vec<&str> = told.split(' ').collect();
+        let date = Command::new("date")
+            .args(["-u", "+%s", "-d", &words[1..].join(" ")])
+            .output();
+        let date = String::from_utf8(date.expect("date runs").stdout).expect("text");
+        let date: i64 = date.trim().parse().unwrap_or_else(|_| panic!("{told}"));
+        assert!((from..=to).contains(&date), "{told}: {from} to {to}");
+    }
+    assert!(
+        platform
+            .page("/metrics")
+            .contains("connections_accepted_total")
+    );
+    signal(platform.pids()["web"], Signal::KILL);
+    eventually("a new guest serves the page", || {
+        page("http://10.0.0.8/") == "second"
+    });
 }
 
 // promise: 18.5

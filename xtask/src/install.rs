@@ -13,6 +13,8 @@ use crate::session::Session;
 
 const PROGRAMS: [&str; 5] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-vmm", "nfluid-tls"];
 const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
+/// Guest images for tier microvm, built with the monitor.
+const GUESTS: [&str; 2] = ["daytime", "http"];
 const SERVICE: &str = "nfluidd.service";
 /// Shell, and its folder for completions below the prefix.
 const COMPLETIONS: [(&str, &str); 3] = [
@@ -134,8 +136,10 @@ fn targets(options: &Options) -> Vec<PathBuf> {
         .into_iter()
         .chain(["include/nfluid.h", "lib/pkgconfig/libnfluid.pc"].map(PathBuf::from));
     let completions = COMPLETIONS.iter().map(|(_, path)| PathBuf::from(path));
+    let guests = GUESTS.map(|name| Path::new("lib/nfluid/guests").join(name));
     let all = programs
         .chain(library)
+        .chain(guests)
         .chain([service_path()])
         .chain(completions);
     all.map(|path| options.place(path)).collect()
@@ -150,6 +154,10 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
         0o644,
     ));
     sources.push((Source::Text(pkg_config(options)), 0o644));
+    let guests = built
+        .with_file_name("guests")
+        .join("x86_64-unknown-none/guest");
+    sources.extend(GUESTS.map(|name| (Source::File(guests.join(name)), 0o755)));
     sources.push((Source::Text(service(session, options)?), 0o644));
     for (shell, _) in COMPLETIONS {
         let text = session.output(

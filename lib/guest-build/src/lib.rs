@@ -6,10 +6,11 @@ use std::process::Command;
 /// The target of guests: no operating system, and no registers of the floating-point unit.
 pub const TARGET: &str = "x86_64-unknown-none";
 /// Folders whose code is in guests.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "lib/guest",
     "lib/nf/src",
     "lib/ring/src",
+    "lib/server/src",
     "lib/wire/src",
     "Cargo.lock",
 ];

@@ -39,6 +39,7 @@ struct nfg_device {
 	uint64_t heap;
 	uint64_t memory_end;
 	uint64_t pool_bytes;
+	uint64_t unix_epoch;
 };
 
 struct nfg_call {

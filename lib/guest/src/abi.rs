@@ -125,6 +125,8 @@ pub struct Device {
     pub memory_end: u64,
     /// Bytes of the pool at [`POOL`].
     pub pool_bytes: u64,
+    /// Nanoseconds since 1970-01-01 00:00 UTC at the zero of the monotonic clock. The monitor looks after it once a second.
+    pub unix_epoch: u64,
 }
 
 /// A call of the monitor.
@@ -218,7 +220,7 @@ pub struct Mailbox {
     pub copy: [u8; COPY_BYTES],
 }
 
-const _: () = assert!(size_of::<Device>() == 64 && size_of::<Device>() <= DEVICE_BYTES as usize);
+const _: () = assert!(size_of::<Device>() == 72 && size_of::<Device>() <= DEVICE_BYTES as usize);
 const _: () = assert!(size_of::<Call>() == 32 && size_of::<Reply>() == 48);
 const _: () = assert!(size_of::<FrameWords>() == 32 && size_of::<MadeWords>() == 24);
 const _: () = assert!(size_of::<Mailbox>() <= (STACK - MEMORY - 4096) as usize);

@@ -22,6 +22,8 @@ pub mod abi;
 pub mod message;
 #[cfg(target_os = "none")]
 pub mod runtime;
+#[cfg(target_os = "none")]
+pub use runtime::{device, log};
 
 #[cfg(target_os = "none")]
 extern crate alloc;

@@ -46,6 +46,9 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Folder of guest images within that of all build results.
+const GUESTS: &str = "guests/x86_64-unknown-none/guest";
+
 /// Finds a program of this workspace: in the folder `NFLUID_BIN_DIR`, or beside the running program. Tests are in
 /// `target/debug/deps`, programs in `target/debug`.
 pub fn find_built(name: &str) -> Option<PathBuf> {
@@ -68,6 +71,13 @@ pub fn built(name: &str, package: &str) -> Result<PathBuf, CannotRun> {
             own.with_file_name(name).display()
         ))
     })
+}
+
+/// Finds a guest image that was built with nfluid's monitor, in the folder of all guests beside the programs' folder.
+pub fn find_guest_image(name: &str) -> Option<PathBuf> {
+    let monitor = find_built("nfluid-vmm")?;
+    let image = monitor.parent()?.parent()?.join(GUESTS).join(name);
+    image.is_file().then_some(image)
 }
 
 #[cfg(test)]

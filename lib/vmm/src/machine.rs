@@ -12,6 +12,7 @@ use nfluid_guest::abi::{
     DEVICE, DEVICE_BYTES, DOORBELL, Device, MEMORY, MEMORY_MAX, POOL, POOL_MAX, STACK_TOP, VERSION,
     ring,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 /// Least bytes of heap.
 const HEAP_MIN: u64 = 256 << 10;
@@ -25,6 +26,8 @@ const EFER: u64 = 0xd01;
 const CODE_SELECTOR: u16 = 0x33;
 /// Selector of data of privilege level 3.
 const DATA_SELECTOR: u16 = 0x2b;
+/// Time between two looks at the host's clock.
+const CLOCK_RENEWAL_NS: u64 = 1_000_000_000;
 /// Flags of the processor: only the bit that is always set.
 const RFLAGS: u64 = 2;
 
@@ -71,6 +74,8 @@ pub struct Machine {
     pool: PoolMemory,
     device: Device,
     watch: Watch,
+    /// Time of the monotonic clock at which the guest was told of the other one.
+    clock_renewed: u64,
     stats: MachineStats,
 }
 
@@ -146,6 +151,7 @@ impl Machine {
                 memory_end: MEMORY + bytes,
                 pool_bytes: pool.bytes,
                 entropy: entropy(),
+                unix_epoch: unix_epoch(),
                 ..Device::default()
             },
             memory,
@@ -154,6 +160,7 @@ impl Machine {
             image,
             pool,
             watch: Watch::default(),
+            clock_renewed: 0,
             stats: MachineStats::default(),
         };
         machine.write_device();
@@ -200,6 +207,16 @@ impl Machine {
     /// Notes that a call begins, which may take so many seconds of CPU time.
     pub(crate) fn begin_call(&mut self, patience_s: u32) {
         self.watch.begin(patience_s);
+    }
+
+    /// Tells the guest of changes of the host's clock, which somebody may set. `now`: time of the monotonic clock in
+    /// nanoseconds.
+    pub(crate) fn follow_clock(&mut self, now: u64) {
+        if now.saturating_sub(self.clock_renewed) >= CLOCK_RENEWAL_NS {
+            self.clock_renewed = now;
+            self.device.unix_epoch = unix_epoch();
+            self.write_device();
+        }
     }
 
     /// Runs the guest until it rings.
@@ -385,6 +402,13 @@ fn refused(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> MachineError {
 }
 
 /// Random bits of the kernel; zeros if it has none yet.
+/// Returns the nanoseconds since 1970-01-01 00:00 UTC at the zero of the monotonic clock.
+fn unix_epoch() -> u64 {
+    let now = clock_gettime(ClockId::Realtime);
+    let now = now.tv_sec.max(0) as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    now.saturating_sub(nfluid_ring::clock::monotonic_ns())
+}
+
 fn entropy() -> [u64; 4] {
     let mut words = [0u64; 4];
     for word in &mut words {

@@ -6,9 +6,11 @@ mod mailbox;
 mod outbox;
 mod panic;
 mod start;
+mod surroundings;
 
 pub use calls::Build;
-pub use mailbox::log;
+pub use mailbox::{device, log};
+pub use surroundings::surroundings;
 
 use crate::abi::Reply;
 use calls::Guest;

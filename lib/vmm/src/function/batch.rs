@@ -76,6 +76,7 @@ fn run(
     frames: &mut [Frame<'_>],
     outbox: &mut dyn Outbox,
 ) -> Result<Done, End> {
+    machine.follow_clock(now.0);
     machine.memory().put_call(Call {
         op,
         count: frames.len() as u32,

@@ -98,7 +98,8 @@ fn the_header_says_what_the_monitor_says() {
         entropy,
         heap,
         memory_end,
-        pool_bytes
+        pool_bytes,
+        unix_epoch
     );
     fields!("nfg_call", Call, op, count, now, address, length);
     fields!(
