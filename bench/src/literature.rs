@@ -2,9 +2,11 @@
 //!
 //! H: HyperNF (SoCC '17; Superfluidity D5.2 section 3). D: massive numbers of tiny NFs on DPDK
 //! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). E: network functions
-//! with a fast path in XDP. Their absolute figures are from other machines, for context; ratios are comparable.
+//! with a fast path in XDP. L: instances by the thousand (LightVM, SOSP '17). Their absolute figures are from other machines, for context; ratios are comparable.
 
+use nfluid_figures::plot::Series;
 use nfluid_figures::record::{Figure, Record};
+use nfluid_figures::statistics::Samples;
 
 /// An experiment of the literature.
 pub struct Row {
@@ -17,6 +19,59 @@ pub struct Row {
     /// Ids of our corresponding figures, without the row's own id (or its experiments' name) and a dot; a `*` stands
     /// for any part between dots.
     pub figures: &'static [&'static str],
+}
+
+/// A line of a plot of the literature, beside which ours is drawn.
+pub struct Curve {
+    /// The experiment's id in this project.
+    pub id: &'static str,
+    /// The line's name.
+    name: &'static str,
+    /// The points that the text or the figure names.
+    points: &'static [(f64, f64)],
+}
+
+/// Lines of plots.
+const CURVES: &[Curve] = &[
+    Curve {
+        id: "L2",
+        name: "LightVM, all mechanisms (SOSP '17, fig. 9)",
+        points: &[(1.0, 4.0), (1000.0, 4.1)],
+    },
+    Curve {
+        id: "L2",
+        name: "Xen's toolstack (SOSP '17, fig. 9)",
+        points: &[(1.0, 100.0), (1000.0, 1000.0)],
+    },
+    Curve {
+        id: "L6",
+        name: "LightVM's daytime guests (SOSP '17, fig. 14)",
+        points: &[(1.0, 3.6), (8000.0, 28_800.0)],
+    },
+    Curve {
+        id: "L7",
+        name: "LightVM: save (SOSP '17, fig. 12)",
+        points: &[(1.0, 30.0), (1000.0, 30.0)],
+    },
+    Curve {
+        id: "L7",
+        name: "LightVM: restore (SOSP '17, fig. 12)",
+        points: &[(1.0, 20.0), (1000.0, 25.0)],
+    },
+];
+
+/// Returns the lines of an experiment of the literature.
+pub fn curves(id: &str) -> Vec<Series> {
+    let of_id = CURVES.iter().filter(|curve| curve.id == id);
+    of_id
+        .map(|curve| {
+            let mut series = Series::new(curve.name);
+            for (x, y) in curve.points {
+                series.push(*x, &Samples::from(*y));
+            }
+            series
+        })
+        .collect()
 }
 
 /// Figures of D1 to D5: with frames of 700 B, then with other lengths or in another manner.
@@ -254,6 +309,53 @@ pub const ROWS: &[Row] = &[
         result: "3.0 Gbit/s (0 %), 3.6 (50 %, CPU 66 %), 5.0 (100 %, CPU 1 %)",
         figures: &["*", "*.gbps", "*.cpu_percent"],
     },
+    Row {
+        id: "L1",
+        what: "an instance that does nothing, without devices, until it runs",
+        result: "2.3 ms; fork and exec of a process 3.5 ms, a container 200 ms",
+        figures: &[
+            "noop.median_ms",
+            "noop.p99_ms",
+            "noop.pool_ms",
+            "*.median_ms",
+        ],
+    },
+    Row {
+        id: "L2",
+        what: "creation beside 1 to 1000 instances until it runs",
+        result: "4.0 to 4.1 ms with all mechanisms, 100 ms to 1 s with Xen's toolstack",
+        figures: &["median_ms", "*.*.median_ms"],
+    },
+    Row {
+        id: "L6",
+        what: "instances on one host, memory of each, size of the image",
+        result: "8000 on 128 GB, 3.6 MB for a daytime guest of 480 KB",
+        figures: &[
+            "*.instances",
+            "*.instance_mb",
+            "*.image_kb",
+            "*.daytime_image_kb",
+        ],
+    },
+    Row {
+        id: "L7",
+        what: "save, restore, and move to another host",
+        result: "30, 20 and 60 ms",
+        figures: &[
+            "save_ms",
+            "restore_ms",
+            "migrate_blocked_ms",
+            "*.save_ms",
+            "*.restore_ms",
+            "*.migrate_blocked_ms",
+        ],
+    },
+    Row {
+        id: "L11",
+        what: "an instance is made when a client's first packet comes, a client every 10 ms: until the answer",
+        result: "13 ms, and the bridge drops packets",
+        figures: &["*.10.median_ms", "*.10.lost"],
+    },
 ];
 
 impl Row {
@@ -310,7 +412,7 @@ fn matches(pattern: &str, id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{ROWS, matches};
+    use super::{CURVES, ROWS, curves, matches};
     use nfluid_figures::record::sample;
 
     #[test]
@@ -338,6 +440,16 @@ mod tests {
             .map(|(_, figure)| figure.id.as_str())
             .collect();
         assert_eq!(ids, ["h3.roundtrip_ratio", "h3.nothing"]);
+    }
+
+    #[test]
+    fn curves_belong_to_rows() {
+        for curve in CURVES {
+            assert!(ROWS.iter().any(|row| row.id == curve.id), "{}", curve.name);
+            let series = curves(curve.id);
+            let points = series.iter().map(|line| line.points.len());
+            assert!(points.min() >= Some(2), "{}", curve.name);
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use nfluid_testbed::api::Api;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::platform::Platform;
 use serde_json::{Map, Value, json};
+use std::ops::Range;
 
 /// Instances per deployment document.
 const PER_DOCUMENT: usize = 500;
@@ -57,11 +58,7 @@ impl Idle {
         while self.count < count {
             interrupt::check()?;
             let next = count.min(self.count + PER_DOCUMENT);
-            let instances: Map<String, Value> = (self.count..next)
-                .map(|number| (format!("idle{number}"), self.tier.instance(bridge())))
-                .collect();
-            let document = json!({ "version": 1, "overcommit": true, "instances": instances });
-            self.merge(&document)?;
+            self.merge(&document(self.tier, self.count..next))?;
             self.count = next;
         }
         Ok(())
@@ -106,6 +103,13 @@ impl Idle {
     pub fn platform(&self) -> &Platform {
         &self.platform
     }
+}
+
+/// Returns a deployment of idle instances with these numbers.
+pub fn document(tier: Tier, numbers: Range<usize>) -> Value {
+    let instance = |number| (format!("idle{number}"), tier.instance(bridge()));
+    let instances: Map<String, Value> = numbers.map(instance).collect();
+    json!({ "version": 1, "overcommit": true, "instances": instances })
 }
 
 /// Returns the specification of an NF that only forwards.

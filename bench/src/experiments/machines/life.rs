@@ -3,17 +3,20 @@
 use super::start::Starts;
 use crate::experiments::instances::creation::peers::Peers;
 use crate::experiments::instances::creation::setup::{Setup, Way};
-use crate::experiments::instances::life::save_restore;
+use crate::experiments::instances::life::{migration, save_restore};
 use crate::experiments::use_cases::just_in_time;
 use crate::host::cpu::require_two_cores;
 use crate::host::idle::bridge;
 use crate::host::memory::available_bytes;
 use crate::host::tier::Tier;
+use crate::literature;
 use crate::report::Report;
 use crate::sweep::{Quantity, Shown, Side, Sweep, lines};
-use nfluid_figures::plot::{Axis, Plot};
+use anyhow::Context;
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
+use nfluid_testbed::program::find_guest_image;
 use nfluid_vmm::Image;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -36,6 +39,19 @@ const TIMES: [Quantity; 2] = [
         .meaning("from the request to end the instance to the answer"),
 ];
 
+const SAVES: [Quantity; 2] = [
+    Quantity::new(
+        ".save_ms",
+        "ms",
+        &[("save", Shown::Median), ("p99", Shown::P99)],
+    ),
+    Quantity::new(
+        ".restore_ms",
+        "ms",
+        &[("restore", Shown::Median), ("p99", Shown::P99)],
+    ),
+];
+
 const START: Quantity = Quantity::new(
     ".median_ms",
     "ms",
@@ -50,6 +66,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     firewalls(report)?;
     beside_many(report)?;
     save_and_restore(report)?;
+    moves(report)?;
     just_in_time(report)
 }
 
@@ -146,10 +163,12 @@ fn beside_many(report: &mut Report) -> anyhow::Result<()> {
     let numbers = report.choose(&[1, 1000, 4000][..], &[1, 20][..]);
     let cycles = report.effort(50, 3);
     let mut sweep = Sweep::plain(&["instances", "tier"], TIMES);
+    let mut densities = Vec::new();
     for tier in TIERS {
         let mut setup = [(tier, Setup::of(tier, bridge(), tier.id(), "")?)];
         std::thread::sleep(SETTLES);
         let before = available_bytes()?;
+        let mut density = Series::new(tier.id());
         for number in numbers {
             if let Err(why) = setup[0].1.populate(*number) {
                 interrupt::check()?;
@@ -159,6 +178,9 @@ fn beside_many(report: &mut Report) -> anyhow::Result<()> {
                 );
             }
             let made = setup[0].1.instances();
+            std::thread::sleep(SETTLES);
+            let used_mb = before.saturating_sub(available_bytes()?) as f64 / 1e6;
+            density.push(made as f64, &Samples::from(used_mb));
             let samples = in_turn(&mut setup, Way::One, cycles)?;
             for samples in samples {
                 let key = [made.to_string(), tier.id().to_owned()];
@@ -170,7 +192,7 @@ fn beside_many(report: &mut Report) -> anyhow::Result<()> {
                 break;
             }
         }
-        std::thread::sleep(SETTLES);
+        densities.push(density);
         let count = setup[0].1.instances();
         let each = before.saturating_sub(available_bytes()?) as f64 / count as f64 / 1e6;
         let id = format!("l6.{}", tier.id());
@@ -187,37 +209,80 @@ fn beside_many(report: &mut Report) -> anyhow::Result<()> {
     let image = Image::functions()?.bytes().len() as f64 / 1024.0;
     let what = "all network functions, one copy for all guests of the host";
     report.derived("l6.vm.image_kb", image, "KiB", what);
+    let daytime = find_guest_image("daytime").context("no guest image daytime: 'make build'")?;
+    let bytes = std::fs::metadata(daytime)?.len() as f64;
+    let what = "a TCP server alone, as in the literature";
+    report.derived("l6.vm.daytime_image_kb", bytes / 1024.0, "KiB", what);
     sweep.report_all(report);
     report.plot(Plot {
         id: "l2.tiers".to_owned(),
         title: "Creation beside idle instances of the same tier".to_owned(),
         x: Axis::log("idle instances"),
-        y: Axis::linear("ms until the first frame"),
-        series: lines(sweep.rows(), 0),
+        y: Axis::log("ms until the first frame"),
+        series: [lines(sweep.rows(), 0), literature::curves("L2")].concat(),
+    });
+    report.plot(Plot {
+        id: "l6.tiers".to_owned(),
+        title: "Memory of idle instances".to_owned(),
+        x: Axis::log("instances"),
+        y: Axis::log("MB"),
+        series: [densities, literature::curves("L6")].concat(),
     });
     sweep.print("Creation of a bridge until it forwards, ms");
     Ok(())
 }
 
-/// L7: a firewall with 1000 states.
+/// L7: a firewall with 1000 states, alone and beside others.
 fn save_and_restore(report: &mut Report) -> anyhow::Result<()> {
-    let cycles = report.effort(50, 4);
+    let cycles = report.effort(50, 2);
+    let crowds = report.choose(&[0, 1000][..], &[0][..]);
+    let mut sweep = Sweep::plain(&["tier", "beside"], SAVES);
     for tier in TIERS {
-        let times = save_restore::measure(tier, cycles)?;
-        let id = format!("l7.{}", tier.id());
-        let conditions = "firewall with 1000 states, shells ready, from the request to its answer";
-        report.figure(format!("{id}.save_ms"), &times.save_ms, "ms", conditions);
-        report.figure(
-            format!("{id}.restore_ms"),
-            &times.restore_ms,
-            "ms",
-            conditions,
-        );
+        for beside in crowds {
+            let times = save_restore::measure(tier, *beside, cycles)?;
+            let samples = [times.save_ms, times.restore_ms];
+            let id = match beside {
+                0 => format!("l7.{}", tier.id()),
+                _ => format!("l7.{}.{beside}", tier.id()),
+            };
+            let key = [tier.id().to_owned(), beside.to_string()];
+            let conditions = format!(
+                "firewall with 1000 states beside {beside} idle instances, shells ready, from the request to its answer"
+            );
+            let side = Side::new(key, id, ()).under(&conditions);
+            sweep.add(&side.on(tier.id(), (beside + 1) as f64), samples);
+        }
+    }
+    sweep.report_all(report);
+    sweep.print("Save a firewall with 1000 states, and restore it as a clone, ms");
+    for (quantity, id) in ["save", "restore"].into_iter().enumerate() {
+        let literature = literature::curves("L7").into_iter();
+        report.plot(Plot {
+            id: format!("l7.{id}.tiers"),
+            title: format!("Checkpoints beside idle instances: {id}"),
+            x: Axis::log("instances"),
+            y: Axis::log("ms"),
+            series: lines(sweep.rows(), quantity)
+                .into_iter()
+                .chain(literature.filter(|line| line.name.contains(id)))
+                .collect(),
+        });
+    }
+    Ok(())
+}
+
+/// L7: the same firewall moves to another host.
+fn moves(report: &mut Report) -> anyhow::Result<()> {
+    let (rounds, seconds) = report.effort((20, 1.0), (1, 0.6));
+    for tier in TIERS {
+        let blocked = migration::blocked_ms(tier, rounds, Duration::from_secs_f64(seconds))?;
+        let conditions = "firewall with 1000 states at 100,000 frames/s, both hosts on this machine: nobody serves its ports";
+        let id = format!("l7.{}.migrate_blocked_ms", tier.id());
+        report.figure(id, &blocked, "ms", conditions);
         println!(
-            "{}: save {:.2} ms, restore as a clone {:.2} ms",
+            "{}: blocked for {:.2} ms while it moves",
             tier.id(),
-            times.save_ms.median(),
-            times.restore_ms.median()
+            blocked.median()
         );
     }
     Ok(())

@@ -57,6 +57,15 @@ pub fn end_of(what: impl FnOnce()) -> End {
     thrown.downcast::<Ended>().expect("the end of a guest").0
 }
 
+/// Does something with a guest that may end it. Everything else that fails fails.
+pub fn surviving(what: impl FnOnce()) {
+    if let Err(thrown) = catch_unwind(AssertUnwindSafe(what))
+        && !thrown.is::<Ended>()
+    {
+        resume_unwind(thrown);
+    }
+}
+
 /// An ELF file with one segment of code.
 pub fn elf(code: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();

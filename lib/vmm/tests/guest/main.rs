@@ -4,3 +4,4 @@ mod bed;
 mod c_guest;
 mod functions;
 mod hostile;
+mod words;

@@ -6,6 +6,7 @@ use super::losses::{DropCounters, LossesByPhase};
 use super::setup::number;
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
+use crate::host::tier::Tier;
 use crate::phases::{PARTS, Phases};
 use crate::report::{Report, table};
 use crate::setups::stream::{Passage, Stream};
@@ -34,12 +35,46 @@ const SUBJECT: &str = "fw";
 /// Shells of the firewall's kind that each daemon has prepared.
 const SHELLS: u64 = 2;
 
+/// Moves a firewall of a tier between two hosts, while frames come. Returns for how long nobody served its ports, in
+/// milliseconds.
+///
+/// # Errors
+/// A move fails, or states are missing after it.
+pub fn blocked_ms(tier: Tier, rounds: usize, time: Duration) -> anyhow::Result<Samples> {
+    let mut road = Road::new(tier)?;
+    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    road.make_ready(&mut stream)?;
+    let mut blocked = Samples::default();
+    for _ in 0..rounds {
+        interrupt::check()?;
+        stream.answer()?;
+        let mut answer = Value::Null;
+        stream.run(PPS, time, || {
+            answer = road.migrate()?;
+            Ok(())
+        })?;
+        check_states(&answer)?;
+        blocked.push(number(&answer, "blocked_us")? / 1e3);
+        road.refill()?;
+    }
+    Ok(blocked)
+}
+
+fn check_states(answer: &Value) -> anyhow::Result<()> {
+    let taken = number(answer, "state_taken")?;
+    anyhow::ensure!(
+        taken >= f64::from(FLOWS),
+        "{taken} states of {FLOWS} were taken over"
+    );
+    Ok(())
+}
+
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let (rounds, seconds) = report.effort((20, 1.0), (3, 0.6));
     let time = Duration::from_secs_f64(seconds);
-    let mut road = Road::new()?;
+    let mut road = Road::new(Tier::Process)?;
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
     road.make_ready(&mut stream)?;
     let [mut none, mut moved] = <[[Samples; 3]; 2]>::default();
@@ -74,11 +109,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
         uncounted.push(passage.lost as f64 - lost.sum() as f64);
         all_lost.merge(&lost);
-        let taken = number(&answer, "state_taken")?;
-        anyhow::ensure!(
-            taken >= f64::from(FLOWS),
-            "{taken} states of {FLOWS} were taken over"
-        );
+        check_states(&answer)?;
         blocked.push(number(&answer, "blocked_us")? / 1e3);
         ready.push(number(&answer, "ready_us")? / 1e3);
         took.push(number(&answer, "took_us")? / 1e3);
@@ -194,7 +225,7 @@ struct Road {
 }
 
 impl Road {
-    fn new() -> anyhow::Result<Self> {
+    fn new(tier: Tier) -> anyhow::Result<Self> {
         let [client, server] = [Namespace::new()?, Namespace::new()?];
         let [bridges, a, b] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         for (end, segment, address) in [(&client, "lan", CLIENT), (&server, "wan", SERVER)] {
@@ -213,10 +244,10 @@ impl Road {
             end.enter_neighbour(address, other)?;
         }
         let (authority, folder) = (Authority::new()?, ScratchDirectory::new()?);
-        let start = |host| start_host(&authority, &folder, host);
+        let start = |host| start_host(&authority, &folder, tier, host);
         let [one, other] = [("-a", &a), ("-b", &b)].map(start);
         let mut hosts = [one?, other?];
-        let request = json!({ "text": subject().to_string(), "merge": true });
+        let request = json!({ "text": subject(tier).to_string(), "merge": true });
         hosts[0].requests.request("POST", "/v1/apply", &request)?;
         for host in &mut hosts {
             host.requests.await_shells(SHELLS)?;
@@ -281,27 +312,28 @@ impl Road {
 }
 
 /// The common part of both hosts' deployments: uplinks, whose rings hold 10 ms of the rate, and shells.
-fn common(edge: &Namespace) -> Value {
+fn common(edge: &Namespace, tier: Tier) -> Value {
     let uplink =
         |interface: &str| json!({ "interface": interface, "netns": edge.name(), "ring": 1024 });
     json!({
         "version": 1,
         "flavors": { "wide": { "ring": 1024, "memory": "64MiB" } },
         "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") },
-        "pool": { "wide": { "flavor": "wide", "size": SHELLS } },
+        "pool": { "wide": tier.pool(json!({ "flavor": "wide", "size": SHELLS })) },
     })
 }
 
 /// The part that only one host has.
-fn subject() -> Value {
+fn subject(tier: Tier) -> Value {
     let rules = "allow udp from any to any keep-state";
     let timeouts = json!({ "udp_opening": 3600, "udp": 3600 });
+    let firewall = json!({
+        "nf": "firewall", "flavor": "wide",
+        "config": { "rules": rules, "states": { "timeouts": timeouts } },
+    });
     json!({
         "version": 1,
-        "instances": { SUBJECT: {
-            "nf": "firewall", "flavor": "wide",
-            "config": { "rules": rules, "states": { "timeouts": timeouts } },
-        } },
+        "instances": { SUBJECT: tier.instance(firewall) },
         "chains": { "road": { "from": "lan", "to": "wan", "via": [SUBJECT] } },
     })
 }
@@ -310,6 +342,7 @@ fn subject() -> Value {
 fn start_host(
     authority: &Authority,
     folder: &ScratchDirectory,
+    tier: Tier,
     (name, edge): (&str, &Namespace),
 ) -> anyhow::Result<Host> {
     // The port was free a moment ago, and no other process is about to listen on it.
@@ -318,7 +351,7 @@ fn start_host(
     let files = authority.write(authority, folder.as_ref(), (name, &host));
     let files = files.context("writing the files of a host")?;
     let platform = platform::start_with(name, &files.arguments(&address.to_string()))?;
-    platform.apply(&common(edge).to_string())?;
+    platform.apply(&common(edge, tier).to_string())?;
     Ok(Host {
         requests: Api::connect(&platform.socket())?,
         _platform: platform,

@@ -39,12 +39,13 @@ pub struct Times {
     pub restore_ms: Samples,
 }
 
-/// Saves and clones a firewall of a tier.
+/// Saves and clones a firewall of a tier, beside idle instances of that tier.
 ///
 /// # Errors
 /// The daemon refuses, or a clone lacks states.
-pub fn measure(tier: Tier, cycles: usize) -> anyhow::Result<Times> {
+pub fn measure(tier: Tier, beside: usize, cycles: usize) -> anyhow::Result<Times> {
     let mut setup = Setup::of(tier)?;
+    setup.crowd(beside)?;
     setup.pump(RATE)?;
     setup.pool(SHELLS)?;
     let mut times = Times::default();

@@ -1,5 +1,6 @@
 //! A firewall that keeps a state for each of 1000 flows, and a pump that sends them through it.
 
+use crate::host::idle;
 use crate::host::platform;
 use crate::host::tier::Tier;
 use crate::roles::pump;
@@ -132,6 +133,17 @@ impl Setup {
         let request = json!({ "text": document.to_string(), "merge": true });
         self.requests.request("POST", "/v1/apply", &request)?;
         self.requests.await_shells(size)
+    }
+
+    /// Makes `count` idle instances of the firewall's tier on the same platform.
+    ///
+    /// # Errors
+    /// The daemon refuses the request, or does not answer.
+    pub fn crowd(&mut self, count: usize) -> anyhow::Result<()> {
+        let document = idle::document(self.tier, 0..count);
+        let request = json!({ "text": document.to_string(), "merge": true });
+        self.requests.request("POST", "/v1/apply", &request)?;
+        Ok(())
     }
 
     /// Waits for the end of the running round.
