@@ -97,6 +97,8 @@ pub mod op {
     pub const PART_WITH: u32 = 11;
     /// Imports a state and forgets it. Request as for [`IMPORT`].
     pub const REHEARSE: u32 = 12;
+    /// Touches memory that will be needed: [`super::Call::count`] bytes of each part of the heap.
+    pub const WARM: u32 = 13;
 }
 
 /// Values of [`Reply::status`].

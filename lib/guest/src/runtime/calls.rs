@@ -1,7 +1,7 @@
 //! The calls of the monitor, answered by a network function.
 
-use super::mailbox;
 use super::outbox::Made;
+use super::{heap, mailbox};
 use crate::abi::{BATCH_MAX, Call, Reply, op, status};
 use crate::message;
 use alloc::boxed::Box;
@@ -67,6 +67,10 @@ impl Guest {
             op::ROOM => self.make_room(call, &mut reply),
             op::BUILD => self.build(call),
             op::PROCESS => self.process(call, &mut reply),
+            op::WARM => {
+                heap::warm(call.count as usize);
+                Ok(())
+            }
             _ => self.with_function(call, &mut reply),
         };
         reply.status = match done {

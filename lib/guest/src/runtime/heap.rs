@@ -149,6 +149,35 @@ unsafe impl GlobalAlloc for Heap {
     }
 }
 
+/// Touches `bytes` bytes of what either half hands out next: each first touch of a page leaves the guest.
+pub fn warm(bytes: usize) {
+    let bytes = bytes.next_multiple_of(PAGE);
+    // Pages of the upper half stay zero.
+    // SAFETY: there is one thread, and this reference ends before anything is allocated.
+    let (fresh, end) = unsafe { ((*HEAP.large.get()).fresh, (*HEAP.large.get()).end) };
+    for page in (fresh..end.min(fresh.saturating_add(bytes))).step_by(PAGE) {
+        // SAFETY: these pages belong to the heap, and were never handed out.
+        unsafe { (page as *mut u8).write_volatile(0) };
+    }
+    let Ok(layout) = Layout::from_size_align(bytes, PAGE) else {
+        return;
+    };
+    if bytes == 0 {
+        return;
+    }
+    // SAFETY: the layout is not empty; the block is written within its bounds, and given back.
+    unsafe {
+        let block = HEAP.alloc(layout);
+        if block.is_null() {
+            return;
+        }
+        for at in (0..bytes).step_by(PAGE) {
+            block.add(at).write_volatile(0);
+        }
+        HEAP.dealloc(block, layout);
+    }
+}
+
 /// Gives the heap its memory.
 pub fn start() {
     let device = mailbox::device();

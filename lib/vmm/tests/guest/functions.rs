@@ -231,6 +231,48 @@ fn a_state_moves_between_a_process_and_a_guest() {
     );
 }
 
+/// Page faults of this thread so far, those of its guests included.
+fn faults() -> i64 {
+    // SAFETY: a `rusage` is plain numbers, which the kernel fills in.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut used) };
+    used.ru_minflt
+}
+
+// promise: 18.6
+#[test]
+fn a_guest_that_has_waited_has_the_memory_of_a_state() {
+    let config = json!({ "rules": "check-state\nallow udp from any to any out keep-state" });
+    let (infos, now) = (ports(2), Nanos::from_secs(5));
+    let mut native = native("firewall", &config, &infos);
+    let (mut numbers, own) = (Numbers(5), pool(64));
+    for _ in 0..64 {
+        let frames: Vec<_> = (0..64)
+            .map(|_| (0, frame(&mut numbers, &infos[0])))
+            .collect();
+        handle(native.as_mut(), now, own, &frames);
+    }
+    let image = stateful::export("firewall", native.as_mut(), now).expect("a state");
+    let mut counted = Vec::new();
+    for waits in [false, true] {
+        let image_of_guest = Image::functions().expect("the image");
+        let Some(guest) = start(image_of_guest, pool(64)) else {
+            return;
+        };
+        let mut guest = guest.expect("it starts");
+        if waits {
+            guest.rehearse("firewall", &config, &infos);
+        }
+        guest.build("firewall", &config, &infos).expect("built");
+        let before = faults();
+        let taken = stateful::import("firewall", &mut guest, now, &image).expect("taken");
+        assert!(taken.taken > 500, "{taken:?}");
+        counted.push(faults() - before);
+    }
+    assert!(counted[1] * 2 < counted[0], "{counted:?}");
+}
+
 // promise: 18.3
 #[test]
 fn a_configuration_that_is_refused_says_where_and_why() {
