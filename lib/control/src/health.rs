@@ -4,7 +4,6 @@
 //! a core does not count. So an instance with a small share, or with a busy neighbour, is not taken for one that
 //! hangs.
 
-use crate::model::Program;
 use crate::quantity::Millis;
 use serde::Serialize;
 use std::fmt;
@@ -13,7 +12,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Check {
-    /// A built-in NF answers on its control socket, between two batches of frames.
+    /// nfluid's own program in the instance answers on its control socket, between two batches of frames.
     Process,
     /// Where frames wait, the instance takes some.
     Progress,
@@ -62,9 +61,9 @@ impl Default for Health {
 }
 
 impl Health {
-    /// Returns true if `check` applies to an instance that runs `program`.
-    pub fn makes(&self, check: Check, program: &Program) -> bool {
-        let is_possible = check == Check::Progress || matches!(program, Program::BuiltIn { .. });
+    /// Returns true if `check` applies to an instance in which nfluid's own program runs, or not.
+    pub fn makes(&self, check: Check, is_hosted: bool) -> bool {
+        let is_possible = check == Check::Progress || is_hosted;
         is_possible && (self.checks.is_empty() || self.checks.contains(&check))
     }
 }

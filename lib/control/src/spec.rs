@@ -265,7 +265,7 @@ impl InstanceSpec {
 
     /// Returns true if nfluid's own program runs in the instance: it answers requests, and takes a new configuration.
     pub fn is_hosted(&self) -> bool {
-        matches!(self.program, Program::BuiltIn { .. }) || self.tier.capabilities().hosted
+        self.program.is_hosted(self.tier)
     }
 
     /// Returns an instance without ports and resources.

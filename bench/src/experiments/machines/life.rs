@@ -4,7 +4,7 @@ use super::start::Starts;
 use crate::experiments::instances::creation::peers::Peers;
 use crate::experiments::instances::creation::setup::{Setup, Way};
 use crate::experiments::instances::life::{migration, save_restore};
-use crate::experiments::use_cases::just_in_time;
+use crate::experiments::use_cases::{just_in_time, personal_firewalls};
 use crate::host::cpu::require_two_cores;
 use crate::host::idle::bridge;
 use crate::host::memory::available_bytes;
@@ -67,6 +67,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     beside_many(report)?;
     save_and_restore(report)?;
     moves(report)?;
+    personal_firewalls(report)?;
     just_in_time(report)
 }
 
@@ -286,6 +287,13 @@ fn moves(report: &mut Report) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// L10: a firewall for each subscriber.
+fn personal_firewalls(report: &mut Report) -> anyhow::Result<()> {
+    let (count, seconds) = (report.choose(2000, 20), report.effort(8, 1));
+    let steps = report.choose(&[1, 100, 250, 500][..], &[1][..]);
+    personal_firewalls::tiers(report, &TIERS, count, steps, seconds)
 }
 
 /// L11: a new client every 10 ms.

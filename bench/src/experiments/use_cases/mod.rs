@@ -2,7 +2,7 @@
 
 mod compute_service;
 pub mod just_in_time;
-mod personal_firewalls;
+pub mod personal_firewalls;
 mod tls_termination;
 
 use crate::experiment::{Experiment, Topic};

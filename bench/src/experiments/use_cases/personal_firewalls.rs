@@ -7,11 +7,12 @@
 
 use crate::host::cpu::process_seconds;
 use crate::host::idle::Idle;
+use crate::host::tier::Tier;
 use crate::report::Report;
 use crate::roles::subscribers::{AGES, ARGUMENT, BURST, FIREWALLS, FRAME, age_us};
 use crate::sweep::{Quantity, Shown, Side, Sweep, line};
 use anyhow::Context;
-use nfluid_figures::plot::{Axis, Plot};
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 use nfluid_ring::clock::monotonic_ns;
 use nfluid_testbed::interrupt;
@@ -49,8 +50,51 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let count = report.choose(8000, 40);
     let steps = report.choose(&[1, 10, 100, 250, 500, 1000][..], &[1, 31][..]);
     let seconds = report.effort(10, 1);
+    let sweep = measure(Tier::Process, "l10", (count, steps), seconds)?;
+    sweep.report_all(report);
+    plots(report, "l10", |quantity, name| {
+        vec![line(name, sweep.rows(), quantity)]
+    });
+    Ok(())
+}
+
+/// Runs the experiment with firewalls of both tiers.
+///
+/// # Errors
+/// The daemon refuses a firewall, or frames do not pass.
+pub fn tiers(
+    report: &mut Report,
+    all: &[Tier],
+    count: usize,
+    steps: &[usize],
+    seconds: usize,
+) -> anyhow::Result<()> {
+    let mut sweeps = Vec::new();
+    for tier in all {
+        let begin = format!("l10.{}", tier.id());
+        let sweep = measure(*tier, &begin, (count, steps), seconds)?;
+        sweep.report_all(report);
+        sweeps.push((tier, sweep));
+    }
+    plots(report, "l10.tiers", |quantity, _| {
+        let of_tier =
+            |(tier, sweep): &(&Tier, FirewallSweep)| line(tier.id(), sweep.rows(), quantity);
+        sweeps.iter().map(of_tier).collect()
+    });
+    Ok(())
+}
+
+type FirewallSweep = Sweep<6>;
+
+/// Measures `count` firewalls of a tier, of which more and more are active. Ids of figures start with `begin`.
+fn measure(
+    tier: Tier,
+    begin: &str,
+    (count, steps): (usize, &[usize]),
+    seconds: usize,
+) -> anyhow::Result<FirewallSweep> {
     let most = steps.last().copied().unwrap_or(1);
-    let mut setup = Setup::new()?;
+    let mut setup = Setup::new(tier)?;
     setup.populate(count, most)?;
     let firewalls = setup.firewalls;
     let mut sweep = Sweep::plain(&["active"], QUANTITIES);
@@ -59,7 +103,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             "{active} of {firewalls} personal firewalls active, {MBPS} Mbit/s offered to each in bursts of {BURST} \
              frames of {FRAME} bytes; subscribers and servers on the same cores"
         );
-        let side = Side::new([active.to_string()], format!("l10.{active}"), ());
+        let side = Side::new([active.to_string()], format!("{begin}.{active}"), ());
         let side = side.under(&conditions).on("", *active as f64);
         sweep.add(&side, setup.measure(*active, seconds)?);
     }
@@ -70,34 +114,32 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         row.samples[ADDED].push(added_us.max(0.0) / 1e3);
     }
     sweep.print(&format!(
-        "{firewalls} personal firewalls: active ones, {MBPS} Mbit/s offered to each"
+        "{firewalls} personal firewalls of tier {}: active ones, {MBPS} Mbit/s offered to each",
+        tier.id()
     ));
-    sweep.report_all(report);
+    Ok(sweep)
+}
+
+/// Plots throughput and latency over the active firewalls; `series` returns the lines of a quantity.
+fn plots(report: &mut Report, begin: &str, series: impl Fn(usize, &str) -> Vec<Series>) {
     for (id, title, unit, name, quantity) in [
         (
-            "l10.throughput",
+            "throughput",
             "through each",
             "Mbit/s",
             "Mbit/s each",
             THROUGH,
         ),
-        (
-            "l10.latency",
-            "from subscriber to server",
-            "us",
-            "p50",
-            P50_US,
-        ),
+        ("latency", "from subscriber to server", "us", "p50", P50_US),
     ] {
         report.plot(Plot {
-            id: id.to_owned(),
+            id: format!("{begin}.{id}"),
             title: format!("Personal firewalls: {title}"),
             x: Axis::linear("active firewalls"),
             y: Axis::linear(unit),
-            series: vec![line(name, sweep.rows(), quantity)],
+            series: series(quantity, name),
         });
     }
-    Ok(())
 }
 
 /// Returns a firewall as an operator configures it for each subscriber.
@@ -119,6 +161,7 @@ fn firewall(number: usize) -> Value {
 }
 
 struct Setup {
+    tier: Tier,
     idle: Idle,
     firewalls: usize,
     /// The log of each subscriber instance.
@@ -126,8 +169,9 @@ struct Setup {
 }
 
 impl Setup {
-    fn new() -> anyhow::Result<Self> {
+    fn new(tier: Tier) -> anyhow::Result<Self> {
         Ok(Setup {
+            tier,
             idle: Idle::new()?,
             firewalls: 0,
             logs: Vec::new(),
@@ -142,7 +186,7 @@ impl Setup {
             let (mut instances, mut links) = (Map::new(), Vec::new());
             for at in 0..FIREWALLS {
                 let number = self.firewalls + at;
-                instances.insert(format!("fw{number}"), firewall(number));
+                instances.insert(format!("fw{number}"), self.tier.instance(firewall(number)));
                 for (own, its) in [("a", "in"), ("b", "out")] {
                     links.push(json!([
                         format!("sub{subscribers}.{own}{at}"),
@@ -166,7 +210,7 @@ impl Setup {
             let next = count.min(self.firewalls + PER_DOCUMENT);
             let numbers = self.firewalls..next;
             let instances: Map<String, Value> = numbers
-                .map(|number| (format!("fw{number}"), firewall(number)))
+                .map(|number| (format!("fw{number}"), self.tier.instance(firewall(number))))
                 .collect();
             let document = json!({ "version": 1, "overcommit": true, "instances": instances });
             if let Err(why) = self.idle.merge(&document) {

@@ -1,6 +1,7 @@
 //! Programs of instances.
 
 use super::Frames;
+use crate::tier::Tier;
 use serde::Serialize;
 
 /// The program of an instance.
@@ -30,6 +31,12 @@ impl Program {
             Program::BuiltIn { nf } if nf == "signature" => Frames::Plain,
             Program::BuiltIn { .. } | Program::Path { .. } => Frames::Super,
         }
+    }
+
+    /// Returns true if in an instance of this tier nfluid's own program runs around it: it answers requests, and takes a
+    /// new configuration.
+    pub fn is_hosted(&self, tier: Tier) -> bool {
+        matches!(self, Program::BuiltIn { .. }) || tier.capabilities().hosted
     }
 
     /// Returns the NF's name or the program's path.

@@ -1,7 +1,7 @@
 //! Health checks: they must be consistent with the rest of the instance.
 
 use crate::health::{Check, Remedy};
-use crate::model::{Instance, Program, RestartPolicy};
+use crate::model::{Instance, RestartPolicy};
 use crate::quantity::Millis;
 use crate::report::Report;
 
@@ -10,8 +10,8 @@ pub fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
         return;
     };
     let path = format!("{path}.health");
-    let is_own_program = matches!(instance.program, Program::Path { .. });
-    if is_own_program && health.checks.contains(&Check::Process) {
+    let is_hosted = instance.program.is_hosted(instance.tier);
+    if !is_hosted && health.checks.contains(&Check::Process) {
         report.error(
             &format!("{path}.checks"),
             "a program of your own has no control socket on which it could answer",
@@ -27,7 +27,7 @@ pub fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
     }
     let Some(wake) = instance.wake else { return };
     let asleep = Millis(wake.after.0.div_ceil(1_000));
-    if health.makes(Check::Progress, &instance.program) && health.timeout < asleep.plus(asleep) {
+    if health.makes(Check::Progress, is_hosted) && health.timeout < asleep.plus(asleep) {
         report.error(
             &format!("{path}.timeout"),
             format!(

@@ -25,7 +25,7 @@ pub struct CheckedInstance {
 impl CheckedInstance {
     /// Creates the record of a run. The first check is due after one interval.
     pub fn new(subject: Subject, switch: &Switch) -> Self {
-        let makes = |check| subject.health.makes(check, &subject.program);
+        let makes = |check| subject.health.makes(check, subject.is_hosted);
         let rings = subject.rings.iter();
         let watched = if makes(Check::Progress) {
             rings.filter_map(|id| switch.watch_ring(*id)).collect()

@@ -9,7 +9,6 @@ use checked::CheckedInstance;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::changes::Changed;
 use nfluid_control::health::{Health, Remedy, Turn};
-use nfluid_control::model::Program;
 use nfluid_control::quantity::Millis;
 use nfluid_control::supervise::Exit;
 use nfluid_lifecycle::supervision::note_exit;
@@ -24,7 +23,8 @@ const LOOK: Duration = Duration::from_millis(200);
 /// An instance that is to be checked.
 struct Subject {
     pid: u32,
-    program: Program,
+    /// nfluid's own program runs in it.
+    is_hosted: bool,
     health: Health,
     control: PathBuf,
     /// The numbers of its rings.
@@ -110,7 +110,7 @@ impl Host {
         let rings = running.port_numbers();
         let subject = Subject {
             pid: running.pid()?,
-            program: running.spec.program.clone(),
+            is_hosted: running.spec.is_hosted(),
             health,
             control: running.workload.control().to_owned(),
             rings: rings.collect(),
