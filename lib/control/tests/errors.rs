@@ -300,6 +300,15 @@ fn health_checks_that_do_not_fit_are_refused() {
     }
 }
 
+#[test]
+fn the_monitor_of_a_guest_can_be_asked() {
+    for (tier, is_asked) in [("microvm", true), ("process", false)] {
+        let keys = format!("program: /bin/true, tier: {tier}, health: {{ checks: [process] }}");
+        let text = format!("version: 1\ninstances:\n  x: {{ {keys} }}\n");
+        assert_eq!(check(&text).is_ok(), is_asked, "{tier}");
+    }
+}
+
 // promise: 7.40
 #[test]
 fn replicas_that_cannot_be() {

@@ -10,6 +10,9 @@ use serde::Deserialize;
 
 /// Most addresses of a server.
 pub const ADDRESSES_MAX: usize = 8;
+/// Smallest MTU of a link that carries IPv4 (RFC 791), and IPv6 (RFC 8200, section 5).
+const MTU_MIN_V4: u16 = 68;
+const MTU_MIN_V6: u16 = 1280;
 /// Most connections at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
 
@@ -43,6 +46,15 @@ impl Endpoint {
         if ports.len() != 1 {
             let message = format!("a server has one port, not {}", ports.len());
             return Err(ConfigError::at("", message));
+        }
+        let least = if self.addresses.iter().any(|net| net.addr().is_ipv6()) {
+            MTU_MIN_V6
+        } else {
+            MTU_MIN_V4
+        };
+        if ports[0].mtu < least {
+            let message = format!("the port's MTU of {} is less than {least}", ports[0].mtu);
+            return Err(ConfigError::at("addresses", message));
         }
         if self.addresses.is_empty() || self.addresses.len() > ADDRESSES_MAX {
             let message =

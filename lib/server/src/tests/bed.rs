@@ -99,6 +99,8 @@ pub struct Bed {
     /// Of so many frames each way the last one is lost.
     pub loses: Option<u32>,
     frames: u32,
+    /// The longest frame of the server.
+    pub longest: usize,
     /// The client's frames, if they are kept.
     pub records: Option<Vec<Vec<u8>>>,
 }
@@ -108,7 +110,14 @@ pub type Client = SocketHandle;
 
 impl Bed {
     pub fn new(build: Build, config: &Value, port: u16) -> Self {
-        let server = build(config, &ports(1), surroundings()).expect("a server");
+        Self::with_mtu(build, config, port, 1500)
+    }
+
+    /// A server on a link of this MTU.
+    pub fn with_mtu(build: Build, config: &Value, port: u16, mtu: u16) -> Self {
+        let mut links = ports(1);
+        links[0].mtu = mtu;
+        let server = build(config, &links, surroundings()).expect("a server");
         let address = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 1, 1]));
         let mut end = End::default();
         let mut interface = Interface::new(Config::new(address), &mut end, Instant::ZERO);
@@ -132,6 +141,7 @@ impl Bed {
             loses: None,
             frames: 0,
             records: None,
+            longest: 0,
         }
     }
 
@@ -221,6 +231,7 @@ impl Bed {
             }
             for (port, frame) in sent {
                 assert_eq!(port, 0);
+                self.longest = self.longest.max(frame.len());
                 if !is_lost(&mut self.frames, self.loses) {
                     self.end.arrived.push_back(frame);
                 }

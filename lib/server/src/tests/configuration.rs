@@ -70,6 +70,16 @@ fn what_cannot_be_used_is_refused_by_its_key() {
         assert_eq!(why.path, path, "{config}");
         assert!(why.message.contains(message), "{config}: {}", why.message);
     }
+    let mut narrow = ports(1);
+    narrow[0].mtu = 1279;
+    let refused = http::build(&config(json!({})), &narrow, surroundings());
+    assert!(
+        refused
+            .err()
+            .expect("IPv6")
+            .message
+            .contains("less than 1280")
+    );
     let refused = daytime::build(&config(json!({})), &ports(2), surroundings());
     assert!(
         refused

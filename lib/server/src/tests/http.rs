@@ -105,6 +105,22 @@ fn a_client_of_an_older_version_is_told_and_left() {
 }
 
 #[test]
+fn a_page_fits_through_any_link() {
+    let body = "y".repeat(10_000);
+    for mtu in [68, 576, 1280, 9000] {
+        let only_v4 = json!({ "addresses": ["10.9.0.1/24"], "body": body });
+        let mut bed = Bed::with_mtu(build, &only_v4, 80, mtu);
+        let client = bed.client(SERVER, GET);
+        assert!(bed.told(client).ends_with(&body), "MTU {mtu}");
+        assert!(
+            bed.longest <= usize::from(mtu.min(1500)) + 14,
+            "{}",
+            bed.longest
+        );
+    }
+}
+
+#[test]
 fn clients_that_say_nothing_hold_no_socket_for_long() {
     let config = config(json!({ "connections": 4 }));
     let mut bed = Bed::new(build, &config, 80);
