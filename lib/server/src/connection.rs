@@ -19,6 +19,8 @@ pub struct Connections {
     pub answers: u64,
     /// Connections that were ended because the client was too slow.
     pub timed_out: u64,
+    /// Connections that were never established, and gave way to others.
+    pub given_up: u64,
 }
 
 /// A connection, or a socket that waits for one.
@@ -44,6 +46,11 @@ impl Connection {
     /// Returns the time at which it ends if nothing happens.
     pub fn deadline(&self) -> Option<Nanos> {
         self.deadline
+    }
+
+    /// Returns true if its client has come at this time.
+    pub fn is_of(&self, now: Nanos) -> bool {
+        self.deadline == Some(Nanos(now.0 + REQUEST_TIME.0))
     }
 
     /// Forgets the client.

@@ -82,14 +82,15 @@ impl<S: Service> Server<S> {
             connection.serve(socket, &self.service, now, time, &mut self.counts);
         }
         self.station.poll(now, &mut exchange);
-        self.make_room();
+        self.make_room(now);
         let deadlines = self.connections.iter().filter_map(Connection::deadline);
         self.next = deadlines.chain(self.station.next(now)).min();
     }
 
-    /// Has sockets of ended connections listen again. Those that only wait for late frames (TIME-WAIT) give way when few
-    /// others listen: a client that connects again from the same port within a minute would be told so by its own kernel.
-    fn make_room(&mut self) {
+    /// Has sockets of ended connections listen again. When few others listen, those give way that only wait for late frames
+    /// (TIME-WAIT), and then those whose client has not answered for longest: a flood of connections that nobody opens
+    /// (RFC 4987, section 3.4) keeps only those clients away that answer later than the flood fills the rest.
+    fn make_room(&mut self, now: Nanos) {
         let sockets = self.station.sockets();
         let mut listening = 0;
         for index in 0..sockets {
@@ -105,10 +106,21 @@ impl<S: Service> Server<S> {
             }
             self.oldest = (self.oldest + 1) % sockets;
             if self.station.socket(self.oldest).state() == State::TimeWait {
-                self.station.socket(self.oldest).abort();
                 self.listen(self.oldest);
                 listening += 1;
             }
+        }
+        for _ in listening..wanted {
+            let half_open = (0..sockets).filter(|index| {
+                let state = self.station.socket(*index).state();
+                state == State::SynReceived && !self.connections[*index].is_of(now)
+            });
+            let first = half_open.collect::<Vec<_>>().into_iter();
+            let Some(first) = first.min_by_key(|index| self.connections[*index].deadline()) else {
+                return;
+            };
+            self.counts.given_up += 1;
+            self.listen(first);
         }
     }
 
@@ -176,6 +188,7 @@ impl<S: Service> NetworkFunction for Server<S> {
             ("frames_without_room_total", self.frames.without_room),
             ("connections_accepted_total", self.counts.accepted),
             ("connections_timed_out_total", self.counts.timed_out),
+            ("connections_given_up_total", self.counts.given_up),
             ("connections_open", open as u64),
             ("answers_total", self.counts.answers),
         ] {

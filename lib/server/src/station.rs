@@ -50,24 +50,14 @@ impl Station {
             };
         }
         let mut sockets = SocketSet::new(Vec::with_capacity(endpoint.connections));
-        let handles = (0..endpoint.connections).map(|_| {
-            let buffer = || SocketBuffer::new(vec![0; BUFFER]);
-            let mut socket = Socket::new(buffer(), buffer());
-            socket.set_ack_delay(None);
-            socket.set_nagle_enabled(false);
-            sockets.add(socket)
-        });
+        let handles = (0..endpoint.connections).map(|_| sockets.add(listening(port)));
         let handles = handles.collect();
-        let mut station = Station {
+        Station {
             interface,
             sockets,
             handles,
             port,
-        };
-        for index in 0..station.handles.len() {
-            station.listen(index);
         }
-        station
     }
 
     /// Takes in what has arrived and sends what can be sent.
@@ -93,17 +83,27 @@ impl Station {
         self.sockets.get_mut(self.handles[index])
     }
 
-    /// Has a socket wait for the next client.
+    /// Has a socket wait for the next client. It is another one: a socket that is used again would first wait for the MAC
+    /// address of its former client.
     pub fn listen(&mut self, index: usize) {
-        let port = self.port;
-        // Refused for port 0 and for an open socket, which this is not.
-        let _ = self.socket(index).listen(port);
+        self.sockets.remove(self.handles[index]);
+        self.handles[index] = self.sockets.add(listening(self.port));
     }
 
     /// Returns true if the socket is for the next client.
     pub fn is_listening(&mut self, index: usize) -> bool {
         self.socket(index).state() == State::Listen
     }
+}
+
+fn listening(port: u16) -> Socket<'static> {
+    let buffer = || SocketBuffer::new(vec![0; BUFFER]);
+    let mut socket = Socket::new(buffer(), buffer());
+    socket.set_ack_delay(None);
+    socket.set_nagle_enabled(false);
+    // Refused for port 0 and for an open socket, which this is not.
+    let _ = socket.listen(port);
+    socket
 }
 
 fn instant(now: Nanos) -> Instant {

@@ -242,9 +242,14 @@ impl Bed {
     /// Lets time pass, with everything that happens meanwhile.
     pub fn wait(&mut self, seconds: u64) {
         for _ in 0..seconds * 20 {
-            self.now = Nanos(self.now.0 + 50_000_000);
-            self.run();
+            self.pass();
         }
+    }
+
+    /// Lets 50 ms pass.
+    pub fn pass(&mut self) {
+        self.now = Nanos(self.now.0 + 50_000_000);
+        self.run();
     }
 
     pub fn metric(&self, name: &str) -> f64 {

@@ -8,6 +8,7 @@ fn is_line(told: &str) -> bool {
     told.starts_with("Sunday, September 9, 2001 01:46:4") && told.ends_with("-UTC\r\n")
 }
 
+// promise: 18.10
 #[test]
 fn a_client_is_told_the_time_and_the_connection_ends() {
     let mut bed = Bed::new(build, &config(json!({})), 13);

@@ -120,6 +120,7 @@ fn a_page_fits_through_any_link() {
     }
 }
 
+// promise: 18.10
 #[test]
 fn clients_that_say_nothing_hold_no_socket_for_long() {
     let config = config(json!({ "connections": 4 }));
@@ -141,6 +142,7 @@ fn clients_that_say_nothing_hold_no_socket_for_long() {
     assert!(bed.told(client).starts_with("HTTP/1.1 200 OK"));
 }
 
+// promise: 18.10
 #[test]
 fn clients_that_do_not_listen_hold_no_socket_for_long() {
     let config = config(json!({ "body": "x".repeat(65536), "connections": 1 }));
