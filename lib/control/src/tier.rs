@@ -16,6 +16,8 @@ impl Isolation {
     pub const KERNEL: Isolation = Isolation("kernel");
     /// A virtual machine without a kernel, whose monitor is a process as above.
     pub const MICROVM: Isolation = Isolation("microvm");
+    /// A virtual machine with a Linux kernel, which an emulator runs beside a monitor as above.
+    pub const LINUX: Isolation = Isolation("linux");
 }
 
 /// The kind of an instance's ports.
@@ -40,6 +42,12 @@ pub struct Capabilities {
     pub on_demand: bool,
     /// Ports of the instance can have several queues, each with a thread of its own.
     pub queues: bool,
+    /// Instances can be built-in NFs.
+    pub built_in: bool,
+    /// The program of an instance is one that the host can execute.
+    pub runs_programs: bool,
+    /// An instance that nfluid's own program runs in takes a new configuration while it runs.
+    pub reconfigures: bool,
     /// nfluid's own program runs around the instance's program, and answers for it: also for programs of users.
     pub hosted: bool,
 }
@@ -72,6 +80,9 @@ impl Tier {
             hands_over: true,
             on_demand: true,
             queues: true,
+            built_in: true,
+            runs_programs: true,
+            reconfigures: true,
             hosted: false,
         },
     });
@@ -86,6 +97,26 @@ impl Tier {
             hands_over: true,
             on_demand: true,
             queues: false,
+            built_in: true,
+            runs_programs: true,
+            reconfigures: true,
+            hosted: true,
+        },
+    });
+
+    /// A virtual machine with a Linux kernel of its own.
+    pub const LINUX: Tier = Tier(&Row {
+        name: "linux",
+        isolation: Isolation::LINUX,
+        ports: &[PortKind::Rings],
+        capabilities: Capabilities {
+            has_process: true,
+            hands_over: false,
+            on_demand: true,
+            queues: false,
+            built_in: false,
+            runs_programs: false,
+            reconfigures: false,
             hosted: true,
         },
     });
@@ -100,12 +131,15 @@ impl Tier {
             hands_over: false,
             on_demand: false,
             queues: false,
+            built_in: true,
+            runs_programs: true,
+            reconfigures: true,
             hosted: false,
         },
     });
 
     /// All tiers that documents can name.
-    pub const ALL: [Tier; 3] = [Tier::PROCESS, Tier::MICROVM, Tier::XDP];
+    pub const ALL: [Tier; 4] = [Tier::PROCESS, Tier::MICROVM, Tier::LINUX, Tier::XDP];
 
     /// Returns the isolation of its instances.
     pub fn isolation(self) -> Isolation {

@@ -3,6 +3,7 @@
 use nfluid_nf::{NetworkFunction, PortInfo};
 use nfluid_ring::memory::Pool;
 use serde_json::Value;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Makes the network functions of this process.
@@ -13,6 +14,12 @@ pub trait Functions {
     /// # Errors
     /// This process can make no network function.
     fn prepare(&mut self, pool: &Arc<Pool>, ports: &[PortInfo]) -> anyhow::Result<()>;
+
+    /// Returns a descriptor that is readable when network functions have something to do by themselves, although no frame
+    /// has come: they are then called as if time had passed. None: there is no such thing.
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Builds the network function `name`. Frames lie in the slots of `pool`, which stay mapped while it lives.
     ///

@@ -7,7 +7,7 @@ use crate::scaling::{self, Standing};
 use crate::succession::Meanwhile;
 use crate::ticks::Ticks;
 use crate::waiting_frames::{HEAD, WaitingFrames};
-use crate::{inheritance, metrics, packets, queues, state_file, succession};
+use crate::{inheritance, metrics, packets, queues, state_file, succession, wake};
 use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
 use nfluid_nf::stateful::{self, StateError};
@@ -29,7 +29,7 @@ use nfluid_ring::{Batch, Offload, Outbox};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Rounds over all ports between two checks of the clock and the control socket.
@@ -47,7 +47,11 @@ pub fn run(program: &'static str, functions: &mut dyn Functions) -> anyhow::Resu
     }
     let (queues, doorbell) = queues::divide(prepared.attach())?;
     let controls = Control::start(inheritance::control_socket()?, queues.len())?;
-    let hosts = build(functions, &name, &config, queues)?;
+    let mut hosts = build(functions, &name, &config, queues)?;
+    if let (Some(watched), [host], [control]) = (functions.watched(), &mut hosts[..], &controls[..])
+    {
+        host.wake = Some(wake::any_of(&[control.wake().as_fd(), watched])?);
+    }
     serve(program, hosts, doorbell, controls)
 }
 
@@ -209,6 +213,8 @@ pub struct Host {
     departure: Option<(OwnedFd, Vec<u8>, WaitingFrames)>,
     /// Set while the instance handles no frames.
     standing: Option<Standing>,
+    /// Set if the NF has something to do by itself: readable when that is so, or when the control socket is.
+    wake: Option<OwnedFd>,
 }
 
 impl Host {
@@ -234,6 +240,7 @@ impl Host {
             has_left: false,
             departure: None,
             standing: None,
+            wake: None,
         }
     }
 
@@ -252,7 +259,7 @@ impl Host {
                 let received = self.engine.stats().received;
                 self.attached.doorbell.wait(
                     &mut self.attached.ports,
-                    Some(control.wake()),
+                    Some(self.wake.as_ref().unwrap_or(control.wake())),
                     self.ticks.until_next(self.nf.as_ref(), received, now),
                 )?;
                 now = monotonic();
@@ -306,7 +313,7 @@ impl Host {
     }
 
     fn tick(&mut self, now: Nanos) {
-        if !self.ticks.is_due(self.engine.stats().received, now) {
+        if !self.ticks.is_due(self.engine.stats().received, now) && self.wake.is_none() {
             return;
         }
         let ports = &mut self.attached.ports;

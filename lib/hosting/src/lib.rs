@@ -17,6 +17,7 @@ mod state_file;
 mod succession;
 mod ticks;
 mod waiting_frames;
+mod wake;
 
 pub use functions::Functions;
 

@@ -32,6 +32,7 @@ pub mod exits;
 pub mod functions;
 pub mod launch;
 pub mod limits;
+mod linux;
 pub mod log_room;
 pub mod logs;
 mod machine;

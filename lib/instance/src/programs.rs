@@ -16,6 +16,8 @@ const TCP_OPTIONS: u32 = 6;
 
 /// The monitor of guests, as part of its file name.
 const MONITOR: &str = "vmm";
+/// The emulator of machines with a kernel of their own.
+const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 /// Longest image of a guest.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// Most images of guests that are kept for the next guest.
@@ -32,6 +34,8 @@ pub struct Programs {
     copied: Mutex<Option<FileVersion>>,
     terminator: Kept<TerminatorProgram>,
     monitor: Kept<(Program, Filter)>,
+    linux_monitor: Kept<(Program, Filter)>,
+    emulator: Kept<(Program, Filter)>,
     /// Images of guests, by their paths.
     images: Mutex<BTreeMap<PathBuf, (FileVersion, OwnedFd)>>,
 }
@@ -58,6 +62,8 @@ impl Programs {
             built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
             terminator: Mutex::new(None),
             monitor: Mutex::new(None),
+            linux_monitor: Mutex::new(None),
+            emulator: Mutex::new(None),
             images: Mutex::new(BTreeMap::new()),
         })
     }
@@ -90,6 +96,9 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub(crate) fn host_of(&self, tier: Tier) -> anyhow::Result<OpenProgram> {
+        if tier.isolation() == Isolation::LINUX {
+            return self.beside(&self.linux_monitor, MONITOR, with_filter);
+        }
         if tier.isolation() != Isolation::MICROVM {
             return Ok(self.built_in());
         }
@@ -98,6 +107,29 @@ impl Programs {
             let filter = policy.compile()?;
             Ok((program, filter))
         })
+    }
+
+    /// The emulator of machines with a kernel of their own, in the version that is installed now.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be run in an instance.
+    pub(crate) fn emulator(&self) -> anyhow::Result<OpenProgram> {
+        let path = Path::new(EMULATOR);
+        let found = file_version(path).with_context(|| {
+            format!("tier linux needs {EMULATOR}: apt-get install --no-install-recommends qemu-system-x86")
+        })?;
+        let mut kept = self.emulator.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((opened, made)) = &*kept
+            && *opened == found
+        {
+            return Ok(Arc::clone(made));
+        }
+        let program = Program::open(path)?.unchangeable()?;
+        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_emulator();
+        let filter = policy.compile()?;
+        let made = Arc::new((program, filter));
+        *kept = Some((found, Arc::clone(&made)));
+        Ok(made)
     }
 
     /// Returns what `make` makes of the program `nfluid-NAME`, which is installed beside that of built-in NFs.

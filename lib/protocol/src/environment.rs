@@ -28,6 +28,11 @@ pub const CONNECTOR: &str = "NFLUID_CONNECTOR_FD";
 pub const KVM: &str = "NFLUID_KVM_FD";
 /// Descriptor of a file with the image of a guest. Absent: the monitor's own image, with the built-in NFs.
 pub const GUEST: &str = "NFLUID_GUEST_FD";
+/// Descriptors of the sockets to the interfaces of a machine with a kernel of its own, in the order of the ports, separated by
+/// commas.
+pub const INTERFACES: &str = "NFLUID_INTERFACE_FDS";
+/// Descriptor of a socket whose other end the emulator of such a machine holds as long as it runs.
+pub const EMULATOR: &str = "NFLUID_EMULATOR_FD";
 /// The memory limit in bytes of a terminator, or of a guest and its monitor.
 pub const MEMORY: &str = "NFLUID_MEMORY_BYTES";
 /// The number of the descriptor with which a connector reaches its terminator.

@@ -28,6 +28,23 @@ pub(crate) fn virtual_machines() -> Feature {
     }
 }
 
+/// Where Debian has the emulator of tier `linux`.
+const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
+
+/// Looks for the emulator of machines with a kernel of their own.
+pub(crate) fn emulator() -> Feature {
+    const NAME: &str = "Linux machines (QEMU)";
+    match std::fs::metadata(EMULATOR) {
+        Ok(_) => Feature::available(NAME, format!("{EMULATOR}, without KVM")),
+        Err(why) => Feature::new(
+            NAME,
+            Status::Degraded,
+            format!("{EMULATOR}: {why}"),
+            "only for tier linux: apt-get install --no-install-recommends qemu-system-x86",
+        ),
+    }
+}
+
 const NAME: &str = "virtual machines (KVM)";
 
 /// What was found; or the reason why there are no virtual machines, and the remedy.

@@ -58,6 +58,7 @@ pub fn probe() -> Vec<Feature> {
         landlock(),
         crate::capacity::room_for_instances(),
         crate::machines::virtual_machines(),
+        crate::machines::emulator(),
     ];
     features.extend(cgroups());
     features

@@ -6,6 +6,7 @@ pub mod command;
 pub mod conversation;
 pub mod evidence;
 pub mod experiments;
+pub mod linux;
 pub mod loopback;
 pub mod measure;
 pub mod mishaps;

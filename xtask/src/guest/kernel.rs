@@ -18,9 +18,10 @@ const KERNELS: [(&str, &str); 2] = [
 
 /// Modules that tests may need, below the folder `kernel` of the modules; in Debian's cloud kernel even veth is a
 /// module.
-const MODULE_FOLDERS: [&str; 15] = [
+const MODULE_FOLDERS: [&str; 16] = [
     "crypto",
     "drivers/net",
+    "drivers/virtio",
     "lib",
     "net/802",
     "net/8021q",
@@ -78,6 +79,15 @@ pub fn series() -> PossibleValuesParser {
 pub fn chosen(wanted: &[String]) -> impl Iterator<Item = &'static str> {
     let all = KERNELS.into_iter().map(|(series, _)| series);
     all.filter(move |series| wanted.is_empty() || wanted.iter().any(|one| one == series))
+}
+
+/// Unpacks the kernel of the oldest series, that of Debian 12, if it is not there.
+///
+/// # Errors
+/// As [`obtain`].
+pub fn obtain_oldest(session: &Session) -> Result<()> {
+    let (series, _) = KERNELS[0];
+    obtain(session, series).map(drop)
 }
 
 /// Returns the kernel of a series, from the target folder or from Debian.

@@ -11,6 +11,8 @@ mod initramfs;
 mod kernel;
 mod report;
 
+pub use kernel::obtain_oldest as unpack_oldest_kernel;
+
 use std::sync::Arc;
 use std::thread;
 

@@ -252,7 +252,7 @@ impl Host {
             switches: BTreeMap::new(),
             instances,
             // The monitor of a virtual machine is a process like others.
-            runtimes: [Isolation::PROCESS, Isolation::MICROVM]
+            runtimes: [Isolation::PROCESS, Isolation::MICROVM, Isolation::LINUX]
                 .map(|isolation| (isolation, processes.clone() as Arc<dyn Runtime>))
                 .into(),
             processes,

@@ -90,6 +90,8 @@ pub(super) fn check_program(
                     format!("'{program}' is not an absolute path"),
                     "begin it with '/': the daemon's working directory is not yours",
                 );
+            } else if !instance.tier.capabilities().runs_programs {
+                // Whether the kernel is there is looked at when it is started.
             } else if let Err(reason) = environment.host.program(program) {
                 report.error(
                     &path,
@@ -114,6 +116,13 @@ fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
     if tier.capabilities().queues {
         return;
     }
+    if !tier.capabilities().built_in && matches!(instance.program, Program::BuiltIn { .. }) {
+        report.error(
+            &format!("{path}.nf"),
+            format!("an instance of tier '{tier}' runs a kernel, and no built-in NF"),
+            "write 'program: /boot/vmlinuz-...', or another tier",
+        );
+    }
     let several = |port: &Port| port.queues.filter(|queues| *queues > 1);
     let divided = instance.ports.iter();
     let divided = divided.filter_map(|(name, port)| Some((name, several(port)?)));
@@ -132,7 +141,9 @@ fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
     {
         report.error(
             &format!("{path}.args"),
-            format!("a program of tier '{tier}' is a guest image, which takes no arguments"),
+            format!(
+                "a program of tier '{tier}' is that of a virtual machine, which takes no arguments"
+            ),
             "write what it needs under 'config'",
         );
     }

@@ -9,6 +9,7 @@ use crate::descriptors;
 use crate::doorbell;
 use crate::exits::end;
 use crate::limits::give_slice;
+use crate::linux;
 use crate::machine;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
@@ -110,7 +111,9 @@ impl Maker {
         let program = match (program, &spec.program) {
             (Some(open), _) => open,
             _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
-            _ if machine::is_one(spec) => self.programs.host_of(spec.tier)?,
+            _ if machine::is_one(spec) || linux::is_one(spec) => {
+                self.programs.host_of(spec.tier)?
+            }
             (None, ProgramModel::BuiltIn { .. }) => self.programs.host_of(spec.tier)?,
             (None, ProgramModel::Path { program, .. }) => self.programs.open(program)?,
         };
@@ -125,6 +128,12 @@ impl Maker {
         if machine::is_one(spec) {
             let env = machine::equip(&self.programs, spec, |fd| inheritance.give(fd))?;
             inheritance.env.extend(environment(env)?);
+        }
+        let mut emulator = None;
+        if linux::is_one(spec) {
+            let (env, started) = linux::equip(spec, |fd| inheritance.give(fd))?;
+            inheritance.env.extend(environment(env)?);
+            emulator = Some(started);
         }
         let start = Start {
             name,
@@ -144,9 +153,12 @@ impl Maker {
         }
         let Inheritance { env, fds, .. } = &mut inheritance;
         let instance = self.start(&start, shell, ports.1, std::mem::take(env), fds)?;
-        if let Err(why) = give_slice(&instance, spec.resources.slice) {
+        let sliced = give_slice(&instance, spec.resources.slice).map_err(Into::into);
+        let user = (name, record.user);
+        let emulated = emulator.map(|it| it.start(self, user, cgroup, start.cpus()));
+        if let Err(why) = sliced.and(emulated.unwrap_or(Ok(()))) {
             end(&instance)?;
-            return Err(why.into());
+            return Err(why);
         }
         Ok(Launched {
             instance,

@@ -21,6 +21,9 @@ pub const TIER: Tier = Tier(&Row {
     isolation: ISOLATION,
     ports: &[PortKind::Rings],
     capabilities: Capabilities {
+        built_in: true,
+        runs_programs: true,
+        reconfigures: true,
         has_process: true,
         hands_over: true,
         on_demand: false,

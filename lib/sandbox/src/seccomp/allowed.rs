@@ -313,6 +313,17 @@ pub(super) const VIRTUAL_MACHINES: &[Allowed] = table! {
     SYS_setitimer => "the watchdog of the virtual CPU",
 };
 
+/// Calls for an emulator, beside those of dynamically linked programs.
+pub(super) const EMULATOR: &[Allowed] = table! {
+    SYS_mmap => "code that it translates, and the machine's memory",
+    SYS_mprotect => "code that it translates",
+    SYS_memfd_create => "memory",
+    SYS_signalfd4 => "signals in its event loop",
+    SYS_statfs => "the size of pages behind the machine's memory",
+    SYS_fchdir => "looks into directories of firmware",
+    SYS_get_mempolicy => "libnuma looks what there is",
+};
+
 /// Calls for the slow path of a program in the kernel, with which the instance shares maps. Other instances are
 /// killed for these calls.
 pub(super) const HANDED_MAPS: &[Allowed] = table! {

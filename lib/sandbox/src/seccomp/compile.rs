@@ -6,8 +6,8 @@
 //! are always allowed: at least 0.7 ms of each instance's start. The tree takes 0.13 ms.
 
 use super::allowed::{
-    ALWAYS, CONNECTIONS, HANDED_MAPS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY,
-    VIRTUAL_MACHINES,
+    ALWAYS, CONNECTIONS, EMULATOR, HANDED_MAPS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT,
+    THREADS_ONLY, VIRTUAL_MACHINES,
 };
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
@@ -98,6 +98,9 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     }
     if policy.virtual_machines {
         tables.push(VIRTUAL_MACHINES);
+    }
+    if policy.emulator {
+        tables.push(EMULATOR);
     }
     tables
 }

@@ -42,6 +42,7 @@ pub struct Policy {
     connections: bool,
     handed_maps: bool,
     virtual_machines: bool,
+    emulator: bool,
 }
 
 impl Policy {
@@ -60,6 +61,7 @@ impl Policy {
             connections: false,
             handed_maps: false,
             virtual_machines: false,
+            emulator: false,
         }
     }
 
@@ -103,6 +105,13 @@ impl Policy {
     #[must_use]
     pub fn with_virtual_machines(mut self) -> Self {
         self.virtual_machines = true;
+        self
+    }
+
+    /// Also allows what an emulator of processors does: it writes code and runs it. For QEMU, beside an instance.
+    #[must_use]
+    pub fn with_emulator(mut self) -> Self {
+        self.emulator = true;
         self
     }
 

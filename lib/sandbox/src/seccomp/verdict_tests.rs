@@ -128,6 +128,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         strict().with_connections(),
         loader().with_handed_maps(),
         strict().with_virtual_machines(),
+        loader().with_emulator(),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -159,6 +160,26 @@ fn an_instance_with_handed_maps_can_access_them_and_others_are_killed_for_it() {
     // Loading a program, and getting a map by its number.
     assert_eq!((of(&sharing, 5), of(&sharing, 14)), (EPERM, EPERM));
     assert_eq!(verdict(&sharing, libc::SYS_ptrace, [0; 6]), KILL);
+}
+
+// promise: 18.12
+#[test]
+fn an_emulator_runs_code_that_it_writes_and_starts_nothing() {
+    let emulator = loader().with_emulator().compile().unwrap();
+    let code = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as u64;
+    for (filter, expected) in [(&emulator, ALLOW), (&loader().compile().unwrap(), EPERM)] {
+        let got = verdict(filter, libc::SYS_mprotect, [0, 4096, code, 0, 0, 0]);
+        assert_eq!(got, expected);
+    }
+    for (number, expected) in [
+        (libc::SYS_fork, EPERM),
+        (libc::SYS_socket, EPERM),
+        (libc::SYS_io_uring_setup, EPERM),
+        (libc::SYS_bpf, KILL),
+        (libc::SYS_ptrace, KILL),
+    ] {
+        assert_eq!(verdict(&emulator, number, [1; 6]), expected, "{number}");
+    }
 }
 
 // promise: 18.7

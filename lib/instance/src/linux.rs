@@ -1,0 +1,281 @@
+//! Machines with a Linux kernel of their own (tier `linux`). An emulator, QEMU's machine `microvm`, runs beside the monitor,
+//! in a sandbox of its own with the same user and cgroup. The monitor serves the ports as in every tier; frames go to the
+//! machine's network interfaces and back as datagrams.
+//!
+//! Either ends when the other one does: a socket joins them, of which the monitor reads the end, and for whose end the
+//! kernel kills the emulator.
+
+use crate::doorbell;
+use crate::exits::end;
+use crate::maker::Maker;
+use anyhow::{Context, bail, ensure};
+use nfluid_control::model::Program;
+use nfluid_control::quantity::Mac;
+use nfluid_control::spec::InstanceSpec;
+use nfluid_control::tier::Isolation;
+use nfluid_protocol::environment;
+use nfluid_sandbox::cgroup::Cgroup;
+use nfluid_sandbox::{InheritedFd, Launch, Root, ShellSpec, kill_when_closed, spawn};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair, sockopt};
+use serde::Deserialize;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+/// Where Debian has the emulator's firmware; one links to the other.
+const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
+/// Where Debian has the emulator's parts: it would look for them relative to its own place, and has none.
+const MODULES: &CStr = c"QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
+/// The number of the emulator's first descriptor beside the standard streams.
+const FIRST_FD: RawFd = 3;
+/// Least memory of an instance in MiB: half of it is the machine's, the rest is the emulator's.
+const MEMORY_MIB_MIN: u64 = 192;
+/// The pace of the clock where the host does not say its own.
+const CLOCK_KHZ: u64 = 2_400_000;
+/// Bytes that wait on their way into a machine, or out of it.
+const WAITING_BYTES: usize = 1 << 20;
+
+/// What an operator says of the machine.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Config {
+    /// The initial file system.
+    initrd: Option<PathBuf>,
+    /// More words of the kernel's command line.
+    append: String,
+}
+
+/// Returns true if the instance has a kernel of its own.
+pub(crate) fn is_one(spec: &InstanceSpec) -> bool {
+    spec.tier.isolation() == Isolation::LINUX
+}
+
+/// An emulator that is about to be started.
+pub(crate) struct Emulator {
+    kernel: PathBuf,
+    config: Config,
+    memory_mib: u64,
+    /// The machine's ends of its interfaces, with their MAC addresses.
+    interfaces: Vec<(OwnedFd, Mac)>,
+    /// Its end of the socket to the monitor.
+    life: OwnedFd,
+}
+
+/// Returns the environment variables of the monitor, and the emulator for it. `give` hands a descriptor over and returns its
+/// number.
+///
+/// # Errors
+/// A value that cannot be used, or no sockets.
+pub(crate) fn equip(
+    spec: &InstanceSpec,
+    mut give: impl FnMut(OwnedFd) -> RawFd,
+) -> anyhow::Result<(Vec<(&'static str, String)>, Emulator)> {
+    let Program::Path { program, .. } = &spec.program else {
+        bail!("tier linux runs a kernel: write 'program: /boot/vmlinuz-...' instead of 'nf'");
+    };
+    let config = match &spec.config {
+        serde_json::Value::Null => Config::default(),
+        config => Config::deserialize(config).context("config")?,
+    };
+    let kernel = existing(Path::new(program), "program")?;
+    if let Some(initrd) = &config.initrd {
+        existing(initrd, "config.initrd")?;
+    }
+    let memory_mib = spec.resources.memory.0 >> 20;
+    ensure!(
+        memory_mib >= MEMORY_MIB_MIN,
+        "memory: {memory_mib} MiB is too little for a machine with a kernel of its own; write 'memory: {MEMORY_MIB_MIN}MiB' or more: half of it is the machine's"
+    );
+    let (mut interfaces, mut numbers) = (Vec::new(), Vec::new());
+    for port in &spec.ports {
+        let (ours, theirs) = pair(SocketType::DGRAM)?;
+        for end in [&ours, &theirs] {
+            sockopt::set_socket_send_buffer_size(end, WAITING_BYTES).context("a larger buffer")?;
+        }
+        numbers.push(give(ours).to_string());
+        interfaces.push((theirs, port.mac));
+    }
+    let (ours, life) = pair(SocketType::STREAM)?;
+    let variables = vec![
+        (environment::NF, spec.program.name().to_owned()),
+        (environment::INTERFACES, numbers.join(",")),
+        (environment::EMULATOR, give(ours).to_string()),
+    ];
+    let emulator = Emulator {
+        kernel,
+        config,
+        memory_mib,
+        interfaces,
+        life,
+    };
+    Ok((variables, emulator))
+}
+
+fn pair(kind: SocketType) -> anyhow::Result<(OwnedFd, OwnedFd)> {
+    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
+        .context("making a socket to the machine")
+}
+
+/// Checks a file of the machine.
+fn existing(path: &Path, key: &str) -> anyhow::Result<PathBuf> {
+    let found = std::fs::metadata(path).with_context(|| format!("{key}: {}", path.display()))?;
+    ensure!(found.is_file(), "{key}: {} is no file", path.display());
+    ensure!(
+        path.is_absolute(),
+        "{key}: {} does not begin with '/'",
+        path.display()
+    );
+    let path = path.canonicalize();
+    path.with_context(|| format!("{key} is not to be found"))
+}
+
+/// Returns the pace of the processor's clock, which the emulator passes on. A kernel that had to measure it on a busy host
+/// would hang now and then.
+fn clock_khz() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let base = read("/sys/devices/system/cpu/cpu0/cpufreq/base_frequency");
+    if let Ok(khz) = base.trim().parse() {
+        return khz;
+    }
+    let processors = read("/proc/cpuinfo");
+    let line = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("cpu MHz"));
+    let mhz = line.and_then(|line| line.split(':').nth(1)?.trim().parse::<f64>().ok());
+    mhz.map_or(CLOCK_KHZ, |mhz| (mhz * 1000.0) as u64)
+}
+
+impl Emulator {
+    /// Starts the emulator in the cgroup of its monitor. It ends with the monitor.
+    ///
+    /// # Errors
+    /// The host has no emulator, or no process runs.
+    pub(crate) fn start(
+        self,
+        maker: &Maker,
+        (name, user): (&str, u32),
+        cgroup: &Cgroup,
+        cpus: Option<Vec<usize>>,
+    ) -> anyhow::Result<()> {
+        let program = maker.programs.emulator()?;
+        let (program, filter) = &*program;
+        let root = Root::Libraries {
+            extra: self.directories(),
+        };
+        let shell = ShellSpec {
+            cpus,
+            // The sealed namespaces have other directories.
+            sealed: None,
+            ..maker.sandbox(format!("{name}-machine"), user, cgroup, root)?
+        };
+        let log =
+            doorbell::open_both(&maker.paths.log_pipe(name)).context("opening the log pipe")?;
+        let mut launch = Launch::new(program, filter);
+        launch.argv.extend(self.arguments()?);
+        launch.env.push(MODULES.to_owned());
+        launch.fds = [1, 2]
+            .map(|number| InheritedFd {
+                fd: log.as_fd(),
+                number,
+            })
+            .to_vec();
+        let sockets = self
+            .interfaces
+            .iter()
+            .map(|(socket, _)| socket)
+            .chain([&self.life]);
+        let inherited = (FIRST_FD..).zip(sockets);
+        launch
+            .fds
+            .extend(inherited.map(|(number, socket)| InheritedFd {
+                fd: socket.as_fd(),
+                number,
+            }));
+        let spawned = spawn(&shell, &launch).context("starting the emulator")?;
+        let pid = spawned.instance.identity().pid;
+        let joined = kill_when_closed(&self.life, pid).context("joining monitor and emulator");
+        // A monitor that had ended before has nobody killed.
+        let mut byte = [0];
+        let has_ended = matches!(
+            recv(
+                &self.life,
+                &mut byte[..],
+                RecvFlags::PEEK | RecvFlags::DONTWAIT
+            ),
+            Ok((0, _))
+        );
+        if joined.is_err() || has_ended {
+            end(&spawned.instance)?;
+            joined?;
+            bail!("its monitor has ended");
+        }
+        maker.connectors.keep(spawned.instance);
+        Ok(())
+    }
+
+    /// Directories that it reads: the firmware's, and those of the kernel and the initial file system.
+    fn directories(&self) -> Vec<PathBuf> {
+        let files = [Some(&self.kernel), self.config.initrd.as_ref()];
+        let of_files = files.into_iter().flatten().filter_map(|file| file.parent());
+        let mut all: Vec<PathBuf> = FIRMWARE
+            .iter()
+            .map(Path::new)
+            .chain(of_files)
+            .map(Path::to_owned)
+            .collect();
+        all.retain(|directory| directory.is_dir());
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn arguments(&self) -> anyhow::Result<Vec<CString>> {
+        let code_mib = (self.memory_mib / 8).min(256);
+        let mut all: Vec<String> = [
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-L",
+            FIRMWARE[0],
+            "-machine",
+            "microvm,pit=on,pic=on,rtc=on,acpi=on",
+            "-cpu",
+            "max",
+            "-serial",
+            "stdio",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let mut add = |key: &str, value: String| all.extend([key.to_owned(), value]);
+        add("-accel", format!("tcg,tb-size={code_mib}"));
+        add("-m", format!("{}M", self.memory_mib / 2));
+        add("-kernel", self.kernel.display().to_string());
+        if let Some(initrd) = &self.config.initrd {
+            add("-initrd", initrd.display().to_string());
+        }
+        let append = &self.config.append;
+        add(
+            "-append",
+            format!(
+                "console=ttyS0 panic=-1 tsc_early_khz={} {append}",
+                clock_khz()
+            ),
+        );
+        for (number, (_, mac)) in self.interfaces.iter().enumerate() {
+            let fd = FIRST_FD + number as RawFd;
+            add(
+                "-netdev",
+                format!("dgram,id=p{number},local.type=fd,local.str={fd}"),
+            );
+            add(
+                "-device",
+                format!("virtio-net-device,netdev=p{number},mac={mac}"),
+            );
+        }
+        all.into_iter()
+            .map(|argument| CString::new(argument).context("a NUL in an argument of the machine"))
+            .collect()
+    }
+}
