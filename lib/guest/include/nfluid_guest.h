@@ -89,7 +89,7 @@ struct nfg_mailbox {
 	uint8_t copy[NFG_COPY_BYTES];
 };
 
-_Static_assert(sizeof(struct nfg_device) == 64, "the monitor's size");
+_Static_assert(sizeof(struct nfg_device) == 72, "the monitor's size");
 _Static_assert(sizeof(struct nfg_call) == 32, "the monitor's size");
 _Static_assert(sizeof(struct nfg_reply) == 48, "the monitor's size");
 _Static_assert(sizeof(struct nfg_frame) == 32, "the monitor's size");

@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 
 /// Where Debian has the emulator's firmware; one links to the other.
 const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
+/// Directories that the sandbox of a dynamically linked program shows.
+const LIBRARIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
 /// Where Debian has the emulator's parts: it would look for them relative to its own place, and has none.
 const MODULES: &CStr = c"QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
 /// The number of the emulator's first descriptor beside the standard streams.
@@ -73,13 +75,13 @@ pub(crate) fn equip(
     let Program::Path { program, .. } = &spec.program else {
         bail!("tier linux runs a kernel: write 'program: /boot/vmlinuz-...' instead of 'nf'");
     };
-    let config = match &spec.config {
+    let mut config = match &spec.config {
         serde_json::Value::Null => Config::default(),
         config => Config::deserialize(config).context("config")?,
     };
     let kernel = existing(Path::new(program), "program")?;
-    if let Some(initrd) = &config.initrd {
-        existing(initrd, "config.initrd")?;
+    if let Some(initrd) = &mut config.initrd {
+        *initrd = existing(initrd, "config.initrd")?;
     }
     let memory_mib = spec.resources.memory.0 >> 20;
     ensure!(
@@ -126,7 +128,28 @@ fn existing(path: &Path, key: &str) -> anyhow::Result<PathBuf> {
         path.display()
     );
     let path = path.canonicalize();
-    path.with_context(|| format!("{key} is not to be found"))
+    let path = path.with_context(|| format!("{key} is not to be found"))?;
+    ensure!(
+        path.parent() != Some(Path::new("/")),
+        "{key}: {} lies in '/', and the emulator's sandbox shows the folder of the file: put it into one of its own",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Returns these directories without those that are in another one, or in the library directories, which a sandbox shows
+/// as well.
+fn outermost(mut all: Vec<PathBuf>) -> Vec<PathBuf> {
+    all.sort();
+    let mut outer: Vec<PathBuf> = Vec::new();
+    for directory in all {
+        let is_in = |it: &Path| directory.starts_with(it);
+        let is_shown = LIBRARIES.iter().any(|it| is_in(Path::new(it)));
+        if !is_shown && !outer.iter().any(|it| is_in(it)) {
+            outer.push(directory);
+        }
+    }
+    outer
 }
 
 /// Returns the pace of the processor's clock, which the emulator passes on. A kernel that had to measure it on a busy host
@@ -224,9 +247,7 @@ impl Emulator {
             .map(Path::to_owned)
             .collect();
         all.retain(|directory| directory.is_dir());
-        all.sort();
-        all.dedup();
-        all
+        outermost(all)
     }
 
     fn arguments(&self) -> anyhow::Result<Vec<CString>> {
@@ -277,5 +298,33 @@ impl Emulator {
         all.into_iter()
             .map(|argument| CString::new(argument).context("a NUL in an argument of the machine"))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 18.12
+    #[test]
+    fn a_sandbox_shows_each_directory_once_and_never_the_root() {
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let all = paths(&[
+            "/srv/m/a",
+            "/boot",
+            "/srv/m",
+            "/usr/lib/k",
+            "/srv/mm",
+            "/boot",
+        ]);
+        assert_eq!(outermost(all), paths(&["/boot", "/srv/m", "/srv/mm"]));
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        std::fs::write(&file, "").expect("written");
+        std::os::unix::fs::symlink(&file, &link).expect("a link");
+        let real = file.canonicalize().expect("there");
+        assert_eq!(existing(&link, "program").expect("a file"), real);
+        let refused = existing(folder.path(), "program").expect_err("a folder");
+        assert!(refused.to_string().contains("is no file"), "{refused}");
     }
 }
