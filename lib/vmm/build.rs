@@ -1,12 +1,13 @@
-//! Builds the guest images: all network functions, which the monitor has in itself, and the servers.
+//! Builds the guest images: all network functions, which the monitor has in itself, and the servers, which are installed as
+//! files.
 
 fn main() {
-    for (name, variable) in [
-        ("functions", "NFLUID_GUEST_IMAGE"),
-        ("daytime", "NFLUID_DAYTIME_IMAGE"),
-        ("http", "NFLUID_HTTP_IMAGE"),
-    ] {
-        let image = nfluid_guest_build::image(name);
-        println!("cargo::rustc-env={variable}={}", image.display());
+    let functions = nfluid_guest_build::image("functions");
+    println!(
+        "cargo::rustc-env=NFLUID_GUEST_IMAGE={}",
+        functions.display()
+    );
+    for server in ["daytime", "http"] {
+        nfluid_guest_build::image(server);
     }
 }

@@ -5,7 +5,7 @@ use nfluid_tests::harness::linux::LinuxFiles;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
-use nfluid_tests::harness::two_hosts::{SERVER, two_hosts};
+use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS, two_hosts};
 use rustix::process::Signal;
 
 /// Two hosts, and the files of a machine, or the test is skipped.
@@ -26,12 +26,7 @@ fn hosts_with_kernel(test: &str) -> Option<(Platform, LinuxFiles)> {
 /// A chain of a machine with a kernel, and of a built-in NF.
 fn chain(files: &LinuxFiles, keys: &str) -> String {
     format!(
-        "
-version: 1
-uplinks:
-  lan: {{ interface: client, netns: EDGE }}
-  wan: {{ interface: server, netns: EDGE }}
-instances:
+        "{UPLINKS}instances:
   machine:
     program: {}
     tier: linux
@@ -177,14 +172,7 @@ fn a_machine_that_cannot_be_is_refused_with_a_remedy() {
             "one thread",
         ),
     ] {
-        let document = format!("version: 1\ninstances: {{ x: {instance} }}\n");
-        let refused = platform.try_apply(&document);
-        assert!(!refused.succeeded(), "{instance}");
-        assert!(
-            refused.stderr.contains(why),
-            "{instance}: {}",
-            refused.stderr
-        );
+        platform.must_refuse_instance(&instance, why);
     }
     assert!(platform.instance_processes().is_empty());
     // What is no kernel does not start, which the log says, and nothing is left.

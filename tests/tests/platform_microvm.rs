@@ -5,7 +5,9 @@ use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::program::guest_image;
 use nfluid_tests::harness::skip::skip;
-use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, one_bridge, two_hosts};
+use nfluid_tests::harness::two_hosts::{
+    BRIDGE_AND_FIREWALL, SERVER, UPLINKS, one_bridge, two_hosts,
+};
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
@@ -197,12 +199,7 @@ fn a_guest_in_c_is_an_instance() {
 fn servers(body: &str) -> String {
     let (web, clock) = (guest_image("http"), guest_image("daytime"));
     format!(
-        "
-version: 1
-uplinks:
-  lan: {{ interface: client, netns: EDGE }}
-  wan: {{ interface: server, netns: EDGE }}
-instances:
+        "{UPLINKS}instances:
   web:
     program: {web}
     tier: microvm
@@ -372,14 +369,7 @@ fn what_a_guest_cannot_have_is_refused_with_a_remedy() {
             "cannot be run",
         ),
     ] {
-        let document = format!("version: 1\ninstances: {{ x: {instance} }}\n");
-        let refused = platform.try_apply(&document);
-        assert!(!refused.succeeded(), "{instance}");
-        assert!(
-            refused.stderr.contains(why),
-            "{instance}: {}",
-            refused.stderr
-        );
+        platform.must_refuse_instance(&instance, why);
     }
     // A program of the host is no guest image: the monitor says so.
     platform.try_apply(

@@ -7,7 +7,6 @@ use nfluid_protocol::environment::{self, descriptor, needed};
 use nfluid_ring::layout::LONG_MAX;
 use nfluid_ring::memory::Pool;
 use nfluid_ring::{Batch, Outbox};
-use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde_json::Value;
@@ -29,7 +28,7 @@ impl Machines {
     /// Takes the machine that the daemon has started. `None`: there is none.
     ///
     /// # Errors
-    /// What was handed over is incomplete.
+    /// An inherited descriptor is missing.
     pub fn inherited() -> anyhow::Result<Option<Self>> {
         let name = environment::INTERFACES;
         let Ok(numbers) = std::env::var(name) else {
@@ -43,13 +42,9 @@ impl Machines {
             room: vec![0; LONG_MAX],
             counts: Counts::default(),
         };
-        let watched =
-            epoll::create(epoll::CreateFlags::CLOEXEC).context("making an epoll descriptor")?;
-        for socket in machine.interfaces.iter().chain([&machine.emulator]) {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&watched, socket, data, epoll::EventFlags::IN)
-                .context("watching a socket")?;
-        }
+        let sockets = machine.interfaces.iter().chain([&machine.emulator]);
+        let sockets: Vec<_> = sockets.map(AsFd::as_fd).collect();
+        let watched = nfluid_hosting::any_of(&sockets)?;
         Ok(Some(Machines {
             watched,
             machine: Some(machine),
@@ -87,7 +82,7 @@ impl Functions for Machines {
 
 /// The machine as a network function.
 struct Machine {
-    /// One for each port.
+    /// The sockets to the machine's interfaces, one for each port.
     interfaces: Vec<OwnedFd>,
     /// Closed at the other end when the emulator has ended.
     emulator: OwnedFd,

@@ -105,7 +105,7 @@ impl<'a> Rebuilt<'a> {
 /// Returns true if the change from `old` to `new` cannot be made while the instance runs.
 pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let takes_new_configuration =
-        new.is_hosted() && new.stack.is_none() && new.tier.capabilities().reconfigures;
+        new.is_hosted() && new.stack.is_none() && !new.tier.capabilities().boots_kernel;
     old.program != new.program
         || old.tier != new.tier
         || !is_at_the_same_interfaces(old, new)

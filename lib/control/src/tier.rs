@@ -42,12 +42,9 @@ pub struct Capabilities {
     pub on_demand: bool,
     /// Ports of the instance can have several queues, each with a thread of its own.
     pub queues: bool,
-    /// Instances can be built-in NFs.
-    pub built_in: bool,
-    /// The program of an instance is one that the host can execute.
-    pub runs_programs: bool,
-    /// An instance that nfluid's own program runs in takes a new configuration while it runs.
-    pub reconfigures: bool,
+    /// The program of an instance is a kernel: no built-in NF, nothing that the host executes, and what starts anew for
+    /// another configuration.
+    pub boots_kernel: bool,
     /// nfluid's own program runs around the instance's program, and answers for it: also for programs of users.
     pub hosted: bool,
 }
@@ -80,9 +77,7 @@ impl Tier {
             hands_over: true,
             on_demand: true,
             queues: true,
-            built_in: true,
-            runs_programs: true,
-            reconfigures: true,
+            boots_kernel: false,
             hosted: false,
         },
     });
@@ -97,9 +92,7 @@ impl Tier {
             hands_over: true,
             on_demand: true,
             queues: false,
-            built_in: true,
-            runs_programs: true,
-            reconfigures: true,
+            boots_kernel: false,
             hosted: true,
         },
     });
@@ -114,9 +107,7 @@ impl Tier {
             hands_over: false,
             on_demand: true,
             queues: false,
-            built_in: false,
-            runs_programs: false,
-            reconfigures: false,
+            boots_kernel: true,
             hosted: true,
         },
     });
@@ -131,9 +122,7 @@ impl Tier {
             hands_over: false,
             on_demand: false,
             queues: false,
-            built_in: true,
-            runs_programs: true,
-            reconfigures: true,
+            boots_kernel: false,
             hosted: false,
         },
     });

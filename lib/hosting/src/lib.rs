@@ -20,6 +20,7 @@ mod waiting_frames;
 mod wake;
 
 pub use functions::Functions;
+pub use wake::any_of;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! One descriptor for several.
+//! Waiting for several descriptors through one.
 
 use anyhow::Context;
 use rustix::event::epoll;

@@ -15,7 +15,9 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_control::tier::Isolation;
 use nfluid_protocol::environment;
 use nfluid_sandbox::cgroup::Cgroup;
-use nfluid_sandbox::{InheritedFd, Launch, Root, ShellSpec, kill_when_closed, spawn};
+use nfluid_sandbox::{
+    InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, ShellSpec, kill_when_closed, spawn,
+};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair, sockopt};
 use serde::Deserialize;
 use std::ffi::{CStr, CString};
@@ -24,8 +26,6 @@ use std::path::{Path, PathBuf};
 
 /// Where Debian has the emulator's firmware; one links to the other.
 const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
-/// Directories that the sandbox of a dynamically linked program shows.
-const LIBRARIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
 /// Where Debian has the emulator's parts: it would look for them relative to its own place, and has none.
 const MODULES: &CStr = c"QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
 /// The number of the emulator's first descriptor beside the standard streams.
@@ -37,7 +37,7 @@ const CLOCK_KHZ: u64 = 2_400_000;
 /// Bytes that wait on their way into a machine, or out of it.
 const WAITING_BYTES: usize = 1 << 20;
 
-/// What an operator says of the machine.
+/// The configuration of the machine, as in the deployment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Config {
@@ -144,7 +144,7 @@ fn outermost(mut all: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut outer: Vec<PathBuf> = Vec::new();
     for directory in all {
         let is_in = |it: &Path| directory.starts_with(it);
-        let is_shown = LIBRARIES.iter().any(|it| is_in(Path::new(it)));
+        let is_shown = LIBRARY_DIRECTORIES.iter().any(|it| is_in(Path::new(it)));
         if !is_shown && !outer.iter().any(|it| is_in(it)) {
             outer.push(directory);
         }

@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use nfluid_control::tier::{Isolation, Tier};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};
-use nfluid_sandbox::{FileVersion, Program, file_version};
+use nfluid_sandbox::{EMULATOR, FileVersion, Program, file_version};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,6 @@ const TCP_OPTIONS: u32 = 6;
 
 /// The monitor of guests, as part of its file name.
 const MONITOR: &str = "vmm";
-/// The emulator of machines with a kernel of their own.
-const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 /// Longest image of a guest.
 const IMAGE_BYTES_MAX: u64 = 64 << 20;
 /// Most images of guests that are kept for the next guest.

@@ -29,7 +29,7 @@ pub(crate) fn virtual_machines() -> Feature {
 }
 
 /// Where Debian has the emulator of tier `linux`.
-const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
+pub const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 
 /// Looks for the emulator of machines with a kernel of their own.
 pub(crate) fn emulator() -> Feature {

@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Directories in which loaders look for libraries by default (ld.so(8)).
-const LIBRARY_DIRECTORIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
+pub const LIBRARY_DIRECTORIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
 
 /// The content of an instance's root directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

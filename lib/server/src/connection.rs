@@ -1,4 +1,4 @@
-//! One client: what it has said, and what it has not been told yet.
+//! The connection of a client: bytes that the client has sent, and bytes that TCP does not have yet.
 
 use crate::service::{Answer, Service, UnixTime};
 use alloc::vec::Vec;

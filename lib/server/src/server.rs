@@ -11,15 +11,15 @@ use nfluid_ring::{Batch, Frame, Outbox};
 use serde_json::Value;
 use smoltcp::socket::tcp::State;
 
-/// One of so many sockets is kept for the next clients; those of ended connections give way.
+/// A quarter of the sockets is kept listening, as long as sockets of ended connections can give way.
 const LISTENING_PART: usize = 4;
 
-/// What a server needs beside its configuration.
+/// Random bits and the clock: a server has neither by itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings {
     /// Random bits.
     pub seed: u64,
-    /// Tells the time of day at a time of the monotonic clock.
+    /// Returns the time of day at a time of the monotonic clock.
     pub time_of_day: fn(Nanos) -> UnixTime,
 }
 

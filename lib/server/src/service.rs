@@ -1,4 +1,4 @@
-//! What a server says to its clients.
+//! The interface of services: each reads what a client has sent, and returns the answer.
 
 use crate::config::Endpoint;
 use alloc::vec::Vec;

@@ -209,7 +209,7 @@ impl Machine {
         self.watch.begin(patience_s);
     }
 
-    /// Tells the guest of changes of the host's clock, which somebody may set. `now`: time of the monotonic clock in
+    /// Looks at the host's clock, which somebody may set, and writes the device page. `now`: time of the monotonic clock in
     /// nanoseconds.
     pub(crate) fn follow_clock(&mut self, now: u64) {
         if now.saturating_sub(self.clock_renewed) >= CLOCK_RENEWAL_NS {
@@ -401,7 +401,6 @@ fn refused(what: &'static str) -> impl Fn(kvm_ioctls::Error) -> MachineError {
     }
 }
 
-/// Random bits of the kernel; zeros if it has none yet.
 /// Returns the nanoseconds since 1970-01-01 00:00 UTC at the zero of the monotonic clock.
 fn unix_epoch() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
@@ -409,6 +408,7 @@ fn unix_epoch() -> u64 {
     now.saturating_sub(nfluid_ring::clock::monotonic_ns())
 }
 
+/// Random bits of the kernel; zeros if it has none yet.
 fn entropy() -> [u64; 4] {
     let mut words = [0u64; 4];
     for word in &mut words {

@@ -285,6 +285,22 @@ impl Platform {
         outcome.expect("the directory is ours")
     }
 
+    /// Applies an instance `x` of this specification, which must be refused for a reason that contains `why`.
+    ///
+    /// # Panics
+    /// If it is accepted, or refused for another reason.
+    #[track_caller]
+    pub fn must_refuse_instance(&self, specification: &str, why: &str) {
+        let document = format!("version: 1\ninstances: {{ x: {specification} }}\n");
+        let refused = self.try_apply(&document);
+        assert!(!refused.succeeded(), "{specification}");
+        assert!(
+            refused.stderr.contains(why),
+            "{specification}: {}",
+            refused.stderr
+        );
+    }
+
     /// Applies a deployment that must be accepted; returns the changes as `verb kind name`, sorted.
     ///
     /// # Panics

@@ -7,6 +7,14 @@ pub const CLIENT: &str = "10.0.0.1";
 /// Address of the host `server`.
 pub const SERVER: &str = "10.0.0.2";
 
+/// The beginning of a deployment: an uplink to each host.
+pub const UPLINKS: &str = "
+version: 1
+uplinks:
+  lan: { interface: client, netns: EDGE }
+  wan: { interface: server, netns: EDGE }
+";
+
 /// A chain of two bridges.
 pub const BRIDGES: &str = "
 version: 1
@@ -23,12 +31,7 @@ chains:
 /// A chain of one bridge, `a`, with these keys.
 pub fn one_bridge(keys: &str) -> String {
     format!(
-        "
-version: 1
-uplinks:
-  lan: {{ interface: client, netns: EDGE }}
-  wan: {{ interface: server, netns: EDGE }}
-instances:
+        "{UPLINKS}instances:
   a: {{ nf: bridge, {keys} }}
 chains:
   web: {{ from: lan, to: wan, via: [a] }}

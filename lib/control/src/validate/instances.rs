@@ -90,7 +90,7 @@ pub(super) fn check_program(
                     format!("'{program}' is not an absolute path"),
                     "begin it with '/': the daemon's working directory is not yours",
                 );
-            } else if !instance.tier.capabilities().runs_programs {
+            } else if instance.tier.capabilities().boots_kernel {
                 // Whether the kernel is there is looked at when it is started.
             } else if let Err(reason) = environment.host.program(program) {
                 report.error(
@@ -116,7 +116,7 @@ fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
     if tier.capabilities().queues {
         return;
     }
-    if !tier.capabilities().built_in && matches!(instance.program, Program::BuiltIn { .. }) {
+    if tier.capabilities().boots_kernel && matches!(instance.program, Program::BuiltIn { .. }) {
         report.error(
             &format!("{path}.nf"),
             format!("an instance of tier '{tier}' runs a kernel, and no built-in NF"),

@@ -1,4 +1,4 @@
-//! What a server in a guest knows beside its configuration: it is all on the device page.
+//! Random bits and the time of day for a server in a guest, from the device page.
 
 use super::mailbox;
 use nfluid_nf::Nanos;

@@ -21,9 +21,7 @@ pub const TIER: Tier = Tier(&Row {
     isolation: ISOLATION,
     ports: &[PortKind::Rings],
     capabilities: Capabilities {
-        built_in: true,
-        runs_programs: true,
-        reconfigures: true,
+        boots_kernel: false,
         has_process: true,
         hands_over: true,
         on_demand: false,

@@ -16,7 +16,7 @@ const FRAMES: usize = 4;
 const SLOT: usize = 2048;
 const FRAME: usize = 2032;
 
-/// What a guest puts into its mailbox before it rings.
+/// The words that a guest writes into its mailbox before it rings.
 #[derive(Clone, Debug)]
 struct Words {
     ring: u32,
