@@ -129,6 +129,47 @@ fn a_linux_kernel_is_a_network_function() {
     });
 }
 
+// promise: 18.13
+#[test]
+fn kvm_runs_the_machine_where_it_is_asked_for() {
+    let test = "kvm_runs_the_machine_where_it_is_asked_for";
+    let Some((platform, files)) = hosts_with_kernel(test) else {
+        return;
+    };
+    if let Err(why) = nfluid_sandbox::has_kvm() {
+        skip(test, &why);
+        return;
+    }
+    let accelerated = chain(&files, ", accelerator: kvm");
+    platform.apply(&accelerated);
+    assert!(log(&platform).contains("KVM runs the machine"));
+    let (_, emulator) = processes(&platform);
+    let has_processor = || {
+        let descriptors = std::fs::read_dir(format!("/proc/{emulator}/fd")).expect("descriptors");
+        let names = descriptors.filter_map(|it| std::fs::read_link(it.ok()?.path()).ok());
+        names
+            .into_iter()
+            .any(|name| name.to_string_lossy().contains("kvm-vcpu"))
+    };
+    eventually("it has a virtual processor", has_processor);
+    // Where KVM emulates ring 0, a kernel does not come up in a time that a test can wait for.
+    if nfluid_sandbox::runs_kernels().is_ok() {
+        eventually("a ping crosses the machine", || {
+            platform.pings("client", SERVER)
+        });
+    }
+    // Nobody else sees the node, and it is gone with the machine.
+    let root = std::fs::read_dir(format!("/proc/{emulator}/root/dev")).expect("devices");
+    let devices: Vec<_> = root.filter_map(|it| Some(it.ok()?.file_name())).collect();
+    assert_eq!(devices, ["kvm"]);
+    let firewall = platform.pids()["fw"];
+    assert!(!std::path::Path::new(&format!("/proc/{firewall}/root/dev")).exists());
+    platform.apply(&chain(&files, ", accelerator: tcg"));
+    assert!(log(&platform).contains("asked for by 'accelerator: tcg'"));
+    let (_, other) = processes(&platform);
+    assert!(!std::path::Path::new(&format!("/proc/{other}/root/dev")).exists());
+}
+
 // promise: 18.12
 #[test]
 fn a_machine_that_cannot_be_is_refused_with_a_remedy() {
@@ -148,6 +189,12 @@ fn a_machine_that_cannot_be_is_refused_with_a_remedy() {
                 "{{ program: {kernel}, tier: linux, memory: 256MiB, config: {{ initrt: x }} }}"
             ),
             "unknown field `initrt`",
+        ),
+        (
+            format!(
+                "{{ program: {kernel}, tier: linux, memory: 256MiB, config: {{ accelerator: xen }} }}"
+            ),
+            "unknown variant `xen`",
         ),
         (
             format!(

@@ -75,7 +75,9 @@ impl Functions for Machines {
             machine.interfaces.len(),
             ports.len()
         );
-        eprintln!("nfluid-vmm: the machine is emulated (QEMU's TCG); KVM is not used");
+        if let Ok(said) = std::env::var(environment::ACCELERATOR) {
+            eprintln!("nfluid-vmm: {said}");
+        }
         Ok(Box::new(machine))
     }
 }

@@ -8,7 +8,7 @@
 use crate::doorbell;
 use crate::exits::end;
 use crate::maker::Maker;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nfluid_control::model::Program;
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::InstanceSpec;
@@ -16,7 +16,8 @@ use nfluid_control::tier::Isolation;
 use nfluid_protocol::environment;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::{
-    InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, ShellSpec, kill_when_closed, spawn,
+    Accelerator, InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, ShellSpec, has_kvm,
+    kill_when_closed, runs_kernels, spawn,
 };
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair, sockopt};
 use serde::Deserialize;
@@ -45,6 +46,41 @@ struct Config {
     initrd: Option<PathBuf>,
     /// More words of the kernel's command line.
     append: String,
+    /// What runs the machine's code.
+    accelerator: Choice,
+}
+
+/// The choice of what runs the machine's code.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Choice {
+    /// KVM where it runs a kernel at the speed of the processor.
+    #[default]
+    Auto,
+    Kvm,
+    Tcg,
+}
+
+impl Choice {
+    /// Returns what runs the code, and a sentence about it for the log.
+    ///
+    /// # Errors
+    /// KVM was asked for and cannot be used.
+    fn decide(self) -> anyhow::Result<(Accelerator, String)> {
+        let refusal = match self {
+            Choice::Tcg => "asked for by 'accelerator: tcg'".to_owned(),
+            Choice::Kvm => {
+                has_kvm().map_err(|why| anyhow!("config.accelerator: no KVM: {why}"))?;
+                return Ok((Accelerator::Kvm, "KVM runs the machine".to_owned()));
+            }
+            Choice::Auto => match runs_kernels() {
+                Ok(()) => return Choice::Kvm.decide(),
+                Err(why) => why,
+            },
+        };
+        let said = format!("the machine is emulated (QEMU's TCG): {refusal}");
+        Ok((Accelerator::Tcg, said))
+    }
 }
 
 /// Returns true if the instance has a kernel of its own.
@@ -56,6 +92,7 @@ pub(crate) fn is_one(spec: &InstanceSpec) -> bool {
 pub(crate) struct Emulator {
     kernel: PathBuf,
     config: Config,
+    accelerator: Accelerator,
     memory_mib: u64,
     /// The machine's ends of its interfaces, with their MAC addresses.
     interfaces: Vec<(OwnedFd, Mac)>,
@@ -98,14 +135,17 @@ pub(crate) fn equip(
         interfaces.push((theirs, port.mac));
     }
     let (ours, life) = pair(SocketType::STREAM)?;
+    let (accelerator, said) = config.accelerator.decide()?;
     let variables = vec![
         (environment::NF, spec.program.name().to_owned()),
         (environment::INTERFACES, numbers.join(",")),
         (environment::EMULATOR, give(ours).to_string()),
+        (environment::ACCELERATOR, said),
     ];
     let emulator = Emulator {
         kernel,
         config,
+        accelerator,
         memory_mib,
         interfaces,
         life,
@@ -152,7 +192,7 @@ fn outermost(mut all: Vec<PathBuf>) -> Vec<PathBuf> {
     outer
 }
 
-/// Returns the pace of the processor's clock, which the emulator passes on. A kernel that had to measure it on a busy host
+/// Returns the pace of the processor's clock, which an emulated machine sees; KVM tells a kernel by itself. A kernel that had to measure it on a busy host
 /// would hang now and then.
 fn clock_khz() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -180,10 +220,11 @@ impl Emulator {
         cgroup: &Cgroup,
         cpus: Option<Vec<usize>>,
     ) -> anyhow::Result<()> {
-        let program = maker.programs.emulator()?;
+        let program = maker.programs.emulator(self.accelerator)?;
         let (program, filter) = &*program;
         let root = Root::Libraries {
             extra: self.directories(),
+            kvm: self.accelerator == Accelerator::Kvm,
         };
         let shell = ShellSpec {
             cpus,
@@ -251,7 +292,6 @@ impl Emulator {
     }
 
     fn arguments(&self) -> anyhow::Result<Vec<CString>> {
-        let code_mib = (self.memory_mib / 8).min(256);
         let mut all: Vec<String> = [
             "-nodefaults",
             "-no-user-config",
@@ -270,20 +310,22 @@ impl Emulator {
         .map(str::to_owned)
         .to_vec();
         let mut add = |key: &str, value: String| all.extend([key.to_owned(), value]);
-        add("-accel", format!("tcg,tb-size={code_mib}"));
+        let mut words = "console=ttyS0 panic=-1".to_owned();
+        match self.accelerator {
+            Accelerator::Kvm => add("-accel", "kvm".to_owned()),
+            Accelerator::Tcg => {
+                let code_mib = (self.memory_mib / 8).min(256);
+                add("-accel", format!("tcg,tb-size={code_mib}"));
+                words = format!("{words} tsc_early_khz={}", clock_khz());
+            }
+        }
         add("-m", format!("{}M", self.memory_mib / 2));
         add("-kernel", self.kernel.display().to_string());
         if let Some(initrd) = &self.config.initrd {
             add("-initrd", initrd.display().to_string());
         }
         let append = &self.config.append;
-        add(
-            "-append",
-            format!(
-                "console=ttyS0 panic=-1 tsc_early_khz={} {append}",
-                clock_khz()
-            ),
-        );
+        add("-append", format!("{words} {append}"));
         for (number, (_, mac)) in self.interfaces.iter().enumerate() {
             let fd = FIRST_FD + number as RawFd;
             add(

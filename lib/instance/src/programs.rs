@@ -5,7 +5,7 @@ use anyhow::{Context, bail};
 use nfluid_control::tier::{Isolation, Tier};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};
-use nfluid_sandbox::{EMULATOR, FileVersion, Program, file_version};
+use nfluid_sandbox::{Accelerator, EMULATOR, FileVersion, Program, file_version};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct Programs {
     terminator: Kept<TerminatorProgram>,
     monitor: Kept<(Program, Filter)>,
     linux_monitor: Kept<(Program, Filter)>,
-    emulator: Kept<(Program, Filter)>,
+    emulator: Mutex<BTreeMap<Accelerator, (FileVersion, OpenProgram)>>,
     /// Images of guests, by their paths.
     images: Mutex<BTreeMap<PathBuf, (FileVersion, OwnedFd)>>,
 }
@@ -61,7 +61,7 @@ impl Programs {
             terminator: Mutex::new(None),
             monitor: Mutex::new(None),
             linux_monitor: Mutex::new(None),
-            emulator: Mutex::new(None),
+            emulator: Mutex::default(),
             images: Mutex::new(BTreeMap::new()),
         })
     }
@@ -111,22 +111,22 @@ impl Programs {
     ///
     /// # Errors
     /// When it is missing or cannot be run in an instance.
-    pub(crate) fn emulator(&self) -> anyhow::Result<OpenProgram> {
+    pub(crate) fn emulator(&self, accelerator: Accelerator) -> anyhow::Result<OpenProgram> {
         let path = Path::new(EMULATOR);
         let found = file_version(path).with_context(|| {
             format!("tier linux needs {EMULATOR}: apt-get install --no-install-recommends qemu-system-x86")
         })?;
         let mut kept = self.emulator.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((opened, made)) = &*kept
+        if let Some((opened, made)) = kept.get(&accelerator)
             && *opened == found
         {
             return Ok(Arc::clone(made));
         }
         let program = Program::open(path)?.unchangeable()?;
-        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_emulator();
+        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_emulator(accelerator);
         let filter = policy.compile()?;
         let made = Arc::new((program, filter));
-        *kept = Some((found, Arc::clone(&made)));
+        kept.insert(accelerator, (found, Arc::clone(&made)));
         Ok(made)
     }
 

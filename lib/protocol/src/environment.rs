@@ -33,6 +33,8 @@ pub const GUEST: &str = "NFLUID_GUEST_FD";
 pub const INTERFACES: &str = "NFLUID_INTERFACE_FDS";
 /// Descriptor of a socket whose other end the emulator of such a machine holds as long as it runs.
 pub const EMULATOR: &str = "NFLUID_EMULATOR_FD";
+/// What runs the code of a machine with a kernel of its own, as a sentence for the log.
+pub const ACCELERATOR: &str = "NFLUID_ACCELERATOR";
 /// The memory limit in bytes of a terminator, or of a guest and its monitor.
 pub const MEMORY: &str = "NFLUID_MEMORY_BYTES";
 /// The number of the descriptor with which a connector reaches its terminator.

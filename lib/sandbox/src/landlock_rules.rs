@@ -1,14 +1,14 @@
 //! Landlock: the access of the instance to files and sockets, even if it finds some.
 //!
 //! All file access is refused except executing its own program and, for dynamically linked programs, reading
-//! libraries; since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX
+//! libraries and using the device that was asked for; since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX
 //! sockets and signalling processes outside. An older kernel gets the rules that it knows.
 
 use crate::elf::Linkage;
 use crate::error::Errno;
 use crate::program::Program;
 use crate::regular;
-use crate::root::LibraryDirectory;
+use crate::root::ShownDirectory;
 use crate::sys;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
@@ -42,7 +42,7 @@ pub fn landlock_support() -> LandlockSupport {
 /// A ruleset for one program, or nothing where the kernel has no Landlock. Of TCP it allows to connect to `connect_port`.
 pub(crate) fn ruleset(
     program: &Program,
-    libraries: &[LibraryDirectory],
+    shown: &[ShownDirectory],
     connect_port: Option<u16>,
 ) -> Result<Option<OwnedFd>, RulesetError> {
     let everything = AccessFs::from_all(ABI_TESTED);
@@ -57,8 +57,13 @@ pub(crate) fn ruleset(
         // A sealed copy has no path that a rule could name, and needs none.
         rules = allow(rules, program, execute)?;
     }
-    for directory in libraries {
-        rules = allow(rules, directory, AccessFs::ReadFile | AccessFs::ReadDir)?;
+    for directory in shown {
+        let access = if directory.is_device() {
+            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev
+        } else {
+            AccessFs::ReadFile | AccessFs::ReadDir
+        };
+        rules = allow(rules, directory, access)?;
     }
     if let Some(port) = connect_port {
         rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;

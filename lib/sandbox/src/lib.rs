@@ -61,7 +61,7 @@ pub use instance::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 pub use landlock_rules::{LandlockSupport, landlock_support};
 pub use launch::{InheritedFd, Launch, Limits};
 pub use lifeline::kill_when_closed;
-pub use machines::EMULATOR;
+pub use machines::{Accelerator, EMULATOR, has_kvm, runs_kernels};
 pub use netns::{EmptyNetNs, NetNs};
 pub use own_files::start_with_own_files;
 pub use own_time::OwnTime;

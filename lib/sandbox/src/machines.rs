@@ -1,4 +1,5 @@
-//! The host's KVM, for `doctor`: tier `microvm` needs it, and nothing else does.
+//! The host's KVM, and its emulator, for `doctor`: tier `microvm` needs KVM, tier `linux` is slow without, and no other tier
+//! uses it.
 
 use crate::error::Errno;
 use crate::probing::{Feature, Status};
@@ -6,7 +7,7 @@ use crate::sys;
 use rustix::fs::{Mode, OFlags, open};
 use std::os::fd::OwnedFd;
 
-const DEVICE: &str = "/dev/kvm";
+pub(crate) const DEVICE: &str = "/dev/kvm";
 /// The version of KVM's interface since Linux 2.6.22.
 const VERSION: i32 = 12;
 /// Least number of memory slots of a machine.
@@ -24,18 +25,64 @@ const NEEDED: [(u64, &str); 3] = [
 pub(crate) fn virtual_machines() -> Feature {
     match look() {
         Ok(detail) => Feature::available(NAME, detail),
-        Err((detail, remedy)) => Feature::new(NAME, Status::Degraded, detail, remedy),
+        Err((detail, remedy)) => {
+            let remedy = format!("only for tier microvm: {remedy}");
+            Feature::new(NAME, Status::Degraded, detail, remedy)
+        }
     }
 }
 
 /// Where Debian has the emulator of tier `linux`.
 pub const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 
+/// Way in which an emulator runs the code of its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Accelerator {
+    /// It translates the code (Tiny Code Generator).
+    Tcg,
+    /// KVM runs it.
+    Kvm,
+}
+
+/// Checks that KVM can be used on this host.
+///
+/// # Errors
+/// The reason why it cannot, and the remedy.
+pub fn has_kvm() -> Result<(), String> {
+    let usable = look().map(|_| ());
+    usable.map_err(|(detail, remedy)| format!("{detail} ({remedy})"))
+}
+
+/// Checks that KVM runs a kernel on this host at the speed of the processor.
+///
+/// # Errors
+/// The reason why it does not.
+pub fn runs_kernels() -> Result<(), String> {
+    has_kvm()?;
+    let facts = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    if has_extensions(&facts) {
+        return Ok(());
+    }
+    Err(format!(
+        "{DEVICE} would emulate a kernel: the processor has neither vmx nor svm; on a virtual machine, allow nested virtualization"
+    ))
+}
+
+/// Returns true if the first processor of these that `/proc/cpuinfo` lists has Intel's or AMD's extensions for machines.
+fn has_extensions(facts: &str) -> bool {
+    let flags = facts.lines().find_map(|line| line.strip_prefix("flags"));
+    let mut flags = flags.unwrap_or_default().split_ascii_whitespace();
+    flags.any(|flag| flag == "vmx" || flag == "svm")
+}
+
 /// Looks for the emulator of machines with a kernel of their own.
 pub(crate) fn emulator() -> Feature {
     const NAME: &str = "Linux machines (QEMU)";
     match std::fs::metadata(EMULATOR) {
-        Ok(_) => Feature::available(NAME, format!("{EMULATOR}, without KVM")),
+        Ok(_) => match runs_kernels() {
+            Ok(()) => Feature::available(NAME, format!("{EMULATOR}, with KVM")),
+            Err(why) => Feature::available(NAME, format!("{EMULATOR}, emulated: {why}")),
+        },
         Err(why) => Feature::new(
             NAME,
             Status::Degraded,
@@ -53,15 +100,15 @@ fn look() -> Result<String, (String, &'static str)> {
     let device: OwnedFd = device.map_err(|errno| {
         let remedy = match errno {
             Errno::ACCESS | Errno::PERM => {
-                "only for tier microvm: run nfluidd as a user that may open it"
+                "run nfluidd as a user that may open it"
             }
             _ => {
-                "only for tier microvm: load kvm_intel or kvm_amd; turn virtualization on in the firmware; on a virtual machine, allow nested virtualization"
+                "load kvm_intel or kvm_amd; turn virtualization on in the firmware; on a virtual machine, allow nested virtualization"
             }
         };
         (format!("{DEVICE}: {errno}"), remedy)
     })?;
-    let newer = "only for tier microvm: use a newer kernel";
+    let newer = "use a newer kernel";
     match sys::kvm_version(&device) {
         Ok(VERSION) => {}
         Ok(version) => return Err((format!("version {version}, not {VERSION}"), newer)),
@@ -87,4 +134,21 @@ fn look() -> Result<String, (String, &'static str)> {
         "on hardware"
     };
     Ok(format!("version {VERSION}, {slots} memory slots, {place}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_extensions;
+
+    // promise: 18.13
+    #[test]
+    fn the_processor_says_whether_it_runs_machines() {
+        let of = |flags: &str| {
+            has_extensions(&format!(
+                "model name\t: vmx\nflags\t\t: fpu {flags} sse\nflags\t\t: svm\n"
+            ))
+        };
+        assert!(of("vmx") && of("svm"));
+        assert!(!of("svm_lock vmx1") && !has_extensions(""));
+    }
 }

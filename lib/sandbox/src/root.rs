@@ -1,11 +1,12 @@
 //! The root directory of an instance: an empty, read-only tmpfs of its own, and in it, for dynamically linked programs
-//! only, read-only views of the host's library directories.
+//! only, read-only views of the host's library directories; for an emulator also a device, in a file system of its own.
 //!
 //! The views are made here, by the parent, as detached mounts (open_tree(2)) that are already read-only, nosuid and
 //! nodev when the instance's set-up attaches them; it never sees a writable one, and it needs no permission on the
 //! directories above them.
 
 use crate::error::{Errno, OsError};
+use crate::machines;
 use crate::shell::message::push_strings;
 use crate::sys;
 use rustix::mount::OpenTreeFlags;
@@ -30,6 +31,8 @@ pub enum Root {
     Libraries {
         /// More directories: absolute, without `..`.
         extra: Vec<PathBuf>,
+        /// True if there is `/dev/kvm` as well, which every user of the instance may open.
+        kvm: bool,
     },
 }
 
@@ -38,19 +41,33 @@ impl Root {
     pub fn for_linkage(linkage: &crate::elf::Linkage) -> Self {
         match linkage {
             crate::elf::Linkage::Static => Self::Empty,
-            crate::elf::Linkage::Dynamic { .. } => Self::Libraries { extra: Vec::new() },
+            crate::elf::Linkage::Dynamic { .. } => Self::libraries(Vec::new()),
         }
+    }
+
+    /// The host's library directories and these, without a device.
+    pub fn libraries(extra: Vec<PathBuf>) -> Self {
+        Self::Libraries { extra, kvm: false }
     }
 }
 
-/// A library directory, open.
+/// A directory that the root shows, open.
 #[derive(Debug)]
-pub(crate) struct LibraryDirectory {
+pub(crate) struct ShownDirectory {
     path: PathBuf,
     fd: OwnedFd,
+    /// True: a mount of its own that nothing else shows, with a device. False: a directory of the host.
+    is_device: bool,
 }
 
-impl AsFd for LibraryDirectory {
+impl ShownDirectory {
+    /// Returns true if there is a device in it, and no library.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+}
+
+impl AsFd for ShownDirectory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -95,7 +112,7 @@ pub(crate) type Identity = (PathBuf, Option<PathBuf>, Option<(u64, u64)>);
 
 /// Returns the present identities of the library directories that `root` shows.
 pub(crate) fn identities(root: &Root) -> Vec<Identity> {
-    let Root::Libraries { extra } = root else {
+    let Root::Libraries { extra, .. } = root else {
         return Vec::new();
     };
     let paths = LIBRARY_DIRECTORIES.iter().map(Path::new);
@@ -108,9 +125,9 @@ pub(crate) fn identities(root: &Root) -> Vec<Identity> {
     paths.chain(extra).map(identity).collect()
 }
 
-/// The library directories of this host that `root` shows, and the links among them.
-pub(crate) fn libraries(root: &Root) -> Result<(Vec<LibraryDirectory>, Vec<Link>), OsError> {
-    let Root::Libraries { extra } = root else {
+/// The directories that `root` shows, and the links among them.
+pub(crate) fn directories(root: &Root) -> Result<(Vec<ShownDirectory>, Vec<Link>), OsError> {
+    let Root::Libraries { extra, kvm } = root else {
         return Ok((Vec::new(), Vec::new()));
     };
     let (mut directories, mut links) = (Vec::new(), Vec::new());
@@ -143,22 +160,76 @@ pub(crate) fn libraries(root: &Root) -> Result<(Vec<LibraryDirectory>, Vec<Link>
             directories.push(open(path)?);
         }
     }
+    if *kvm {
+        directories.push(with_kvm()?);
+    }
     Ok((directories, links))
 }
 
-fn open(path: &Path) -> Result<LibraryDirectory, OsError> {
+fn open(path: &Path) -> Result<ShownDirectory, OsError> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| OsError::new("open library directory", path.display(), errno))?;
-    Ok(LibraryDirectory {
+    Ok(ShownDirectory {
         path: path.to_owned(),
         fd,
+        is_device: false,
+    })
+}
+
+/// Makes a file system with nothing in it but a node of KVM that every user may open: the host's own node is for root and
+/// one group. It is mounted nowhere yet.
+fn with_kvm() -> Result<ShownDirectory, OsError> {
+    use rustix::fs::{Mode, RawMode, chmodat};
+    use rustix::mount::{
+        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
+        fsopen,
+    };
+    let failed = |errno| {
+        OsError::new(
+            "make a device of the instance's own for",
+            machines::DEVICE,
+            errno,
+        )
+        .remedy(
+            "nfluid needs root and the right to make device nodes (CAP_MKNOD, the devices cgroup)",
+        )
+    };
+    let make = || {
+        let number = rustix::fs::stat(machines::DEVICE)?.st_rdev;
+        let system = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        for (key, value) in [(c"mode", c"0755"), (c"size", c"4k"), (c"nr_inodes", c"2")] {
+            fsconfig_set_string(&system, key, value)?;
+        }
+        fsconfig_create(&system)?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let mount = fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        let everyone = Mode::from_raw_mode(0o666 as RawMode);
+        rustix::fs::mknodat(
+            &mount,
+            c"kvm",
+            rustix::fs::FileType::CharacterDevice,
+            everyone,
+            number,
+        )?;
+        // The mask of the daemon held for the line above.
+        chmodat(&mount, c"kvm", everyone, rustix::fs::AtFlags::empty())?;
+        sys::mount_setattr(mount.as_fd(), c"", sys::MOUNT_UNCHANGEABLE, false)?;
+        Ok(mount)
+    };
+    let directory = Path::new(machines::DEVICE)
+        .parent()
+        .unwrap_or(Path::new("/"));
+    Ok(ShownDirectory {
+        path: directory.to_owned(),
+        fd: make().map_err(failed)?,
+        is_device: true,
     })
 }
 
 /// Makes the detached views, for one instance: attaching uses them up.
-pub(crate) fn plan(directories: &[LibraryDirectory], links: &[Link]) -> Result<RootPlan, OsError> {
+pub(crate) fn plan(directories: &[ShownDirectory], links: &[Link]) -> Result<RootPlan, OsError> {
     let mut plan = RootPlan::default();
     let mut made = BTreeSet::new();
     for directory in directories {
@@ -182,11 +253,16 @@ pub(crate) fn plan(directories: &[LibraryDirectory], links: &[Link]) -> Result<R
     Ok(plan)
 }
 
-fn view(directory: &LibraryDirectory) -> Result<OwnedFd, OsError> {
+fn view(directory: &ShownDirectory) -> Result<OwnedFd, OsError> {
     let failed = |errno| {
         OsError::new("make a read-only view of", directory.path.display(), errno)
             .remedy("nfluid needs root")
     };
+    if directory.is_device {
+        return directory.fd.try_clone().map_err(|error| {
+            OsError::from_io("keep the device", directory.path.display(), &error)
+        });
+    }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
@@ -214,9 +290,9 @@ mod tests {
     fn directories_that_could_leave_the_root_are_refused() {
         for bad in ["relative", "/", "/usr/../etc", ""] {
             let extra = vec![PathBuf::from(bad)];
-            assert!(libraries(&Root::Libraries { extra }).is_err(), "{bad:?}");
+            assert!(directories(&Root::libraries(extra)).is_err(), "{bad:?}");
         }
-        assert!(libraries(&Root::Empty).unwrap().0.is_empty());
+        assert!(directories(&Root::Empty).unwrap().0.is_empty());
     }
 
     #[test]
@@ -224,9 +300,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let shown = place.path().join("libraries");
         std::fs::create_dir(&shown).unwrap();
-        let root = Root::Libraries {
-            extra: vec![shown.clone()],
-        };
+        let root = Root::libraries(vec![shown.clone()]);
         let before = identities(&root);
         assert_eq!(before, identities(&root));
         // The number of a removed directory may be used again at once: the new directory is there before the old one
@@ -244,13 +318,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let inner = place.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
-        let outer = Root::Libraries {
-            extra: vec![place.path().to_owned()],
-        };
-        let both = Root::Libraries {
-            extra: vec![place.path().to_owned(), inner],
-        };
-        let count = |root| libraries(root).unwrap().0.len();
+        let outer = Root::libraries(vec![place.path().to_owned()]);
+        let both = Root::libraries(vec![place.path().to_owned(), inner]);
+        let count = |root| directories(root).unwrap().0.len();
         assert_eq!(count(&outer), count(&both));
     }
 }

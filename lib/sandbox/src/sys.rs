@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Read-only, and no setuid programs, no devices (mount_setattr(2)).
 pub(crate) const MOUNT_READ_ONLY: u64 = 0x1 | 0x2 | 0x4;
+/// Read-only, and no setuid programs, no programs at all. Devices stay devices: writing to one changes no file.
+pub(crate) const MOUNT_UNCHANGEABLE: u64 = 0x1 | 0x2 | 0x8;
 const AT_RECURSIVE: libc::c_int = 0x8000;
 
 /// The argument of mount_setattr(2) (linux/mount.h).

@@ -111,14 +111,10 @@ impl Code {
     pub fn root(&self) -> Root {
         match &self.script {
             None => Root::for_linkage(self.program.linkage()),
-            Some(script) => Root::Libraries {
-                extra: script
-                    .libraries
-                    .iter()
-                    .chain([&script.folder])
-                    .cloned()
-                    .collect(),
-            },
+            Some(script) => {
+                let shown = script.libraries.iter().chain([&script.folder]);
+                Root::libraries(shown.cloned().collect())
+            }
         }
     }
 }

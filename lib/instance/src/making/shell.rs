@@ -121,8 +121,7 @@ impl Making {
         match purpose {
             Purpose::BuiltIn | Purpose::MicroVms => self.start_hosting(io_doorbell)?,
             Purpose::Programs => {
-                let extra = Vec::new();
-                self.start_empty(Root::Libraries { extra }, io_doorbell)?;
+                self.start_empty(Root::libraries(Vec::new()), io_doorbell)?;
             }
             Purpose::StaticPrograms => self.start_empty(Root::Empty, io_doorbell)?,
         }

@@ -2,7 +2,7 @@
 
 use crate::child::{self, root::Entered};
 use crate::error::{Errno, OsError};
-use crate::root::{self, Identity, LibraryDirectory, Root, RootPlan};
+use crate::root::{self, Identity, Root, RootPlan, ShownDirectory};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct SealedFiles {
     root: Root,
     mounts: OwnedFd,
-    libraries: Arc<[LibraryDirectory]>,
+    libraries: Arc<[ShownDirectory]>,
     /// The library directories as they were.
     seen: Vec<Identity>,
     is_moved: bool,
@@ -24,7 +24,7 @@ impl SealedFiles {
     pub fn create(root: &Root) -> Result<Self, OsError> {
         // Before they are opened: a change in between leads to another namespace soon.
         let seen = root::identities(root);
-        let (libraries, links) = root::libraries(root)?;
+        let (libraries, links) = root::directories(root)?;
         let plan = root::plan(&libraries, &links)?;
         let maker = std::thread::spawn(move || make(&plan));
         let failed = || OsError::new("create mount namespace", "", Errno::AGAIN);
@@ -49,7 +49,7 @@ impl SealedFiles {
     }
 
     /// The library directories.
-    pub fn libraries(&self) -> Arc<[LibraryDirectory]> {
+    pub fn libraries(&self) -> Arc<[ShownDirectory]> {
         Arc::clone(&self.libraries)
     }
 

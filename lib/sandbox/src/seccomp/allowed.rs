@@ -55,9 +55,11 @@ const SOCKET_FACTS: &[&[Test]] = &[
 ];
 const SOL_SOCKET: u64 = libc::SOL_SOCKET as u64;
 
-/// Bits of open(2)'s flags that could write, create or truncate.
-const OPEN_WRITES: u64 = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND) as u64
+/// Bits of open(2)'s flags that could create, truncate or lengthen.
+const OPEN_CREATES: u64 = (libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND) as u64
     | (libc::O_TMPFILE & !libc::O_DIRECTORY) as u64;
+/// As well as those that could write.
+const OPEN_WRITES: u64 = OPEN_CREATES | libc::O_ACCMODE as u64;
 
 /// fcntl(2) commands about the descriptor itself. F_SETOWN and F_SETSIG would make the kernel signal others.
 const FCNTL: &[&[Test]] = &[
@@ -69,15 +71,22 @@ const FCNTL: &[&[Test]] = &[
     &[is(1, libc::F_SETFL as u64)],
 ];
 
-/// ioctl(2) requests that any descriptor takes. TIOCSTI would type into a terminal.
-const IOCTL: &[&[Test]] = &[
-    &[is(1, libc::TCGETS)],
-    &[is(1, libc::FIONREAD)],
-    &[is(1, libc::FIONBIO)],
-    &[is(1, libc::FIOCLEX)],
-    &[is(1, libc::FIONCLEX)],
-    &[is(1, libc::TIOCGWINSZ)],
-];
+/// ioctl(2) requests that any descriptor takes, and `more`. TIOCSTI would type into a terminal.
+macro_rules! requests {
+    ($($more:expr,)*) => {
+        &[
+            &[is(1, libc::TCGETS)],
+            &[is(1, libc::FIONREAD)],
+            &[is(1, libc::FIONBIO)],
+            &[is(1, libc::FIOCLEX)],
+            &[is(1, libc::FIONCLEX)],
+            &[is(1, libc::TIOCGWINSZ)],
+            $(&[$more],)*
+        ]
+    };
+}
+
+const IOCTL: &[&[Test]] = requests! {};
 
 /// prctl(2) on the caller's own name, dumpability (downwards), timer slack and names of mappings.
 const PRCTL: &[&[Test]] = &[
@@ -286,26 +295,19 @@ const BPF_MAPS: &[&[Test]] = &[
 
 /// Requests of KVM (linux/kvm.h) that make and run a virtual machine with memory of the caller. What would give a guest
 /// devices, interrupts, or another process' descriptors is missing.
-const KVM_REQUESTS: &[&[Test]] = &[
-    // As every instance.
-    &[is(1, libc::TCGETS)],
-    &[is(1, libc::FIONREAD)],
-    &[is(1, libc::FIONBIO)],
-    &[is(1, libc::FIOCLEX)],
-    &[is(1, libc::FIONCLEX)],
-    &[is(1, libc::TIOCGWINSZ)],
-    &[is(1, 0xae00)],      // KVM_GET_API_VERSION
-    &[is(1, 0xae01)],      // KVM_CREATE_VM
-    &[is(1, 0xae03)],      // KVM_CHECK_EXTENSION
-    &[is(1, 0xae04)],      // KVM_GET_VCPU_MMAP_SIZE
-    &[is(1, 0xae41)],      // KVM_CREATE_VCPU
-    &[is(1, 0x4020_ae46)], // KVM_SET_USER_MEMORY_REGION
-    &[is(1, 0xae80)],      // KVM_RUN
-    &[is(1, 0x8090_ae81)], // KVM_GET_REGS
-    &[is(1, 0x4090_ae82)], // KVM_SET_REGS
-    &[is(1, 0x8138_ae83)], // KVM_GET_SREGS
-    &[is(1, 0x4138_ae84)], // KVM_SET_SREGS
-];
+const KVM_REQUESTS: &[&[Test]] = requests! {
+    is(1, 0xae00),      // KVM_GET_API_VERSION
+    is(1, 0xae01),      // KVM_CREATE_VM
+    is(1, 0xae03),      // KVM_CHECK_EXTENSION
+    is(1, 0xae04),      // KVM_GET_VCPU_MMAP_SIZE
+    is(1, 0xae41),      // KVM_CREATE_VCPU
+    is(1, 0x4020_ae46), // KVM_SET_USER_MEMORY_REGION
+    is(1, 0xae80),      // KVM_RUN
+    is(1, 0x8090_ae81), // KVM_GET_REGS
+    is(1, 0x4090_ae82), // KVM_SET_REGS
+    is(1, 0x8138_ae83), // KVM_GET_SREGS
+    is(1, 0x4138_ae84), // KVM_SET_SREGS
+};
 
 /// Calls for the monitor of a virtual machine, beside those of every instance.
 pub(super) const VIRTUAL_MACHINES: &[Allowed] = table! {
@@ -315,13 +317,29 @@ pub(super) const VIRTUAL_MACHINES: &[Allowed] = table! {
 
 /// Calls for an emulator, beside those of dynamically linked programs.
 pub(super) const EMULATOR: &[Allowed] = table! {
-    SYS_mmap => "code that it translates, and the machine's memory",
-    SYS_mprotect => "code that it translates",
     SYS_memfd_create => "memory",
     SYS_signalfd4 => "signals in its event loop",
     SYS_statfs => "the size of pages behind the machine's memory",
     SYS_fchdir => "looks into directories of firmware",
     SYS_get_mempolicy => "libnuma looks what there is",
+};
+
+/// For an emulator that translates the machine's code.
+pub(super) const TRANSLATOR: &[Allowed] = table! {
+    SYS_mmap => "code that it translates, and the machine's memory",
+    SYS_mprotect => "code that it translates",
+};
+
+/// Every request of KVM (linux/kvm.h: type 0xae): a machine with interrupts and devices takes dozens of them.
+const EMULATOR_REQUESTS: &[&[Test]] = requests! {
+    bits(1, 0xff00, 0xae00),
+};
+
+/// For an emulator whose machine KVM runs.
+pub(super) const EMULATOR_WITH_KVM: &[Allowed] = table! {
+    SYS_ioctl if EMULATOR_REQUESTS => "the virtual machine",
+    SYS_openat if &[&[bits(2, OPEN_CREATES, 0)]] => "opens /dev/kvm; Landlock lets it write to nothing else",
+    SYS_open if &[&[bits(1, OPEN_CREATES, 0)]] => "as openat",
 };
 
 /// Calls for the slow path of a program in the kernel, with which the instance shares maps. Other instances are

@@ -6,12 +6,13 @@
 //! are always allowed: at least 0.7 ms of each instance's start. The tree takes 0.13 ms.
 
 use super::allowed::{
-    ALWAYS, CONNECTIONS, EMULATOR, HANDED_MAPS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT,
-    THREADS_ONLY, VIRTUAL_MACHINES,
+    ALWAYS, CONNECTIONS, EMULATOR, EMULATOR_WITH_KVM, HANDED_MAPS, LOADER, MESSAGE_SOCKETS,
+    PROCESSES, STRICT, THREADS_ONLY, TRANSLATOR, VIRTUAL_MACHINES,
 };
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
 use super::{Filter, Policy, PolicyError, Profile};
+use crate::machines::Accelerator;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch, sock_filter,
@@ -99,8 +100,12 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     if policy.virtual_machines {
         tables.push(VIRTUAL_MACHINES);
     }
-    if policy.emulator {
+    if let Some(accelerator) = policy.emulator {
         tables.push(EMULATOR);
+        tables.push(match accelerator {
+            Accelerator::Tcg => TRANSLATOR,
+            Accelerator::Kvm => EMULATOR_WITH_KVM,
+        });
     }
     tables
 }

@@ -21,6 +21,7 @@ mod rule;
 mod verdict_tests;
 
 use crate::elf::Linkage;
+use crate::machines::Accelerator;
 
 /// The part of the list that a program gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct Policy {
     connections: bool,
     handed_maps: bool,
     virtual_machines: bool,
-    emulator: bool,
+    emulator: Option<Accelerator>,
 }
 
 impl Policy {
@@ -61,7 +62,7 @@ impl Policy {
             connections: false,
             handed_maps: false,
             virtual_machines: false,
-            emulator: false,
+            emulator: None,
         }
     }
 
@@ -108,10 +109,11 @@ impl Policy {
         self
     }
 
-    /// Also allows what an emulator of processors does: it writes code and runs it. For QEMU, beside an instance.
+    /// Also allows what QEMU does beside an instance: to translate code and run it, or to have KVM run a machine that it
+    /// gives devices and interrupts.
     #[must_use]
-    pub fn with_emulator(mut self) -> Self {
-        self.emulator = true;
+    pub fn with_emulator(mut self, accelerator: Accelerator) -> Self {
+        self.emulator = Some(accelerator);
         self
     }
 

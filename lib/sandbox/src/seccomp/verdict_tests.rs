@@ -8,6 +8,7 @@ use super::hostile::HOSTILE;
 use super::rule::When;
 use super::{Filter, Policy};
 use crate::elf::Linkage;
+use crate::machines::Accelerator;
 use proptest::prelude::*;
 
 const ALLOW: u32 = 0x7fff_0000;
@@ -128,7 +129,8 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         strict().with_connections(),
         loader().with_handed_maps(),
         strict().with_virtual_machines(),
-        loader().with_emulator(),
+        loader().with_emulator(Accelerator::Tcg),
+        loader().with_emulator(Accelerator::Kvm),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -165,7 +167,7 @@ fn an_instance_with_handed_maps_can_access_them_and_others_are_killed_for_it() {
 // promise: 18.12
 #[test]
 fn an_emulator_runs_code_that_it_writes_and_starts_nothing() {
-    let emulator = loader().with_emulator().compile().unwrap();
+    let emulator = loader().with_emulator(Accelerator::Tcg).compile().unwrap();
     let code = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as u64;
     for (filter, expected) in [(&emulator, ALLOW), (&loader().compile().unwrap(), EPERM)] {
         let got = verdict(filter, libc::SYS_mprotect, [0, 4096, code, 0, 0, 0]);
@@ -179,6 +181,38 @@ fn an_emulator_runs_code_that_it_writes_and_starts_nothing() {
         (libc::SYS_ptrace, KILL),
     ] {
         assert_eq!(verdict(&emulator, number, [1; 6]), expected, "{number}");
+    }
+}
+
+// promise: 18.13
+#[test]
+fn an_emulator_with_kvm_runs_machines_and_no_code_of_its_own() {
+    let emulator = loader().with_emulator(Accelerator::Kvm).compile().unwrap();
+    let code = (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as u64;
+    let open = |flags: i32| [7, 7, flags as u64, 0, 0, 0];
+    for (number, arguments, expected) in [
+        (libc::SYS_mprotect, [0, 4096, code, 0, 0, 0], EPERM),
+        (libc::SYS_ioctl, [3, 0xae80, 0, 0, 0, 0], ALLOW), // KVM_RUN
+        (libc::SYS_ioctl, [3, 0x4040_ae79, 1, 0, 0, 0], ALLOW), // KVM_IOEVENTFD
+        (libc::SYS_ioctl, [3, 0x4004_af00, 1, 0, 0, 0], EPERM), // vhost
+        (libc::SYS_ioctl, [3, libc::TIOCSTI, 1, 0, 0, 0], EPERM),
+        (libc::SYS_openat, open(libc::O_RDWR), ALLOW),
+        (libc::SYS_openat, open(libc::O_RDWR | libc::O_CREAT), EPERM),
+        (
+            libc::SYS_openat,
+            open(libc::O_WRONLY | libc::O_TRUNC),
+            EPERM,
+        ),
+        (
+            libc::SYS_openat,
+            open(libc::O_RDWR | libc::O_TMPFILE),
+            EPERM,
+        ),
+        (libc::SYS_bpf, [1; 6], KILL),
+        (libc::SYS_fork, [0; 6], EPERM),
+    ] {
+        let got = verdict(&emulator, number, arguments);
+        assert_eq!(got, expected, "{number} {arguments:x?}");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::child::{self, Scratch};
 use crate::error::{Errno, OsError};
 use crate::instance::Ended;
 use crate::netns::NetNs;
-use crate::root::{self, LibraryDirectory, Root, RootPlan};
+use crate::root::{self, Root, RootPlan, ShownDirectory};
 use crate::sealed::{Sealed, SealedFiles};
 use crate::spec::ShellSpec;
 use crate::sys::{self, Fork, Kind, SignalsBlocked};
@@ -26,7 +26,7 @@ pub struct Shell {
     pub(super) name: String,
     pub(super) pid: Pid,
     pub(super) root: Root,
-    pub(super) libraries: Arc<[LibraryDirectory]>,
+    pub(super) libraries: Arc<[ShownDirectory]>,
     pub(super) own: Own,
     pub(super) moved_root: bool,
     /// Our end of the socket; and the pidfd. Both are taken out when the shell becomes an instance.
@@ -289,7 +289,7 @@ impl Drop for Shell {
 /// Source of the root directory: a mount namespace that has it, or the steps to make it in a namespace of the
 /// instance's own.
 struct Files {
-    libraries: Arc<[LibraryDirectory]>,
+    libraries: Arc<[ShownDirectory]>,
     sealed: Option<Arc<SealedFiles>>,
     plan: RootPlan,
 }
@@ -304,7 +304,7 @@ impl Files {
                 plan: RootPlan::default(),
             });
         }
-        let (libraries, links) = root::libraries(&spec.root)?;
+        let (libraries, links) = root::directories(&spec.root)?;
         Ok(Self {
             plan: root::plan(&libraries, &links)?,
             libraries: libraries.into(),
