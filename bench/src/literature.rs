@@ -58,6 +58,11 @@ const CURVES: &[Curve] = &[
         name: "LightVM: restore (SOSP '17, fig. 12)",
         points: &[(1.0, 20.0), (1000.0, 25.0)],
     },
+    Curve {
+        id: "L7",
+        name: "LightVM: migrate (SOSP '17, fig. 13)",
+        points: &[(1.0, 60.0), (1000.0, 60.0)],
+    },
 ];
 
 /// Returns the lines of an experiment of the literature.

@@ -375,6 +375,7 @@ fn a_cpu_that_is_not_there_is_told() {
             cgroup: &cgroup,
             root: Root::Empty,
             net: NetNs::Own,
+            capabilities: nfluid_sandbox::Capabilities::default(),
             sealed: None,
             cpus: Some(vec![cpu]),
             zygote,

@@ -105,6 +105,16 @@ impl Idle {
     }
 }
 
+/// Adds idle instances to a platform.
+///
+/// # Errors
+/// The platform refuses them.
+pub fn crowd(requests: &mut Api, tier: Tier, count: usize) -> anyhow::Result<()> {
+    let text = document(tier, 0..count).to_string();
+    requests.request("POST", "/v1/apply", &json!({ "text": text, "merge": true }))?;
+    Ok(())
+}
+
 /// Returns a deployment of idle instances with these numbers.
 pub fn document(tier: Tier, numbers: Range<usize>) -> Value {
     let instance = |number| (format!("idle{number}"), tier.instance(bridge()));

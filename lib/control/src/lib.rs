@@ -28,6 +28,7 @@ pub mod group;
 mod guests;
 pub mod health;
 pub mod host;
+pub mod interface;
 pub mod inventory;
 pub mod io;
 mod levels;

@@ -110,6 +110,7 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         || old.tier != new.tier
         || !is_at_the_same_interfaces(old, new)
         || old.stack != new.stack
+        || old.access != new.access
         || !old.has_ports_for(new)
         || old.frames != new.frames
         || old.flavor != new.flavor

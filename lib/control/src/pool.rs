@@ -292,6 +292,7 @@ mod tests {
                 mtu: DEFAULT_MTU,
                 long: 0,
                 queues: 1,
+                interface: None,
             }],
             ..InstanceSpec::bare(program, Tier::PROCESS)
         }

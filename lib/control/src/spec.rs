@@ -2,6 +2,7 @@
 
 use crate::fast::Attach;
 use crate::health::Health;
+use crate::interface::{Access, Interface};
 use crate::io::IoModel;
 use crate::model::Frames;
 use crate::model::{
@@ -30,6 +31,9 @@ pub struct InstanceSpec {
     /// Listening addresses on the kernel's own stack. Serialized only if present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<Stack>,
+    /// What a program on a network stack of its own may use. Serialized only if present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<Access>,
     /// The NF's configuration; null if none was given.
     pub config: Value,
     /// The ports, by index.
@@ -73,6 +77,9 @@ pub struct PortSpec {
     /// Number of queues, each with a thread of its own.
     #[serde(skip_serializing_if = "is_one")]
     pub queues: u16,
+    /// The interface that the port is. Serialized only if present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<Interface>,
     /// Slots for long frames; 0: none. Not serialized, since the neighbours decide about it: see [`crate::frames`]. An
     /// instance keeps the slots that it was made with.
     #[serde(skip)]
@@ -181,6 +188,7 @@ impl InstanceSpec {
             tier: instance.tier,
             attach: None,
             stack: instance.stack.clone(),
+            access: instance.access.clone(),
             config: instance.config.clone(),
             ports: port_specs(name, instance),
             frames: instance.effective_frames(),
@@ -275,6 +283,7 @@ impl InstanceSpec {
             tier,
             attach: None,
             stack: None,
+            access: None,
             config: Value::Null,
             ports: Vec::new(),
             frames: Frames::Plain,
@@ -311,6 +320,7 @@ pub fn port_specs(name: &str, instance: &Instance) -> Vec<PortSpec> {
                 .unwrap_or_else(|| Mac::derived(&PortRef::instance(name, port).to_string())),
             mtu: spec.mtu.unwrap_or(DEFAULT_MTU),
             queues: spec.queues.unwrap_or(1),
+            interface: spec.interface.clone(),
             long: 0,
         })
         .collect()

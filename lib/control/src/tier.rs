@@ -18,6 +18,8 @@ impl Isolation {
     pub const MICROVM: Isolation = Isolation("microvm");
     /// A virtual machine with a Linux kernel, which an emulator runs beside a monitor as above.
     pub const LINUX: Isolation = Isolation("linux");
+    /// A process with a network namespace of its own, beside a process that serves its ports.
+    pub const STACK: Isolation = Isolation("stack");
 }
 
 /// The kind of an instance's ports.
@@ -45,6 +47,8 @@ pub struct Capabilities {
     /// The program of an instance is a kernel: no built-in NF, nothing that the host executes, and what starts anew for
     /// another configuration.
     pub boots_kernel: bool,
+    /// The program of an instance is one of the host, on a network stack of its own: ports are interfaces.
+    pub own_stack: bool,
     /// nfluid's own program runs around the instance's program, and answers for it: also for programs of users.
     pub hosted: bool,
 }
@@ -78,6 +82,7 @@ impl Tier {
             on_demand: true,
             queues: true,
             boots_kernel: false,
+            own_stack: false,
             hosted: false,
         },
     });
@@ -93,6 +98,7 @@ impl Tier {
             on_demand: true,
             queues: false,
             boots_kernel: false,
+            own_stack: false,
             hosted: true,
         },
     });
@@ -108,6 +114,23 @@ impl Tier {
             on_demand: true,
             queues: false,
             boots_kernel: true,
+            own_stack: false,
+            hosted: true,
+        },
+    });
+
+    /// A process on a network stack of its own, with interfaces.
+    pub const STACK: Tier = Tier(&Row {
+        name: "stack",
+        isolation: Isolation::STACK,
+        ports: &[PortKind::Rings],
+        capabilities: Capabilities {
+            has_process: true,
+            hands_over: false,
+            on_demand: false,
+            queues: false,
+            boots_kernel: false,
+            own_stack: true,
             hosted: true,
         },
     });
@@ -123,12 +146,19 @@ impl Tier {
             on_demand: false,
             queues: false,
             boots_kernel: false,
+            own_stack: false,
             hosted: false,
         },
     });
 
     /// All tiers that documents can name.
-    pub const ALL: [Tier; 4] = [Tier::PROCESS, Tier::MICROVM, Tier::LINUX, Tier::XDP];
+    pub const ALL: [Tier; 5] = [
+        Tier::PROCESS,
+        Tier::MICROVM,
+        Tier::LINUX,
+        Tier::STACK,
+        Tier::XDP,
+    ];
 
     /// Returns the isolation of its instances.
     pub fn isolation(self) -> Isolation {

@@ -26,6 +26,7 @@
 
 pub mod cgroups;
 pub mod cleaner;
+mod companion;
 pub mod descriptors;
 pub mod doorbell;
 pub mod exits;
@@ -47,6 +48,7 @@ pub mod programs;
 pub mod reserve;
 pub mod runtime;
 pub mod seed;
+mod server;
 pub mod tenants;
 pub mod terminator;
 pub mod trust;

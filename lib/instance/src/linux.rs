@@ -1,25 +1,18 @@
-//! Machines with a Linux kernel of their own (tier `linux`). An emulator, QEMU's machine `microvm`, runs beside the monitor,
-//! in a sandbox of its own with the same user and cgroup. The monitor serves the ports as in every tier; frames go to the
-//! machine's network interfaces and back as datagrams.
-//!
-//! Either ends when the other one does: a socket joins them, of which the monitor reads the end, and for whose end the
-//! kernel kills the emulator.
+//! Machines with a Linux kernel of their own (tier `linux`). An emulator, QEMU's machine `microvm`, runs beside the monitor.
+//! Frames go to the machine's network interfaces and back as datagrams.
 
-use crate::doorbell;
-use crate::exits::end;
+use crate::companion::{self, Owner, Variables, pair};
 use crate::maker::Maker;
 use anyhow::{Context, anyhow, bail, ensure};
 use nfluid_control::model::Program;
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::InstanceSpec;
-use nfluid_control::tier::Isolation;
 use nfluid_protocol::environment;
-use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::{
-    Accelerator, InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, ShellSpec, has_kvm,
-    kill_when_closed, runs_kernels, spawn,
+    Accelerator, InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, Shell, ShellSpec, Shown, has_kvm,
+    runs_kernels,
 };
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair, sockopt};
+use rustix::net::{SocketType, sockopt};
 use serde::Deserialize;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -83,11 +76,6 @@ impl Choice {
     }
 }
 
-/// Returns true if the instance has a kernel of its own.
-pub(crate) fn is_one(spec: &InstanceSpec) -> bool {
-    spec.tier.isolation() == Isolation::LINUX
-}
-
 /// An emulator that is about to be started.
 pub(crate) struct Emulator {
     kernel: PathBuf,
@@ -96,8 +84,6 @@ pub(crate) struct Emulator {
     memory_mib: u64,
     /// The machine's ends of its interfaces, with their MAC addresses.
     interfaces: Vec<(OwnedFd, Mac)>,
-    /// Its end of the socket to the monitor.
-    life: OwnedFd,
 }
 
 /// Returns the environment variables of the monitor, and the emulator for it. `give` hands a descriptor over and returns its
@@ -108,7 +94,7 @@ pub(crate) struct Emulator {
 pub(crate) fn equip(
     spec: &InstanceSpec,
     mut give: impl FnMut(OwnedFd) -> RawFd,
-) -> anyhow::Result<(Vec<(&'static str, String)>, Emulator)> {
+) -> anyhow::Result<(Variables, Emulator)> {
     let Program::Path { program, .. } = &spec.program else {
         bail!("tier linux runs a kernel: write 'program: /boot/vmlinuz-...' instead of 'nf'");
     };
@@ -134,12 +120,9 @@ pub(crate) fn equip(
         numbers.push(give(ours).to_string());
         interfaces.push((theirs, port.mac));
     }
-    let (ours, life) = pair(SocketType::STREAM)?;
     let (accelerator, said) = config.accelerator.decide()?;
     let variables = vec![
-        (environment::NF, spec.program.name().to_owned()),
         (environment::INTERFACES, numbers.join(",")),
-        (environment::EMULATOR, give(ours).to_string()),
         (environment::ACCELERATOR, said),
     ];
     let emulator = Emulator {
@@ -148,14 +131,8 @@ pub(crate) fn equip(
         accelerator,
         memory_mib,
         interfaces,
-        life,
     };
     Ok((variables, emulator))
-}
-
-fn pair(kind: SocketType) -> anyhow::Result<(OwnedFd, OwnedFd)> {
-    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
-        .context("making a socket to the machine")
 }
 
 /// Checks a file of the machine.
@@ -209,72 +186,42 @@ fn clock_khz() -> u64 {
 }
 
 impl Emulator {
-    /// Starts the emulator in the cgroup of its monitor. It ends with the monitor.
+    /// Starts the emulator.
     ///
     /// # Errors
     /// The host has no emulator, or no process runs.
     pub(crate) fn start(
         self,
         maker: &Maker,
-        (name, user): (&str, u32),
-        cgroup: &Cgroup,
-        cpus: Option<Vec<usize>>,
+        owner: Owner<'_>,
+        life: &OwnedFd,
     ) -> anyhow::Result<()> {
         let program = maker.programs.emulator(self.accelerator)?;
         let (program, filter) = &*program;
-        let root = Root::Libraries {
+        let root = Root::Libraries(Shown {
             extra: self.directories(),
-            kvm: self.accelerator == Accelerator::Kvm,
-        };
-        let shell = ShellSpec {
-            cpus,
+            devices: match self.accelerator {
+                Accelerator::Kvm => &["kvm"],
+                Accelerator::Tcg => &[],
+            },
+            ..Shown::default()
+        });
+        let name = format!("{}-machine", owner.name);
+        let shell = Shell::prepare(&ShellSpec {
+            cpus: owner.cpus(),
             // The sealed namespaces have other directories.
             sealed: None,
-            ..maker.sandbox(format!("{name}-machine"), user, cgroup, root)?
-        };
-        let log =
-            doorbell::open_both(&maker.paths.log_pipe(name)).context("opening the log pipe")?;
+            ..maker.sandbox(name, owner.user, owner.cgroup, root)?
+        })?;
         let mut launch = Launch::new(program, filter);
         launch.argv.extend(self.arguments()?);
         launch.env.push(MODULES.to_owned());
-        launch.fds = [1, 2]
-            .map(|number| InheritedFd {
-                fd: log.as_fd(),
-                number,
-            })
-            .to_vec();
-        let sockets = self
-            .interfaces
-            .iter()
-            .map(|(socket, _)| socket)
-            .chain([&self.life]);
+        let sockets = self.interfaces.iter().map(|(socket, _)| socket.as_fd());
         let inherited = (FIRST_FD..).zip(sockets);
         launch
             .fds
-            .extend(inherited.map(|(number, socket)| InheritedFd {
-                fd: socket.as_fd(),
-                number,
-            }));
-        let spawned = spawn(&shell, &launch).context("starting the emulator")?;
-        let pid = spawned.instance.identity().pid;
-        let joined = kill_when_closed(&self.life, pid).context("joining monitor and emulator");
-        // A monitor that had ended before has nobody killed.
-        let mut byte = [0];
-        let has_ended = matches!(
-            recv(
-                &self.life,
-                &mut byte[..],
-                RecvFlags::PEEK | RecvFlags::DONTWAIT
-            ),
-            Ok((0, _))
-        );
-        if joined.is_err() || has_ended {
-            end(&spawned.instance)?;
-            joined?;
-            bail!("its monitor has ended");
-        }
-        maker.connectors.keep(spawned.instance);
-        Ok(())
+            .extend(inherited.map(|(number, fd)| InheritedFd { fd, number }));
+        companion::run(maker, owner, shell, launch, life).context("starting the emulator")
     }
 
     /// Directories that it reads: the firmware's, and those of the kernel and the initial file system.

@@ -11,7 +11,9 @@ use crate::terminator::Connectors;
 use crate::trust::Groups;
 use anyhow::Context;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
-use nfluid_sandbox::{EmptyNetNs, KernelIdRange, NetNs, Root, Sealed, ShellSpec, Zygote};
+use nfluid_sandbox::{
+    Capabilities, EmptyNetNs, KernelIdRange, NetNs, Root, Sealed, ShellSpec, Zygote,
+};
 use nfluid_switch::Switch;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -92,6 +94,7 @@ impl Maker {
             root,
             net: NetNs::Shared(self.empty_net.as_fd()),
             sealed: Some(&self.sealed),
+            capabilities: Capabilities::default(),
             cpus: None,
             zygote: None,
         })

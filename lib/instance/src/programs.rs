@@ -32,7 +32,8 @@ pub struct Programs {
     copied: Mutex<Option<FileVersion>>,
     terminator: Kept<TerminatorProgram>,
     monitor: Kept<(Program, Filter)>,
-    linux_monitor: Kept<(Program, Filter)>,
+    /// The same program with the usual filter: it serves ports, and runs no virtual machine itself.
+    companions_monitor: Kept<(Program, Filter)>,
     emulator: Mutex<BTreeMap<Accelerator, (FileVersion, OpenProgram)>>,
     /// Images of guests, by their paths.
     images: Mutex<BTreeMap<PathBuf, (FileVersion, OwnedFd)>>,
@@ -60,7 +61,7 @@ impl Programs {
             built_in: Mutex::new(Arc::new(built_in(nf_program)?)),
             terminator: Mutex::new(None),
             monitor: Mutex::new(None),
-            linux_monitor: Mutex::new(None),
+            companions_monitor: Mutex::new(None),
             emulator: Mutex::default(),
             images: Mutex::new(BTreeMap::new()),
         })
@@ -73,6 +74,17 @@ impl Programs {
     pub fn open(&self, path: &str) -> anyhow::Result<OpenProgram> {
         let program = Program::open(Path::new(path))?.unchangeable()?;
         Ok(Arc::new(with_filter(program)?))
+    }
+
+    /// Opens a program of the host that runs on a network stack of its own.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be run in an instance.
+    pub(crate) fn server(&self, path: &str) -> anyhow::Result<OpenProgram> {
+        let program = Program::open(Path::new(path))?.unchangeable()?;
+        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_own_network();
+        let filter = policy.compile()?;
+        Ok(Arc::new((program, filter)))
     }
 
     /// The program of terminators, beside that of built-in NFs, in the version that is installed now.
@@ -94,8 +106,8 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub(crate) fn host_of(&self, tier: Tier) -> anyhow::Result<OpenProgram> {
-        if tier.isolation() == Isolation::LINUX {
-            return self.beside(&self.linux_monitor, MONITOR, with_filter);
+        if [Isolation::LINUX, Isolation::STACK].contains(&tier.isolation()) {
+            return self.beside(&self.companions_monitor, MONITOR, with_filter);
         }
         if tier.isolation() != Isolation::MICROVM {
             return Ok(self.built_in());

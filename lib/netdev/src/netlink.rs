@@ -4,10 +4,12 @@
 //! missing, or that the library does not understand, stays at its default, so that a newer kernel's attribute makes
 //! no interface disappear.
 
+mod address;
 mod link;
 mod monitor;
 pub mod tc;
 
+pub use address::Prefix;
 pub use link::{Link, MaxSizes};
 pub use monitor::Monitor;
 

@@ -50,9 +50,9 @@ pub struct Metric {
 
 impl Metric {
     /// A metric without labels.
-    pub fn new(name: &'static str, value: u64) -> Self {
+    pub fn new(name: impl Into<Cow<'static, str>>, value: u64) -> Self {
         Metric {
-            name: Cow::Borrowed(name),
+            name: name.into(),
             labels: Vec::new(),
             value: value as f64,
         }

@@ -31,8 +31,10 @@ pub const GUEST: &str = "NFLUID_GUEST_FD";
 /// Descriptors of the sockets to the interfaces of a machine with a kernel of its own, in the order of the ports, separated by
 /// commas.
 pub const INTERFACES: &str = "NFLUID_INTERFACE_FDS";
-/// Descriptor of a socket whose other end the emulator of such a machine holds as long as it runs.
-pub const EMULATOR: &str = "NFLUID_EMULATOR_FD";
+/// The number of the socket whose other end a program beside the monitor has, for as long as it runs.
+pub const COMPANION: &str = "NFLUID_COMPANION_FD";
+/// Numbers of taps, the other sides of interfaces of a network stack, one for each port.
+pub const TAPS: &str = "NFLUID_TAP_FDS";
 /// What runs the code of a machine with a kernel of its own, as a sentence for the log.
 pub const ACCELERATOR: &str = "NFLUID_ACCELERATOR";
 /// The memory limit in bytes of a terminator, or of a guest and its monitor.

@@ -96,6 +96,7 @@ fn measure(
             cgroup: &cgroup,
             root: Root::for_linkage(program.linkage()),
             net,
+            capabilities: nfluid_sandbox::Capabilities::default(),
             sealed,
             cpus: None,
             zygote,

@@ -6,9 +6,10 @@
 
 use crate::elf::Linkage;
 use crate::error::Errno;
+use crate::launch::Network;
 use crate::program::Program;
 use crate::regular;
-use crate::root::ShownDirectory;
+use crate::root::{Content, ShownDirectory};
 use crate::sys;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
@@ -39,33 +40,35 @@ pub fn landlock_support() -> LandlockSupport {
     }
 }
 
-/// A ruleset for one program, or nothing where the kernel has no Landlock. Of TCP it allows to connect to `connect_port`.
+/// A ruleset for one program, or nothing where the kernel has no Landlock.
 pub(crate) fn ruleset(
     program: &Program,
     shown: &[ShownDirectory],
-    connect_port: Option<u16>,
+    network: Network,
 ) -> Result<Option<OwnedFd>, RulesetError> {
     let everything = AccessFs::from_all(ABI_TESTED);
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(everything)?
-        .handle_access(AccessNet::from_all(ABI_TESTED))?
-        .scope(Scope::from_all(ABI_TESTED))?
-        .create()?;
+        .scope(Scope::from_all(ABI_TESTED))?;
+    if network != Network::Own {
+        rules = rules.handle_access(AccessNet::from_all(ABI_TESTED))?;
+    }
+    let mut rules = rules.create()?;
     let execute = AccessFs::Execute | AccessFs::ReadFile;
     if !program.is_sealed() {
         // A sealed copy has no path that a rule could name, and needs none.
         rules = allow(rules, program, execute)?;
     }
     for directory in shown {
-        let access = if directory.is_device() {
-            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev
-        } else {
-            AccessFs::ReadFile | AccessFs::ReadDir
+        let access = match directory.content() {
+            Content::Host => AccessFs::ReadFile | AccessFs::ReadDir,
+            Content::Devices => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
+            Content::Scratch => everything & !(AccessFs::Execute | AccessFs::IoctlDev),
         };
         rules = allow(rules, directory, access)?;
     }
-    if let Some(port) = connect_port {
+    if let Network::Port(port) = network {
         rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     if let Linkage::Dynamic { interpreter } = program.linkage()

@@ -14,6 +14,17 @@ pub struct InheritedFd<'a> {
     pub number: RawFd,
 }
 
+/// TCP connections of an instance, as far as Landlock knows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// None.
+    None,
+    /// It connects to this port, at whatever address.
+    Port(u16),
+    /// Any: it has a network namespace of its own.
+    Own,
+}
+
 /// The program of an instance. Every descriptor that is not listed here is closed.
 #[derive(Debug, Clone)]
 pub struct Launch<'a> {
@@ -31,8 +42,8 @@ pub struct Launch<'a> {
     pub filter: Option<&'a Filter>,
     /// Applies Landlock rules, as far as the kernel has them, if true. `false` is for tests of the other barriers.
     pub landlock: bool,
-    /// The TCP port to which Landlock lets it connect, at whatever address; none: no connection at all.
-    pub connect_port: Option<u16>,
+    /// The TCP connections that Landlock lets it make.
+    pub network: Network,
     /// Limits per process.
     pub limits: Limits,
     /// The kernel kills the process when the thread that is its parent ends: the thread that prepared the shell or,
@@ -61,7 +72,7 @@ impl<'a> Launch<'a> {
             fds: Vec::new(),
             filter: Some(filter),
             landlock: true,
-            connect_port: None,
+            network: Network::None,
             limits: Limits::default(),
             ends_with_parent: false,
         }

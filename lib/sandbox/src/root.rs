@@ -6,12 +6,15 @@
 //! directories above them.
 
 use crate::error::{Errno, OsError};
-use crate::machines;
 use crate::shell::message::push_strings;
 use crate::sys;
-use rustix::mount::OpenTreeFlags;
+use rustix::fs::{AtFlags, FileType, Mode, chmodat, mknodat};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_string,
+    fsmount, fsopen,
+};
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -20,20 +23,30 @@ use std::path::{Component, Path, PathBuf};
 /// Directories in which loaders look for libraries by default (ld.so(8)).
 pub const LIBRARY_DIRECTORIES: [&str; 5] = ["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib64"];
 
+/// Most bytes and files in each directory of an instance's own. The memory limit of its cgroup holds as well.
+const SCRATCH_SIZE: &CStr = c"64m";
+const SCRATCH_FILES: &CStr = c"4096";
+
 /// The content of an instance's root directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Root {
     /// No files. For statically linked programs.
     Empty,
-    /// The host's library directories (/lib, /lib32, /lib64, /usr/lib, /usr/lib64 as far as they exist) and `extra`
-    /// directories at the same paths, all read-only. For dynamically linked programs. Files there are readable to the
-    /// instance as far as they are readable to every user of the host.
-    Libraries {
-        /// More directories: absolute, without `..`.
-        extra: Vec<PathBuf>,
-        /// True if there is `/dev/kvm` as well, which every user of the instance may open.
-        kvm: bool,
-    },
+    /// For dynamically linked programs.
+    Libraries(Shown),
+}
+
+/// Directories of a root: the host's library directories (/lib, /lib32, /lib64, /usr/lib, /usr/lib64 as far as they exist),
+/// and others. Directories of the host are at the same paths, and read-only; files there are readable to the instance as
+/// far as they are readable to every user of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// More directories of the host: absolute, without `..`.
+    pub extra: Vec<PathBuf>,
+    /// Names of devices below `/dev`, which every user of the instance may open.
+    pub devices: &'static [&'static str],
+    /// Directories of the instance alone, empty at first, in which it may write. Their content is charged to its cgroup.
+    pub scratch: &'static [&'static str],
 }
 
 impl Root {
@@ -45,10 +58,24 @@ impl Root {
         }
     }
 
-    /// The host's library directories and these, without a device.
+    /// The host's library directories and these.
     pub fn libraries(extra: Vec<PathBuf>) -> Self {
-        Self::Libraries { extra, kvm: false }
+        Self::Libraries(Shown {
+            extra,
+            ..Shown::default()
+        })
     }
+}
+
+/// What is in a directory that the root shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// What the host has there.
+    Host,
+    /// Devices, in a mount of its own that nothing else shows.
+    Devices,
+    /// What the instance writes, in a mount of its own.
+    Scratch,
 }
 
 /// A directory that the root shows, open.
@@ -56,14 +83,13 @@ impl Root {
 pub(crate) struct ShownDirectory {
     path: PathBuf,
     fd: OwnedFd,
-    /// True: a mount of its own that nothing else shows, with a device. False: a directory of the host.
-    is_device: bool,
+    content: Content,
 }
 
 impl ShownDirectory {
-    /// Returns true if there is a device in it, and no library.
-    pub fn is_device(&self) -> bool {
-        self.is_device
+    /// Returns what is in it.
+    pub fn content(&self) -> Content {
+        self.content
     }
 }
 
@@ -112,7 +138,7 @@ pub(crate) type Identity = (PathBuf, Option<PathBuf>, Option<(u64, u64)>);
 
 /// Returns the present identities of the library directories that `root` shows.
 pub(crate) fn identities(root: &Root) -> Vec<Identity> {
-    let Root::Libraries { extra, .. } = root else {
+    let Root::Libraries(Shown { extra, .. }) = root else {
         return Vec::new();
     };
     let paths = LIBRARY_DIRECTORIES.iter().map(Path::new);
@@ -127,7 +153,7 @@ pub(crate) fn identities(root: &Root) -> Vec<Identity> {
 
 /// The directories that `root` shows, and the links among them.
 pub(crate) fn directories(root: &Root) -> Result<(Vec<ShownDirectory>, Vec<Link>), OsError> {
-    let Root::Libraries { extra, kvm } = root else {
+    let Root::Libraries(shown) = root else {
         return Ok((Vec::new(), Vec::new()));
     };
     let (mut directories, mut links) = (Vec::new(), Vec::new());
@@ -146,86 +172,126 @@ pub(crate) fn directories(root: &Root) -> Result<(Vec<ShownDirectory>, Vec<Link>
             directories.push(open(path)?);
         }
     }
-    for path in extra {
+    let extra = shown
+        .extra
+        .iter()
+        .map(|path| (path.as_path(), Content::Host));
+    let scratch = shown
+        .scratch
+        .iter()
+        .map(|path| (Path::new(path), Content::Scratch));
+    // Of directories in each other, the outer one is mounted first.
+    let mut others: Vec<(&Path, Content)> = extra.chain(scratch).collect();
+    others.sort_by_key(|(path, _)| *path);
+    for (path, content) in others {
         let tidy = |part| matches!(part, Component::RootDir | Component::Normal(_));
         if !path.is_absolute() || path.parent().is_none() || !path.components().all(tidy) {
             return Err(OsError::new("show directory", path.display(), Errno::INVAL)
                 .remedy("library directories are absolute paths without `..`, and not `/`"));
         }
-        // A directory within a shown directory is shown already.
-        if !directories
+        let around = directories
             .iter()
-            .any(|shown| path.starts_with(&shown.path))
-        {
-            directories.push(open(path)?);
+            .rfind(|shown| path.starts_with(&shown.path));
+        match (around.map(|shown| shown.content), content) {
+            // It is shown already.
+            (Some(Content::Host), Content::Host) => continue,
+            (Some(Content::Scratch), _) => make_place(around, path)?,
+            _ => {}
         }
+        directories.push(match content {
+            Content::Host => open(path)?,
+            _ => make_scratch(path)?,
+        });
     }
-    if *kvm {
-        directories.push(with_kvm()?);
+    if !shown.devices.is_empty() {
+        directories.push(with_devices(shown.devices)?);
     }
     Ok((directories, links))
 }
 
 fn open(path: &Path) -> Result<ShownDirectory, OsError> {
-    use rustix::fs::{Mode, OFlags};
+    use rustix::fs::OFlags;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| OsError::new("open library directory", path.display(), errno))?;
     Ok(ShownDirectory {
         path: path.to_owned(),
         fd,
-        is_device: false,
+        content: Content::Host,
     })
 }
 
-/// Makes a file system with nothing in it but a node of KVM that every user may open: the host's own node is for root and
-/// one group. It is mounted nowhere yet.
-fn with_kvm() -> Result<ShownDirectory, OsError> {
-    use rustix::fs::{Mode, RawMode, chmodat};
-    use rustix::mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount,
-        fsopen,
-    };
-    let failed = |errno| {
-        OsError::new(
-            "make a device of the instance's own for",
-            machines::DEVICE,
-            errno,
-        )
-        .remedy(
-            "nfluid needs root and the right to make device nodes (CAP_MKNOD, the devices cgroup)",
-        )
-    };
+/// Makes a file system with nothing in it but nodes of devices that every user may open: of some, the host's own node is
+/// for root and a group. It is mounted nowhere yet.
+fn with_devices(names: &[&str]) -> Result<ShownDirectory, OsError> {
+    let folder = Path::new("/dev");
     let make = || {
-        let number = rustix::fs::stat(machines::DEVICE)?.st_rdev;
-        let system = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        for (key, value) in [(c"mode", c"0755"), (c"size", c"4k"), (c"nr_inodes", c"2")] {
-            fsconfig_set_string(&system, key, value)?;
+        let mount = own_system(c"0755", MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
+        for name in names {
+            let number = rustix::fs::stat(folder.join(name))?.st_rdev;
+            let everyone = Mode::from_raw_mode(0o666);
+            mknodat(&mount, *name, FileType::CharacterDevice, everyone, number)?;
+            // The mask of the daemon held for the line above.
+            chmodat(&mount, *name, everyone, AtFlags::empty())?;
         }
-        fsconfig_create(&system)?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-        let mount = fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-        let everyone = Mode::from_raw_mode(0o666 as RawMode);
-        rustix::fs::mknodat(
-            &mount,
-            c"kvm",
-            rustix::fs::FileType::CharacterDevice,
-            everyone,
-            number,
-        )?;
-        // The mask of the daemon held for the line above.
-        chmodat(&mount, c"kvm", everyone, rustix::fs::AtFlags::empty())?;
         sys::mount_setattr(mount.as_fd(), c"", sys::MOUNT_UNCHANGEABLE, false)?;
         Ok(mount)
     };
-    let directory = Path::new(machines::DEVICE)
-        .parent()
-        .unwrap_or(Path::new("/"));
+    let failed =
+        |errno| {
+            OsError::new("make devices of the instance's own for", names.join(", "), errno).remedy(
+            "nfluid needs root and the right to make device nodes (CAP_MKNOD, the devices cgroup)",
+        )
+        };
     Ok(ShownDirectory {
-        path: directory.to_owned(),
+        path: folder.to_owned(),
         fd: make().map_err(failed)?,
-        is_device: true,
+        content: Content::Devices,
     })
+}
+
+/// Makes the directories in the instance's own one at which `path` is mounted.
+fn make_place(own: Option<&ShownDirectory>, path: &Path) -> Result<(), OsError> {
+    let Some(own) = own else { return Ok(()) };
+    let within = path.strip_prefix(&own.path).unwrap_or(path);
+    let parents: Vec<&Path> = within.ancestors().collect();
+    for place in parents
+        .into_iter()
+        .rev()
+        .filter(|place| !place.as_os_str().is_empty())
+    {
+        match rustix::fs::mkdirat(own, place, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(OsError::new("make a place for", path.display(), errno)),
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty file system, mounted nowhere yet, in which every user may write.
+fn make_scratch(path: &Path) -> Result<ShownDirectory, OsError> {
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let made = own_system(c"1777", attributes);
+    Ok(ShownDirectory {
+        path: path.to_owned(),
+        fd: made.map_err(|errno| OsError::new("make the instance's own", path.display(), errno))?,
+        content: Content::Scratch,
+    })
+}
+
+/// Makes a file system in memory with these permissions of its root.
+fn own_system(mode: &CStr, attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+    let system = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in [
+        (c"mode", mode),
+        (c"size", SCRATCH_SIZE),
+        (c"nr_inodes", SCRATCH_FILES),
+    ] {
+        fsconfig_set_string(&system, key, value)?;
+    }
+    fsconfig_create(&system)?;
+    let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID;
+    fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// Makes the detached views, for one instance: attaching uses them up.
@@ -258,10 +324,11 @@ fn view(directory: &ShownDirectory) -> Result<OwnedFd, OsError> {
         OsError::new("make a read-only view of", directory.path.display(), errno)
             .remedy("nfluid needs root")
     };
-    if directory.is_device {
-        return directory.fd.try_clone().map_err(|error| {
-            OsError::from_io("keep the device", directory.path.display(), &error)
-        });
+    if directory.content != Content::Host {
+        return directory
+            .fd
+            .try_clone()
+            .map_err(|error| OsError::from_io("keep open", directory.path.display(), &error));
     }
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC

@@ -1,6 +1,7 @@
 //! Specification of an instance: the part that does not depend on its program. The rest is a
 //! [`Launch`](crate::launch::Launch).
 
+use crate::capability::Capabilities;
 use crate::cgroup::Cgroup;
 use crate::identity::KernelId;
 use crate::netns::NetNs;
@@ -21,6 +22,8 @@ pub struct ShellSpec<'a> {
     pub root: Root,
     /// Which network namespace it gets.
     pub net: NetNs<'a>,
+    /// Capabilities that the program has, in its own user namespace: they mean something in a network namespace of its own.
+    pub capabilities: Capabilities,
     /// Sealed mount and IPC namespaces, which it shares with others; without, it has its own.
     pub sealed: Option<&'a Sealed>,
     /// The CPUs that the instance may use, by number; all of the parent's if `None`. The instance cannot change this

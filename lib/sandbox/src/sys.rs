@@ -194,9 +194,9 @@ pub(crate) fn duplicate_above(source: RawFd, at_least: RawFd) -> Result<RawFd, E
     RawFd::try_from(fd).map_err(|_| Errno::BADF)
 }
 
-/// Drops every capability from the bounding set, which decides what a later exec could gain.
-pub(crate) fn drop_bounding_set() -> Result<(), Errno> {
-    for capability in 0..64 {
+/// Drops every capability but these from the bounding set, which decides what a later exec could gain.
+pub(crate) fn drop_bounding_set(kept: u64) -> Result<(), Errno> {
+    for capability in (0..64).filter(|capability| kept >> capability & 1 == 0) {
         // SAFETY: these prctl operations take integers.
         match check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) }.into()) {
             Ok(_) => {}

@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         cgroup: &cgroup,
         root: Root::for_linkage(program.linkage()),
         net: NetNs::Own,
+        capabilities: nfluid_sandbox::Capabilities::default(),
         sealed: None,
         cpus: None,
         zygote: Some(&zygote),

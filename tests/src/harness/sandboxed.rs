@@ -212,6 +212,7 @@ impl Sandboxes {
             cgroup: &cgroup,
             root: Root::for_linkage(self.hostile.linkage()),
             net: setup.net,
+            capabilities: nfluid_sandbox::Capabilities::default(),
             sealed: setup.namespaces,
             cpus: setup.cpus.map(<[usize]>::to_vec),
             zygote: setup.zygote,

@@ -52,6 +52,12 @@ const SAVES: [Quantity; 2] = [
     ),
 ];
 
+const BLOCKED: [Quantity; 1] = [Quantity::new(
+    ".migrate_blocked_ms",
+    "ms",
+    &[("blocked", Shown::Median), ("p99", Shown::P99)],
+)];
+
 const START: Quantity = Quantity::new(
     ".median_ms",
     "ms",
@@ -242,31 +248,23 @@ fn save_and_restore(report: &mut Report) -> anyhow::Result<()> {
         for beside in crowds {
             let times = save_restore::measure(tier, *beside, cycles)?;
             let samples = [times.save_ms, times.restore_ms];
-            let id = match beside {
-                0 => format!("l7.{}", tier.id()),
-                _ => format!("l7.{}.{beside}", tier.id()),
-            };
             let key = [tier.id().to_owned(), beside.to_string()];
             let conditions = format!(
                 "firewall with 1000 states beside {beside} idle instances, shells ready, from the request to its answer"
             );
-            let side = Side::new(key, id, ()).under(&conditions);
+            let side = Side::new(key, beside_id("l7", tier, *beside), ()).under(&conditions);
             sweep.add(&side.on(tier.id(), (beside + 1) as f64), samples);
         }
     }
     sweep.report_all(report);
     sweep.print("Save a firewall with 1000 states, and restore it as a clone, ms");
     for (quantity, id) in ["save", "restore"].into_iter().enumerate() {
-        let literature = literature::curves("L7").into_iter();
         report.plot(Plot {
             id: format!("l7.{id}.tiers"),
             title: format!("Checkpoints beside idle instances: {id}"),
             x: Axis::log("instances"),
             y: Axis::log("ms"),
-            series: lines(sweep.rows(), quantity)
-                .into_iter()
-                .chain(literature.filter(|line| line.name.contains(id)))
-                .collect(),
+            series: [lines(sweep.rows(), quantity), checkpoints(id)].concat(),
         });
     }
     Ok(())
@@ -275,18 +273,44 @@ fn save_and_restore(report: &mut Report) -> anyhow::Result<()> {
 /// L7: the same firewall moves to another host.
 fn moves(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((20, 1.0), (1, 0.6));
+    let crowds = report.choose(&[0, 500][..], &[0][..]);
+    let mut sweep = Sweep::plain(&["tier", "beside"], BLOCKED);
     for tier in report.choose(&TIERS[..], &TIERS[1..]) {
-        let blocked = migration::blocked_ms(*tier, rounds, Duration::from_secs_f64(seconds))?;
-        let conditions = "firewall with 1000 states at 100,000 frames/s, both hosts on this machine: nobody serves its ports";
-        let id = format!("l7.{}.migrate_blocked_ms", tier.id());
-        report.figure(id, &blocked, "ms", conditions);
-        println!(
-            "{}: blocked for {:.2} ms while it moves",
-            tier.id(),
-            blocked.median()
-        );
+        for beside in crowds {
+            let time = Duration::from_secs_f64(seconds);
+            let blocked = migration::blocked_ms(*tier, *beside, rounds, time)?;
+            let conditions = format!(
+                "firewall with 1000 states at 100,000 frames/s, both hosts on this machine with {beside} idle instances each: nobody serves its ports"
+            );
+            let key = [tier.id().to_owned(), beside.to_string()];
+            let side = Side::new(key, beside_id("l7", *tier, *beside), ()).under(&conditions);
+            sweep.add(&side.on(tier.id(), (beside + 1) as f64), [blocked]);
+        }
     }
+    sweep.report_all(report);
+    sweep.print("A firewall moves: for how long nobody serves its ports, ms");
+    report.plot(Plot {
+        id: "l7.migrate.tiers".to_owned(),
+        title: "Moves beside idle instances".to_owned(),
+        x: Axis::log("instances on each host"),
+        y: Axis::log("ms"),
+        series: [lines(sweep.rows(), 0), checkpoints("migrate")].concat(),
+    });
     Ok(())
+}
+
+/// Returns the beginning of the figures' names of a tier beside idle instances.
+fn beside_id(experiment: &str, tier: Tier, beside: usize) -> String {
+    match beside {
+        0 => format!("{experiment}.{}", tier.id()),
+        _ => format!("{experiment}.{}.{beside}", tier.id()),
+    }
+}
+
+/// Returns the lines of LightVM's plots of checkpoints with this word in their names.
+fn checkpoints(word: &str) -> Vec<Series> {
+    let all = literature::curves("L7").into_iter();
+    all.filter(|line| line.name.contains(word)).collect()
 }
 
 /// L10: a firewall for each subscriber.

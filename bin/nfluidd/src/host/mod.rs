@@ -252,9 +252,14 @@ impl Host {
             switches: BTreeMap::new(),
             instances,
             // The monitor of a virtual machine is a process like others.
-            runtimes: [Isolation::PROCESS, Isolation::MICROVM, Isolation::LINUX]
-                .map(|isolation| (isolation, processes.clone() as Arc<dyn Runtime>))
-                .into(),
+            runtimes: [
+                Isolation::PROCESS,
+                Isolation::MICROVM,
+                Isolation::LINUX,
+                Isolation::STACK,
+            ]
+            .map(|isolation| (isolation, processes.clone() as Arc<dyn Runtime>))
+            .into(),
             processes,
             uplinks,
             fast,

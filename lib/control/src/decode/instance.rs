@@ -6,6 +6,7 @@ use super::fast;
 use super::fields::{Fields, integer, list, name, read, text, wrong_type};
 use super::group::{parent, placement};
 use super::health::health;
+use super::interface::{access, interface};
 use super::io::model;
 use super::network::attachment;
 use super::stack::stack;
@@ -79,7 +80,16 @@ pub fn instance(
         instance.restart = restart(node, &path, report);
     }
     let tiers = Tier::ALL.map(|tier| (tier.0.name, tier));
-    instance.tier = fields.choice("tier", &tiers, report).unwrap_or_default();
+    let has_interfaces = instance
+        .ports
+        .iter()
+        .any(|(_, port)| port.interface.is_some());
+    let default = match has_interfaces {
+        true => Tier::STACK,
+        false => Tier::default(),
+    };
+    instance.tier = fields.choice("tier", &tiers, report).unwrap_or(default);
+    instance.access = access(&mut fields, report);
     if let Some((node, path)) = fields.get("io") {
         instance.io = Some(model(node, &path, report));
     }
@@ -119,6 +129,7 @@ pub fn empty() -> Instance {
         tier: Tier::PROCESS,
         attach: None,
         stack: None,
+        access: None,
         io: None,
         trust: None,
         wake: None,
@@ -236,6 +247,7 @@ fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
             .integer("queues", (1, QUEUES_MAX.into()), report)
             .and_then(|queues| u16::try_from(queues).ok()),
         attachment: attachment(&mut fields, report),
+        interface: interface(&mut fields, report),
     };
     fields.finish(report);
     port

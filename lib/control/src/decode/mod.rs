@@ -11,6 +11,7 @@ mod fields;
 mod group;
 mod health;
 mod instance;
+mod interface;
 mod io;
 mod network;
 mod pool;

@@ -4,6 +4,7 @@ use super::Frames;
 use super::{Port, Program, Restart, is_default};
 use crate::fast::Attach;
 use crate::health::Health;
+use crate::interface::Access;
 use crate::io::IoModel;
 use crate::placement::Placement;
 use crate::portion::Portion;
@@ -70,6 +71,9 @@ pub struct Instance {
     /// Listening addresses on the kernel's own stack; absent: the instance has ports.
     #[serde(flatten)]
     pub stack: Option<Stack>,
+    /// What a program on a network stack of its own may use; absent: nothing.
+    #[serde(flatten)]
+    pub access: Option<Access>,
     /// The party that executes the switch for the instance; absent: the deployment's model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<IoModel>,
@@ -102,6 +106,7 @@ impl Instance {
         let is_built_in = matches!(self.program, Program::BuiltIn { .. });
         match self.frames {
             Some(frames) => frames,
+            None if self.tier.capabilities().own_stack => Frames::Super,
             None if is_built_in && self.trust.is_none() => self.program.frames(),
             None => Frames::Plain,
         }

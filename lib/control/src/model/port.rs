@@ -1,6 +1,7 @@
 //! Ports of instances, and the names of ports.
 
 use super::{Attachment, check_name};
+use crate::interface::Interface;
 use crate::quantity::{Mac, ValueError, serialize_as_text};
 use serde::Serialize;
 use std::fmt;
@@ -21,6 +22,9 @@ pub struct Port {
     /// Queues among which received frames are spread by flow, 1 ..= [`QUEUES_MAX`]; absent: one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u16>,
+    /// The interface that the port is; absent: it is a pair of rings.
+    #[serde(flatten)]
+    pub interface: Option<Interface>,
     /// Attaches the port to a switch.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,

@@ -138,6 +138,7 @@ fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
     }
     if let Program::Path { args, .. } = &instance.program
         && !args.is_empty()
+        && !tier.capabilities().own_stack
     {
         report.error(
             &format!("{path}.args"),

@@ -9,6 +9,7 @@ mod groups;
 mod guarantees;
 mod health;
 mod instances;
+mod interfaces;
 mod io;
 mod loops;
 pub mod pools;
@@ -41,6 +42,7 @@ pub fn validate(
     congestion::check(deployment, environment.host, report);
     trust::check(deployment, report);
     stack::check(deployment, report);
+    interfaces::check(deployment, report);
     pools::check(deployment, environment.host, report);
     templates::check(deployment, background, environment, report);
     validate_structure(deployment, report);

@@ -5,6 +5,7 @@ use nfluid_control::congestion::{Congestion, Law};
 use nfluid_control::frames::Frames;
 use nfluid_control::group::Group;
 use nfluid_control::health::{Check, Health, Remedy};
+use nfluid_control::interface::{Access, Interface, Route};
 use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
@@ -159,7 +160,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
         };
         let count = 2 + choices.below(2);
         let ports = ["in", "out", "aux"].into_iter().take(count);
-        let instance = Instance {
+        let mut instance = Instance {
             program,
             config: choices.pick(&[
                 json!(null),
@@ -195,14 +196,62 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
             tier: Tier::PROCESS,
             attach: None,
             stack: None,
+            access: None,
             io: choices.chance(3).then(|| model(choices)),
             trust: choices.chance(3).then(|| "friends".to_owned()),
             wake: choices.chance(3).then(|| wake(choices)),
             health: choices.chance(3).then(|| health(choices)),
             replicas: choices.chance(3).then(|| 1 + choices.below(3) as u16),
         };
+        if matches!(instance.program, Program::Path { .. }) && choices.chance(2) {
+            on_own_stack(&mut instance, choices);
+        }
         made.instances.insert(name, instance);
     }
+}
+
+/// Makes the ports interfaces.
+fn on_own_stack(instance: &mut Instance, choices: &mut Choices) {
+    let address = |number: usize| format!("192.0.2.{number}/24").parse().expect("an address");
+    let route = |to: &str, via: Option<&str>| Route {
+        to: to.parse().expect("a network"),
+        via: via.map(|via| via.parse().expect("an address")),
+    };
+    let names: Vec<String> = instance.ports.names().map(str::to_owned).collect();
+    instance.ports = (1..)
+        .zip(names)
+        .map(|(number, name)| {
+            let interface = Interface {
+                addresses: choices
+                    .chance(2)
+                    .then(|| address(number))
+                    .into_iter()
+                    .collect(),
+                routes: match choices.below(3) {
+                    0 => vec![],
+                    1 => vec![route("203.0.113.0/24", None)],
+                    _ => vec![
+                        route("::/0", Some("fe80::1")),
+                        route("2001:db8::/32", Some("fe80::2")),
+                    ],
+                },
+            };
+            let port = Port {
+                interface: Some(interface),
+                ..Port::default()
+            };
+            (name, port)
+        })
+        .collect();
+    instance.access = choices.chance(2).then(|| Access {
+        volumes: vec!["/srv/a: b".to_owned()],
+        capabilities: vec!["NET_RAW".to_owned(); choices.below(2)],
+    });
+    instance.tier = Tier::STACK;
+    instance.config = json!(null);
+    instance.frames = None;
+    instance.trust = None;
+    instance.replicas = None;
 }
 
 fn io(choices: &mut Choices) -> Io {

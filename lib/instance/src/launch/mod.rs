@@ -5,11 +5,11 @@ mod inheritance;
 
 pub use inheritance::io_doorbell_number;
 
+use crate::companion::{self, Owner};
 use crate::descriptors;
 use crate::doorbell;
 use crate::exits::end;
 use crate::limits::give_slice;
-use crate::linux;
 use crate::machine;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
@@ -24,7 +24,8 @@ use nfluid_protocol::environment;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_sandbox::seccomp::Filter;
 use nfluid_sandbox::{
-    InheritedFd, Instance, Launch, Limits, NetNs, Program, Root, Shell, ShellSpec, Zygote, spawn,
+    InheritedFd, Instance, Launch, Limits, NetNs, Network, Program, Root, Shell, ShellSpec, Zygote,
+    spawn,
 };
 use nfluid_switch::{Handover, InstanceMemory};
 use std::ffi::CString;
@@ -111,11 +112,10 @@ impl Maker {
         let program = match (program, &spec.program) {
             (Some(open), _) => open,
             _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
-            _ if machine::is_one(spec) || linux::is_one(spec) => {
-                self.programs.host_of(spec.tier)?
+            (None, ProgramModel::Path { program, .. }) if !spec.is_hosted() => {
+                self.programs.open(program)?
             }
-            (None, ProgramModel::BuiltIn { .. }) => self.programs.host_of(spec.tier)?,
-            (None, ProgramModel::Path { program, .. }) => self.programs.open(program)?,
+            _ => self.programs.host_of(spec.tier)?,
         };
         let (program, filter) = &*program;
         let (shell, control) = shell.unzip();
@@ -129,17 +129,23 @@ impl Maker {
             let env = machine::equip(&self.programs, spec, |fd| inheritance.give(fd))?;
             inheritance.env.extend(environment(env)?);
         }
-        let mut emulator = None;
-        if linux::is_one(spec) {
-            let (env, started) = linux::equip(spec, |fd| inheritance.give(fd))?;
-            inheritance.env.extend(environment(env)?);
-            emulator = Some(started);
-        }
+        let cpus = bells.cpus(spec, record);
+        let owner = Owner {
+            name,
+            user: record.user,
+            cgroup,
+            cpus: &cpus,
+        };
+        let beside = companion::equip(self, spec, owner, |fd| inheritance.give(fd))?;
+        let (env, beside) = beside.unzip();
+        inheritance
+            .env
+            .extend(environment(env.unwrap_or_default())?);
         let start = Start {
             name,
             user: record.user,
             cgroup,
-            cpus: bells.cpus(spec, record),
+            cpus: cpus.clone(),
             zygote: self.uses_zygote.then_some(&self.zygote),
             program: (program, filter),
             arguments: arguments(&spec.program)?,
@@ -154,9 +160,8 @@ impl Maker {
         let Inheritance { env, fds, .. } = &mut inheritance;
         let instance = self.start(&start, shell, ports.1, std::mem::take(env), fds)?;
         let sliced = give_slice(&instance, spec.resources.slice).map_err(Into::into);
-        let user = (name, record.user);
-        let emulated = emulator.map(|it| it.start(self, user, cgroup, start.cpus()));
-        if let Err(why) = sliced.and(emulated.unwrap_or(Ok(()))) {
+        let accompanied = beside.map(|it| it.start(self, owner));
+        if let Err(why) = sliced.and(accompanied.unwrap_or(Ok(()))) {
             end(&instance)?;
             return Err(why);
         }
@@ -256,7 +261,7 @@ impl Maker {
             launch.argv.push(CString::new(argument)?);
         }
         launch.limits = connecting.limits();
-        launch.connect_port = Some(server.port());
+        launch.network = Network::Port(server.port());
         let inherited = [
             (log.as_fd(), 1),
             (log.as_fd(), 2),

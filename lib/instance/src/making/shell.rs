@@ -82,6 +82,7 @@ pub fn is_shell(name: &str) -> bool {
 /// Returns the specification of a shell: an instance without a program.
 pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
     let port = |number| PortSpec {
+        interface: None,
         name: format!("port{number}"),
         mac: Mac([0; 6]),
         mtu: DEFAULT_MTU,

@@ -22,6 +22,7 @@ pub const TIER: Tier = Tier(&Row {
     ports: &[PortKind::Rings],
     capabilities: Capabilities {
         boots_kernel: false,
+        own_stack: false,
         has_process: true,
         hands_over: true,
         on_demand: false,

@@ -239,6 +239,17 @@ impl Netlink {
             .map_err(NetdevError::system("setting the interface's address"))
     }
 
+    /// Sets the longest IP packet of an interface.
+    ///
+    /// # Errors
+    /// When the kernel or the driver refuses.
+    pub fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetdevError> {
+        let message = RouteNetlinkMessage::SetLink(about(index, vec![LinkAttribute::Mtu(mtu)]));
+        self.request(message, NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system(format!("setting the MTU to {mtu}")))
+    }
+
     /// Sets the longest packets that the kernel makes of several.
     ///
     /// # Errors

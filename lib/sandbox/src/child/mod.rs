@@ -104,7 +104,7 @@ fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
         Some(_) => None,
         None => Some(root::enter(&mut plan.strings, plan.mounts)?),
     };
-    privileges::drop_all()?;
+    privileges::drop_all_but(plan.capabilities)?;
     Ok(match root {
         Some(root::Entered::Moved) => Report::ReadyMovedRoot,
         Some(root::Entered::Pivoted) | None => Report::Ready,

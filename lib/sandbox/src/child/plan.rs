@@ -2,6 +2,7 @@
 //! sent to the zygote, and read front to back by the child as it goes.
 
 use crate::affinity::OnCpus;
+use crate::capability::Capabilities;
 use crate::error::Errno;
 use crate::root::RootPlan;
 use crate::shell::message::{Cursor, push_strings};
@@ -29,6 +30,8 @@ pub(crate) struct PlanBuilder<'a> {
     pub root: &'a RootPlan,
     /// The CPUs that it can use; empty: those of the process that forks it.
     pub cpus: &'a [usize],
+    /// What is left of its capabilities.
+    pub capabilities: Capabilities,
 }
 
 /// Namespaces that an instance shares with others.
@@ -61,6 +64,7 @@ impl<'a> PlanBuilder<'a> {
         for cpu in self.cpus {
             message.extend_from_slice(&count(*cpu));
         }
+        message.extend_from_slice(&self.capabilities.bits().to_ne_bytes());
         let tasks: Vec<&CStr> = self.v1_tasks.iter().map(CString::as_c_str).collect();
         push_strings(&mut message, &tasks);
         push_strings(&mut message, &[self.host_name]);
@@ -93,7 +97,9 @@ pub(crate) struct Plan<'a> {
     pub shared: Shared<RawFd>,
     /// The CPUs that it may use.
     cpus: Option<CpuSet>,
-    /// Library directories.
+    /// What is left of its capabilities.
+    pub capabilities: Capabilities,
+    /// Directories of its root.
     pub mounts: &'a [RawFd],
 }
 
@@ -119,12 +125,14 @@ impl<'a> Plan<'a> {
             mounts: next()?,
         };
         let cpus = parse_cpus(&mut strings)?;
+        let capabilities = Capabilities::of_bits(strings.u64().ok_or(Errno::BADMSG)?);
         Ok(Self {
             strings,
             control,
             cgroup,
             shared,
             cpus,
+            capabilities,
             mounts: rest,
         })
     }
@@ -182,6 +190,8 @@ mod tests {
             links: vec![(c"usr/lib".to_owned(), c"lib".to_owned())],
             mounts: vec![(tree, c"usr/lib".to_owned())],
         };
+        let mut capabilities = Capabilities::default();
+        assert!(capabilities.add("NET_RAW"));
         let builder = PlanBuilder {
             host_name: c"name",
             v1_tasks: &[c"/sys/fs/cgroup/cpu/x/tasks".to_owned()],
@@ -194,11 +204,13 @@ mod tests {
             },
             root: &root,
             cpus: &[3, 1],
+            capabilities,
         };
         let (message, descriptors) = (builder.encode(), numbers(&builder.descriptors()));
         let mut plan = Plan::parse(&message, &descriptors).unwrap();
         assert_eq!(plan.control, control.as_raw_fd());
         assert_eq!(plan.cgroup, None);
+        assert_eq!(plan.capabilities, capabilities);
         let all: Vec<RawFd> = plan.shared.all().collect();
         assert_eq!(all, [net.as_raw_fd(), mounts.as_raw_fd()]);
         assert_eq!(plan.shared.ipc, None);

@@ -7,7 +7,7 @@
 
 use super::allowed::{
     ALWAYS, CONNECTIONS, EMULATOR, EMULATOR_WITH_KVM, HANDED_MAPS, LOADER, MESSAGE_SOCKETS,
-    PROCESSES, STRICT, THREADS_ONLY, TRANSLATOR, VIRTUAL_MACHINES,
+    OWN_NETWORK, PROCESSES, STRICT, THREADS_ONLY, TRANSLATOR, VIRTUAL_MACHINES,
 };
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
@@ -34,7 +34,7 @@ const EPERM: SeccompAction = SeccompAction::Errno(libc::EPERM as u32);
 const ENOSYS: SeccompAction = SeccompAction::Errno(libc::ENOSYS as u32);
 
 pub(super) fn compile(policy: &Policy) -> Result<Filter, PolicyError> {
-    let mut instructions = head(policy.setsockopt_level)?;
+    let mut instructions = head(policy)?;
     instructions.extend(tree(&intervals(verdicts(policy)?)));
     if instructions.len() > Filter::INSTRUCTIONS_MAX {
         return Err(BackendError::FilterTooLarge(instructions.len()).into());
@@ -42,13 +42,17 @@ pub(super) fn compile(policy: &Policy) -> Result<Filter, PolicyError> {
     Ok(Filter { instructions })
 }
 
-/// Makes calls of another architecture fatal, and decides the hyperio call before any other call. The code leaves the
-/// number of the call in the accumulator.
-fn head(level: u32) -> Result<BpfProgram, BackendError> {
+/// Makes calls of another architecture fatal, and decides the hyperio call before any other call: it is the only option of
+/// sockets that is allowed, or the only one that is not. The code leaves the number of the call in the accumulator.
+fn head(policy: &Policy) -> Result<BpfProgram, BackendError> {
     let audit_arch = match architecture()? {
         TargetArch::x86_64 => 0xc000_003e,
         TargetArch::aarch64 => 0xc000_00b7,
         TargetArch::riscv64 => 0xc000_00f3,
+    };
+    let (hyperio, others) = match policy.own_network {
+        true => (EPERM, SeccompAction::Allow),
+        false => (SeccompAction::Allow, EPERM),
     };
     let setsockopt = u32::try_from(libc::SYS_setsockopt).unwrap_or(u32::MAX);
     Ok(vec![
@@ -58,9 +62,9 @@ fn head(level: u32) -> Result<BpfProgram, BackendError> {
         instruction(LOAD, 0, 0, DATA_NR),
         instruction(JUMP_IF_EQUAL, 0, 4, setsockopt),
         instruction(LOAD, 0, 0, DATA_ARG1_LOW),
-        instruction(JUMP_IF_EQUAL, 0, 1, level),
-        answer(SeccompAction::Allow),
-        answer(EPERM),
+        instruction(JUMP_IF_EQUAL, 0, 1, policy.setsockopt_level),
+        answer(hyperio),
+        answer(others),
     ])
 }
 
@@ -99,6 +103,9 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     }
     if policy.virtual_machines {
         tables.push(VIRTUAL_MACHINES);
+    }
+    if policy.own_network {
+        tables.push(OWN_NETWORK);
     }
     if let Some(accelerator) = policy.emulator {
         tables.push(EMULATOR);

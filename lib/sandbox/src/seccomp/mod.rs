@@ -44,6 +44,7 @@ pub struct Policy {
     handed_maps: bool,
     virtual_machines: bool,
     emulator: Option<Accelerator>,
+    own_network: bool,
 }
 
 impl Policy {
@@ -63,6 +64,7 @@ impl Policy {
             handed_maps: false,
             virtual_machines: false,
             emulator: None,
+            own_network: false,
         }
     }
 
@@ -85,7 +87,7 @@ impl Policy {
 
     /// Also allows to make TCP sockets, to connect them, and to send descriptors. An instance with this right in a
     /// network namespace with interfaces can connect to any host in reach: limit the port with
-    /// [`Launch::connect_port`](crate::Launch::connect_port), and let the instance read no input from untrusted
+    /// [`Network::Port`](crate::Network::Port), and let the instance read no input from untrusted
     /// parties.
     #[must_use]
     pub fn with_connections(mut self) -> Self {
@@ -114,6 +116,16 @@ impl Policy {
     #[must_use]
     pub fn with_emulator(mut self, accelerator: Accelerator) -> Self {
         self.emulator = Some(accelerator);
+        self
+    }
+
+    /// Also allows what servers on the kernel's network stack do: sockets with all their options, files of their own,
+    /// processes. Takes the hyperio call away. For instances in a network namespace of their own.
+    #[must_use]
+    pub fn with_own_network(mut self) -> Self {
+        self.own_network = true;
+        self.processes = true;
+        self.message_sockets = true;
         self
     }
 

@@ -1,7 +1,7 @@
 //! The compiled filter against the tables: a small interpreter of classic BPF runs it as the kernel does.
 
 use super::allowed::{
-    ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, PROCESSES, STRICT, THREADS_ONLY,
+    ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, OWN_NETWORK, PROCESSES, STRICT, THREADS_ONLY,
 };
 use super::compile::{is_fatal, tables};
 use super::hostile::HOSTILE;
@@ -69,7 +69,7 @@ fn expected(policy: &Policy, number: i64, arguments: [u64; 6]) -> u32 {
         return ENOSYS;
     }
     if number == libc::SYS_setsockopt {
-        return if arguments[1] as u32 == LEVEL {
+        return if (arguments[1] as u32 == LEVEL) != policy.own_network {
             ALLOW
         } else {
             EPERM
@@ -107,6 +107,7 @@ fn every_entry_has_a_reason_and_appears_once() {
         THREADS_ONLY,
         CONNECTIONS,
         MESSAGE_SOCKETS,
+        OWN_NETWORK,
     ];
     for table in tables {
         let mut seen = std::collections::BTreeSet::new();
@@ -131,6 +132,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         strict().with_virtual_machines(),
         loader().with_emulator(Accelerator::Tcg),
         loader().with_emulator(Accelerator::Kvm),
+        loader().with_own_network(),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -214,6 +216,55 @@ fn an_emulator_with_kvm_runs_machines_and_no_code_of_its_own() {
         let got = verdict(&emulator, number, arguments);
         assert_eq!(got, expected, "{number} {arguments:x?}");
     }
+}
+
+// promise: 19.2
+#[test]
+fn a_server_has_sockets_and_no_way_into_the_switch() {
+    let server = loader().with_own_network().compile().unwrap();
+    let of = |number, arguments| verdict(&server, number, arguments);
+    let socket = |family: i32| of(libc::SYS_socket, [family as u64, 1, 0, 0, 0, 0]);
+    for family in [
+        libc::AF_INET,
+        libc::AF_INET6,
+        libc::AF_UNIX,
+        libc::AF_NETLINK,
+        libc::AF_PACKET,
+    ] {
+        assert_eq!(socket(family), ALLOW, "{family}");
+    }
+    for family in [
+        libc::AF_VSOCK,
+        libc::AF_ALG,
+        libc::AF_XDP,
+        libc::AF_BLUETOOTH,
+        libc::AF_KEY,
+    ] {
+        assert_eq!(socket(family), EPERM, "{family}");
+    }
+    assert_eq!(of(libc::SYS_setsockopt, [3, 1, 2, 0, 0, 0]), ALLOW);
+    assert_eq!(
+        of(libc::SYS_setsockopt, [3, u64::from(LEVEL), 2, 0, 0, 0]),
+        EPERM
+    );
+    for number in [
+        libc::SYS_bpf,
+        libc::SYS_mount,
+        libc::SYS_setns,
+        libc::SYS_unshare,
+        libc::SYS_ptrace,
+    ] {
+        assert_eq!(of(number, [1; 6]), KILL, "{number}");
+    }
+    for number in [
+        libc::SYS_execve,
+        libc::SYS_io_uring_setup,
+        libc::SYS_sched_setaffinity,
+    ] {
+        assert_eq!(of(number, [1; 6]), EPERM, "{number}");
+    }
+    let namespaces = [libc::CLONE_NEWNET as u64, 0, 0, 0, 0, 0];
+    assert_eq!(of(libc::SYS_clone, namespaces), EPERM);
 }
 
 // promise: 18.7

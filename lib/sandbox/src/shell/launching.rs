@@ -3,6 +3,7 @@
 use super::message::{Counts, LAUNCH_BYTES_MAX, Report, push_instruction};
 use super::preparing::{Held, Shell};
 use super::{Heard, SpawnError};
+use crate::capability::Capabilities;
 use crate::elf::Linkage;
 use crate::error::{Errno, OsError};
 use crate::instance::Instance;
@@ -27,7 +28,7 @@ pub struct Spawned {
     pub barriers: Barriers,
 }
 
-/// Which barriers are in force around an instance. Namespaces, no capabilities and no_new_privs always are.
+/// Which barriers are in force around an instance. Namespaces and no_new_privs always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Barriers {
     /// A network namespace of its own, or one shared with other instances.
@@ -40,6 +41,8 @@ pub struct Barriers {
     pub filter_instructions: Option<usize>,
     /// The Landlock ABI; nothing where the kernel has none.
     pub landlock_abi: Option<u32>,
+    /// The capabilities that it has in its own namespaces.
+    pub capabilities: Capabilities,
     /// True if the host's file system tree is gone from the instance's mount namespace; else the tree is covered
     /// (initramfs hosts).
     pub pivoted_root: bool,
@@ -56,10 +59,11 @@ impl fmt::Display for Barriers {
         } else {
             "covered"
         };
+        let capabilities = self.capabilities;
         write!(
             f,
             "user, pid, uts and cgroup namespace; {net} network namespace; {mounts} mount namespace; {ipc} ipc namespace; \
-             {root} root; no capabilities"
+             {root} root; {capabilities}"
         )?;
         match self.filter_instructions {
             Some(count) => write!(f, "; seccomp ({count} instructions)")?,
@@ -90,6 +94,7 @@ impl Shell {
                 (Some(_), LandlockSupport::Abi(abi)) => Some(abi),
                 _ => None,
             },
+            capabilities: self.capabilities,
             pivoted_root: !self.moved_root,
         };
         self.send(launch, ruleset.as_ref())?;
@@ -212,12 +217,12 @@ impl Shell {
         if !launch.landlock {
             return Ok(None);
         }
-        landlock_rules::ruleset(launch.program, &self.libraries, launch.connect_port).map_err(
-            |source| SpawnError::Landlock {
+        landlock_rules::ruleset(launch.program, &self.libraries, launch.network).map_err(|source| {
+            SpawnError::Landlock {
                 name: self.name.clone(),
                 source,
-            },
-        )
+            }
+        })
     }
 
     fn send(&self, launch: &Launch<'_>, ruleset: Option<&OwnedFd>) -> Result<(), SpawnError> {

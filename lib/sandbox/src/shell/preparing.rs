@@ -3,6 +3,7 @@
 use super::message::{GO, Report};
 use super::{Heard, STEP_WAIT, SpawnError, hear, step::Step, write_maps};
 use crate::affinity;
+use crate::capability::Capabilities;
 use crate::child::plan::{self, Plan, PlanBuilder, Shared};
 use crate::child::{self, Scratch};
 use crate::error::{Errno, OsError};
@@ -29,6 +30,7 @@ pub struct Shell {
     pub(super) libraries: Arc<[ShownDirectory]>,
     pub(super) own: Own,
     pub(super) moved_root: bool,
+    pub(super) capabilities: Capabilities,
     /// Our end of the socket; and the pidfd. Both are taken out when the shell becomes an instance.
     pub(super) held: Option<Held>,
 }
@@ -95,6 +97,7 @@ impl Shell {
             shared,
             root: &files.plan,
             cpus: spec.cpus.as_deref().unwrap_or_default(),
+            capabilities: spec.capabilities,
         };
         let (message, descriptors) = (builder.encode(), builder.descriptors());
         if message.len() > plan::BYTES_MAX || descriptors.len() > plan::FDS_MAX {
@@ -126,6 +129,7 @@ impl Shell {
                 mounts: shared.mounts.is_none(),
             },
             moved_root: files.sealed.is_some_and(|sealed| sealed.is_moved()),
+            capabilities: spec.capabilities,
             held: Some(Held {
                 control: ours,
                 pidfd,

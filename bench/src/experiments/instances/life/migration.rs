@@ -5,6 +5,7 @@
 use super::losses::{DropCounters, LossesByPhase};
 use super::setup::number;
 use crate::host::cpu::require_two_cores;
+use crate::host::idle;
 use crate::host::platform;
 use crate::host::tier::Tier;
 use crate::phases::{PARTS, Phases};
@@ -35,13 +36,21 @@ const SUBJECT: &str = "fw";
 /// Shells of the firewall's kind that each daemon has prepared.
 const SHELLS: u64 = 2;
 
-/// Moves a firewall of a tier between two hosts, while frames come. Returns for how long nobody served its ports, in
-/// milliseconds.
+/// Moves a firewall of a tier between two hosts, while frames come and `beside` idle instances of the tier are on each
+/// host. Returns for how long nobody served its ports, in milliseconds.
 ///
 /// # Errors
 /// A move fails, or states are missing after it.
-pub fn blocked_ms(tier: Tier, rounds: usize, time: Duration) -> anyhow::Result<Samples> {
+pub fn blocked_ms(
+    tier: Tier,
+    beside: usize,
+    rounds: usize,
+    time: Duration,
+) -> anyhow::Result<Samples> {
     let mut road = Road::new(tier)?;
+    for host in &mut road.hosts {
+        idle::crowd(&mut host.requests, tier, beside)?;
+    }
     let mut stream = Stream::new(&road.client, &road.server, TO)?;
     road.make_ready(&mut stream)?;
     let mut blocked = Samples::default();

@@ -140,10 +140,7 @@ impl Setup {
     /// # Errors
     /// The daemon refuses the request, or does not answer.
     pub fn crowd(&mut self, count: usize) -> anyhow::Result<()> {
-        let document = idle::document(self.tier, 0..count);
-        let request = json!({ "text": document.to_string(), "merge": true });
-        self.requests.request("POST", "/v1/apply", &request)?;
-        Ok(())
+        idle::crowd(&mut self.requests, self.tier, count)
     }
 
     /// Waits for the end of the running round.

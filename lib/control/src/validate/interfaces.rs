@@ -1,0 +1,172 @@
+//! Instances on a network stack of their own: all their ports are interfaces, and what they ask for is there to be had.
+
+use crate::interface::{Access, CAPABILITIES, Interface};
+use crate::model::{Deployment, Instance, Program};
+use crate::report::{Report, did_you_mean};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::{Component, Path};
+
+/// Longest name of an interface (IFNAMSIZ without the end).
+const NAME_MAX: usize = 15;
+/// Directories that volumes cannot be in.
+const HIDDEN: [&str; 3] = ["/proc", "/sys", "/dev"];
+
+pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
+    let mut users: HashMap<(&str, IpAddr), String> = HashMap::new();
+    for (name, instance) in deployment.instances.iter() {
+        let path = format!("instances.{name}");
+        if report.is_spoilt(&path) {
+            continue;
+        }
+        if !instance.tier.capabilities().own_stack {
+            check_others(instance, &path, report);
+            continue;
+        }
+        check_program(instance, &path, report);
+        for (port, settings) in instance.ports.iter() {
+            let path = format!("{path}.ports.{port}");
+            let Some(interface) = &settings.interface else {
+                report.error(
+                    &path,
+                    format!("a port of tier '{}' is an interface", instance.tier),
+                    "write 'kind: interface', and its 'addresses'",
+                );
+                continue;
+            };
+            check_name(port, &path, report);
+            check_routes(interface, &path, report);
+            let segment = settings.attachment.as_ref().map(|at| at.switch.as_str());
+            for address in &interface.addresses {
+                // Without a switch, nobody but this instance is known to be on the segment.
+                let segment = segment.unwrap_or(name);
+                let user = format!("{name}.{port}");
+                if let Some(other) = users.insert((segment, address.addr()), user) {
+                    report.error(
+                        &format!("{path}.addresses"),
+                        format!("'{other}' has the address {} already", address.addr()),
+                        "give each interface its own",
+                    );
+                }
+            }
+        }
+        if let Some(access) = &instance.access {
+            check_access(access, &path, report);
+        }
+    }
+}
+
+/// Refuses what only a program on a stack of its own can have.
+fn check_others(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    if instance.access.is_some() {
+        report.error(
+            path,
+            format!(
+                "an instance of tier '{}' has no 'volumes' and no 'capabilities'",
+                instance.tier
+            ),
+            "remove them; programs whose ports are of 'kind: interface' have them",
+        );
+    }
+    let mut interfaces = instance
+        .ports
+        .iter()
+        .filter(|(_, port)| port.interface.is_some());
+    if let Some((port, _)) = interfaces.next() {
+        report.error(
+            &format!("{path}.ports.{port}.kind"),
+            format!("a port of tier '{}' is no interface", instance.tier),
+            "remove 'tier': 'kind: interface' decides it",
+        );
+    }
+}
+
+fn check_program(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    let refused = [
+        (
+            "nf",
+            matches!(instance.program, Program::BuiltIn { .. }),
+            "a built-in NF takes frames from rings, not from interfaces",
+            "write 'program: /usr/sbin/...', or remove 'kind: interface'",
+        ),
+        (
+            "config",
+            !instance.config.is_null(),
+            "a program on the kernel's stack gets no 'config'",
+            "write 'args', and a file in one of its 'volumes'",
+        ),
+        (
+            "trust",
+            instance.trust.is_some(),
+            "programs on the kernel's stack share no memory of frames",
+            "remove 'trust'",
+        ),
+    ];
+    for (key, _, message, remedy) in refused.into_iter().filter(|(_, is_so, ..)| *is_so) {
+        report.error(&format!("{path}.{key}"), message, remedy);
+    }
+}
+
+fn check_name(name: &str, path: &str, report: &mut Report<'_>) {
+    if name.len() > NAME_MAX || name == "lo" {
+        report.error(
+            path,
+            format!("an interface cannot be called '{}'", name.escape_debug()),
+            format!("use at most {NAME_MAX} characters, and not 'lo'"),
+        );
+    }
+}
+
+/// A router is a neighbour: on a network of the interface, or known by its link-local address (RFC 4861).
+fn check_routes(interface: &Interface, path: &str, report: &mut Report<'_>) {
+    for (i, route) in interface.routes.iter().enumerate() {
+        let Some(via) = route.via else { continue };
+        let is_link_local = matches!(via, IpAddr::V6(via) if via.is_unicast_link_local());
+        let is_near = interface.addresses.iter().any(|net| net.contains(&via));
+        if !is_near && !is_link_local {
+            report.error(
+                &format!("{path}.routes[{i}].via"),
+                format!("{via} is on no network of the interface"),
+                "name a router on a network of its 'addresses'",
+            );
+        }
+    }
+}
+
+fn check_access(access: &Access, path: &str, report: &mut Report<'_>) {
+    for (i, name) in access.capabilities.iter().enumerate() {
+        if !CAPABILITIES.contains(&name.as_str()) {
+            let remedy = did_you_mean(name, CAPABILITIES, "capabilities");
+            let message = format!("the capability '{}' cannot be had", name.escape_debug());
+            report.error(&format!("{path}.capabilities[{i}]"), message, remedy);
+        }
+    }
+    for (i, volume) in access.volumes.iter().enumerate() {
+        if let Err(why) = check_volume(Path::new(volume)) {
+            report.error(
+                &format!("{path}.volumes[{i}]"),
+                format!("'{}' cannot be a volume: {why}", volume.escape_debug()),
+                "name a directory with an absolute path, such as '/srv/web'",
+            );
+        }
+    }
+}
+
+fn check_volume(volume: &Path) -> Result<(), String> {
+    let is_tidy = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    if !volume.is_absolute() || !volume.components().all(is_tidy) {
+        return Err("its path is not absolute, or has '..' in it".to_owned());
+    }
+    if volume.parent().is_none() {
+        return Err("it is all that the host has".to_owned());
+    }
+    for directory in HIDDEN.map(Path::new) {
+        if volume.starts_with(directory) {
+            return Err(format!(
+                "instances see nothing of the host's '{}'",
+                directory.display()
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Programs of the host that run unchanged on a network stack of their own, beside and between network functions.
+
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::skip::skip;
+use rustix::process::Signal;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.0.2";
+const CLIENT6: &str = "2001:db8::1";
+const SERVER6: &str = "2001:db8::2";
+
+/// A host, an uplink to it, and a directory that everyone may read; `None`: the test is skipped.
+fn host(test: &str) -> Option<(Platform, PathBuf)> {
+    if !Path::new("/usr/sbin/nginx").is_file() {
+        skip(test, "it needs nginx");
+        return None;
+    }
+    let mut platform = Platform::new(test)?;
+    platform.host("client", &format!("{CLIENT}/24"));
+    for line in [
+        "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0".to_owned(),
+        format!("ip address add {CLIENT6}/64 dev eth0 nodad"),
+    ] {
+        let done = platform.on("client", &line);
+        assert!(done.succeeded(), "{done:?}");
+    }
+    let folder = platform.directory().join("srv");
+    for path in [platform.directory(), &folder] {
+        fs::create_dir_all(path).expect("a folder");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("readable");
+    }
+    fs::write(
+        folder.join("nginx.conf"),
+        format!(
+            "daemon off; error_log stderr; pid /run/nginx.pid; worker_processes 2; events {{ }}
+             http {{
+               access_log off; sendfile on;
+               client_body_temp_path /tmp/b; proxy_temp_path /tmp/p; fastcgi_temp_path /tmp/f;
+               uwsgi_temp_path /tmp/u; scgi_temp_path /tmp/s;
+               server {{ listen 80; listen [::]:80; root {}; }}
+             }}",
+            folder.display()
+        ),
+    )
+    .expect("written");
+    Some((platform, folder))
+}
+
+/// nginx behind a firewall, with these keys.
+fn nginx(folder: &Path, keys: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "
+version: 1
+uplinks:
+  lan: {{ interface: client, netns: EDGE }}
+instances:
+  fw: {{ nf: firewall, config: {{ rules: ['allow tcp from any to any keep-state', 'allow icmp from any to any', 'allow ipv6-icmp from any to any'] }} }}
+  web:
+    program: /usr/sbin/nginx
+    args: [-c, {folder}/nginx.conf]
+    memory: 128MiB
+    volumes: [{folder}]
+    capabilities: [NET_BIND_SERVICE]
+    ports: {{ eth0: {{ kind: interface, addresses: [{SERVER}/24, '{SERVER6}/64'] }} }}
+    {keys}
+chains:
+  way: {{ from: lan, to: web.eth0, via: [fw] }}
+"
+    )
+}
+
+fn log(platform: &Platform) -> String {
+    fs::read_to_string(platform.instance_log("web")).unwrap_or_default()
+}
+
+fn gets(platform: &Platform, url: &str) -> bool {
+    let get = format!("curl --silent --fail --max-time 20 --output /dev/null {url}");
+    platform.on("client", &get).succeeded()
+}
+
+// promise: 19.1
+#[test]
+fn nginx_serves_from_an_instance() {
+    let test = "nginx_serves_from_an_instance";
+    let Some((mut platform, folder)) = host(test) else {
+        return;
+    };
+    let mut text = String::new();
+    for line in 0..200_000 {
+        writeln!(text, "line {line} of a long file").expect("text");
+    }
+    fs::write(folder.join("long"), &text).expect("written");
+    platform.apply(&nginx(&folder, ""));
+    let long = format!("http://{SERVER}/long");
+    eventually("nginx answers", || gets(&platform, &long));
+    let both = [long.clone(), format!("http://[{SERVER6}]/long")];
+    for url in &both {
+        let got = platform.directory().join("got");
+        let get = format!(
+            "curl --globoff --silent --fail --output {} {url}",
+            got.display()
+        );
+        assert!(
+            platform.on("client", &get).succeeded(),
+            "{url}: {}",
+            log(&platform)
+        );
+        assert!(
+            fs::read_to_string(&got).expect("a file") == text,
+            "{url}: another file"
+        );
+    }
+    let counters = platform.page("/metrics");
+    assert!(counters.contains("server_frames_in_total"), "{counters}");
+    assert_eq!(platform.instance("web")["tier"], "stack");
+
+    // It is held, and outlives the daemon.
+    platform.must_say(&["pause", "web"]);
+    let quick = format!("curl --silent --max-time 1 --output /dev/null {long}");
+    assert!(!platform.on("client", &quick).succeeded());
+    platform.must_say(&["unpause", "web"]);
+    assert!(gets(&platform, &long));
+    let before = platform.instance_processes();
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(platform.instance_processes(), before);
+    assert!(gets(&platform, &long));
+
+    // Whichever process ends, all of them are started again.
+    let monitor = platform.pids()["web"];
+    let firewall = platform.pids()["fw"];
+    let master = before
+        .iter()
+        .find(|pid| **pid != monitor && **pid != firewall);
+    for pid in [monitor, *master.expect("nginx")] {
+        let before = platform.instance_processes();
+        signal(pid, Signal::KILL);
+        eventually("all are others", || {
+            let now = platform.instance_processes();
+            let same = now.iter().filter(|pid| before.contains(pid)).count();
+            same == 1 && now.len() == before.len()
+        });
+        eventually("nginx answers again", || gets(&platform, &long));
+        if pid == monitor {
+            let now = platform.instance_processes();
+            assert!(!now.contains(master.expect("nginx")));
+            break;
+        }
+    }
+    platform.must_say(&["delete", "--all"]);
+    eventually("nothing is left", || {
+        platform.instance_processes().is_empty()
+    });
+}
