@@ -80,6 +80,21 @@ fn log(platform: &Platform) -> String {
     fs::read_to_string(platform.instance_log("web")).unwrap_or_default()
 }
 
+/// The first process of nginx.
+fn main_process(platform: &Platform) -> u32 {
+    let known = [platform.pids()["web"], platform.pids()["fw"]];
+    let mut others = platform
+        .instance_processes()
+        .into_iter()
+        .filter(|pid| !known.contains(pid));
+    others
+        .find(|pid| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("master")
+        })
+        .expect("nginx")
+}
+
 fn gets(platform: &Platform, url: &str) -> bool {
     let get = format!("curl --silent --fail --max-time 20 --output /dev/null {url}");
     platform.on("client", &get).succeeded()
@@ -135,25 +150,119 @@ fn nginx_serves_from_an_instance() {
 
     // Whichever process ends, all of them are started again.
     let monitor = platform.pids()["web"];
-    let firewall = platform.pids()["fw"];
-    let master = before
-        .iter()
-        .find(|pid| **pid != monitor && **pid != firewall);
-    for pid in [monitor, *master.expect("nginx")] {
+    let master = main_process(&platform);
+    for which in ["monitor", "program"] {
         let before = platform.instance_processes();
-        signal(pid, Signal::KILL);
+        signal(
+            if which == "monitor" {
+                monitor
+            } else {
+                main_process(&platform)
+            },
+            Signal::KILL,
+        );
         eventually("all are others", || {
             let now = platform.instance_processes();
             let same = now.iter().filter(|pid| before.contains(pid)).count();
             same == 1 && now.len() == before.len()
         });
         eventually("nginx answers again", || gets(&platform, &long));
-        if pid == monitor {
-            let now = platform.instance_processes();
-            assert!(!now.contains(master.expect("nginx")));
-            break;
-        }
     }
+    assert!(!platform.instance_processes().contains(&master));
+    platform.must_say(&["delete", "--all"]);
+    eventually("nothing is left", || {
+        platform.instance_processes().is_empty()
+    });
+}
+
+// promise: 19.4
+#[test]
+fn what_cannot_be_made_is_said_and_leaves_nothing() {
+    let test = "what_cannot_be_made_is_said_and_leaves_nothing";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    let web = |keys: &str| {
+        format!("{{ program: /usr/sbin/nginx, memory: 64MiB, restart: never, {keys} }}")
+    };
+    let interface = |keys: &str| format!("ports: {{ eth0: {{ kind: interface, {keys} }} }}");
+    let link = folder.join("link");
+    std::os::unix::fs::symlink("/etc", &link).expect("a link");
+    for (instance, why) in [
+        (
+            web(&format!("volumes: [/none], {}", interface(""))),
+            "the volume /none",
+        ),
+        (
+            web(&format!("volumes: [{}], {}", link.display(), interface(""))),
+            "name that one",
+        ),
+        (
+            web(&interface("addresses: ['2001:db8::1/64'], mtu: 1000")),
+            "2001:db8::1/64",
+        ),
+        (
+            "{ program: /usr/sbin/none, ports: { eth0: { kind: interface } } }".to_owned(),
+            "/usr/sbin/none",
+        ),
+    ] {
+        platform.must_refuse_instance(&instance, why);
+    }
+    assert!(platform.instance_processes().is_empty());
+    // A program that ends at once says why in the log.
+    let document = format!(
+        "version: 1\ninstances:\n  web: {}\n",
+        web(&format!("args: [-c, /none.conf], {}", interface("")))
+    );
+    let _ends_at_once = platform.try_apply(&document);
+    eventually("the program's own words are in the log", || {
+        log(&platform).contains("/none.conf")
+    });
+    eventually("the end is in the log", || {
+        log(&platform).contains("the server has ended")
+    });
+    eventually("nothing runs", || platform.instance_processes().is_empty());
+}
+
+/// A server that keeps the end of its socket to the monitor for itself, and has the kernel signal nobody about it.
+const HOSTILE: &str = "
+import fcntl, os, socket, time
+flags = fcntl.fcntl(511, fcntl.F_GETFL)
+fcntl.fcntl(511, fcntl.F_SETFL, flags & ~os.O_ASYNC)
+for _ in range(3):
+    os.fork()
+print('stays', flush=True)
+while True:
+    time.sleep(1)
+";
+
+// promise: 19.4
+#[test]
+fn a_hostile_program_does_not_outlive_its_instance() {
+    let test = "a_hostile_program_does_not_outlive_its_instance";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    let Some(python) = ["/usr/bin/python3.11", "/usr/bin/python3.13"]
+        .into_iter()
+        .find(|it| Path::new(it).is_file())
+    else {
+        skip(test, "it needs Debian's python3");
+        return;
+    };
+    fs::write(folder.join("hostile.py"), HOSTILE).expect("written");
+    let folder = folder.display();
+    platform.apply(&format!(
+        "version: 1\ninstances:\n  web: {{ program: {python}, args: [-S, {folder}/hostile.py], volumes: [{folder}], ports: {{ eth0: {{ kind: interface }} }} }}\n"
+    ));
+    eventually("it stays", || log(&platform).contains("stays"));
+    let before = platform.instance_processes();
+    assert!(before.len() > 8, "{before:?}");
+    signal(platform.pids()["web"], Signal::KILL);
+    eventually("all are gone, and others are there", || {
+        let now = platform.instance_processes();
+        now.len() == before.len() && now.iter().all(|pid| !before.contains(pid))
+    });
     platform.must_say(&["delete", "--all"]);
     eventually("nothing is left", || {
         platform.instance_processes().is_empty()

@@ -8,6 +8,8 @@
 mod files;
 #[path = "security_process_tier/memory.rs"]
 mod memory;
+#[path = "security_process_tier/own_stack.rs"]
+mod own_stack;
 #[path = "security_process_tier/sockets.rs"]
 mod sockets;
 

@@ -6,8 +6,8 @@ use super::{program::program, skip};
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
-    Barriers, Ended, InheritedFd, Instance, KernelId, KernelIdRange, Launch, Limits, NetNs,
-    Program, Root, Sealed, Shell, ShellSpec, Zygote,
+    Barriers, Capabilities, Ended, InheritedFd, Instance, KernelId, KernelIdRange, Launch, Limits,
+    NetNs, Network, Program, Root, Sealed, Shell, ShellSpec, Shown, Zygote,
 };
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -50,6 +50,8 @@ pub struct Setup<'a> {
     pub limits: Limits,
     /// True: starts a sealed copy of the program instead of the file.
     pub sealed: bool,
+    /// On a network stack of its own, with these capabilities; `None`: as other instances.
+    pub own_stack: Option<Capabilities>,
     /// Forks from this process instead of from the test itself.
     pub zygote: Option<&'a Zygote>,
 }
@@ -66,6 +68,7 @@ impl Default for Setup<'_> {
             cpus: None,
             limits: Limits::default(),
             sealed: false,
+            own_stack: None,
             zygote: None,
         }
     }
@@ -177,11 +180,15 @@ impl Sandboxes {
     /// # Panics
     /// If the filter cannot be compiled.
     pub fn filter(&self, processes: bool) -> Filter {
+        self.filter_of(false, processes)
+    }
+
+    fn filter_of(&self, own_stack: bool, processes: bool) -> Filter {
         let policy = Policy::new(self.hostile.linkage(), LEVEL);
-        let policy = if processes {
-            policy.with_processes()
-        } else {
-            policy
+        let policy = match (own_stack, processes) {
+            (true, _) => policy.with_own_network(),
+            (false, true) => policy.with_processes(),
+            (false, false) => policy,
         };
         policy.compile().expect("the tables compile")
     }
@@ -210,9 +217,16 @@ impl Sandboxes {
             name: "hostile".to_owned(),
             id,
             cgroup: &cgroup,
-            root: Root::for_linkage(self.hostile.linkage()),
+            root: match setup.own_stack {
+                Some(_) => Root::Libraries(Shown {
+                    devices: &["null", "zero"],
+                    scratch: &["/tmp", "/run"],
+                    ..Shown::default()
+                }),
+                None => Root::for_linkage(self.hostile.linkage()),
+            },
             net: setup.net,
-            capabilities: nfluid_sandbox::Capabilities::default(),
+            capabilities: setup.own_stack.unwrap_or_default(),
             sealed: setup.namespaces,
             cpus: setup.cpus.map(<[usize]>::to_vec),
             zygote: setup.zygote,
@@ -228,7 +242,7 @@ impl Sandboxes {
         let sealed = setup
             .sealed
             .then(|| self.hostile.sealed_copy().expect("a sealed copy"));
-        let filter = self.filter(setup.processes);
+        let filter = self.filter_of(setup.own_stack.is_some(), setup.processes);
         let arguments = ["hostile"].iter().chain(attempts);
         let launch = Launch {
             argv: arguments
@@ -238,6 +252,10 @@ impl Sandboxes {
             filter: setup.filter.then_some(&filter),
             landlock: setup.landlock,
             limits: setup.limits,
+            network: match setup.own_stack {
+                Some(_) => Network::Own,
+                None => Network::None,
+            },
             ..Launch::new(sealed.as_ref().unwrap_or(&self.hostile), &filter)
         };
         let spawned = shell

@@ -2,11 +2,14 @@
 
 mod compute_service;
 pub mod just_in_time;
+mod own_stack;
 pub mod personal_firewalls;
 mod tls_termination;
 
 use crate::experiment::{Experiment, Topic};
-use crate::needs::{CONTAINERS, NETNS, NOTHING, Needs, OPENSSL, PYTHON, TASKSET, WRK};
+use crate::needs::{
+    CONTAINERS, HTTP, IPERF3, NETNS, NFT, NOTHING, Needs, OPENSSL, PYTHON, TASKSET, WRK,
+};
 
 /// The experiments of this topic.
 pub const TOPIC: Topic = Topic {
@@ -38,6 +41,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[],
             },
             run: tls_termination::run,
+        },
+        Experiment {
+            name: "stack",
+            aliases: &["m4"],
+            summary: "nginx and iperf3 on a network stack of their own, as instances and as bare processes: requests, streams, a chain",
+            needs: Needs {
+                required: &[NETNS, HTTP, IPERF3, NFT],
+                compared: &[],
+            },
+            run: own_stack::run,
         },
         Experiment {
             name: "compute-service",
