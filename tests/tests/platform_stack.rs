@@ -95,6 +95,28 @@ fn main_process(platform: &Platform) -> u32 {
         .expect("nginx")
 }
 
+/// What its port has sent.
+struct Sent {
+    frames: u64,
+    segments: u64,
+}
+
+fn sent(platform: &Platform) -> Sent {
+    let page = platform.page("/metrics");
+    let of = |name: &str| {
+        let prefix = format!("nfluid_port_{name}_total{{port=\"web.eth0\"}} ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&prefix));
+        value
+            .unwrap_or_else(|| panic!("no {prefix}: {page}"))
+            .parse()
+            .expect("a number")
+    };
+    Sent {
+        frames: of("tx_packets"),
+        segments: of("tx_segments"),
+    }
+}
+
 fn gets(platform: &Platform, url: &str) -> bool {
     let get = format!("curl --silent --fail --max-time 20 --output /dev/null {url}");
     platform.on("client", &get).succeeded()
@@ -135,6 +157,29 @@ fn nginx_serves_from_an_instance() {
     let counters = platform.page("/metrics");
     assert!(counters.contains("server_frames_in_total"), "{counters}");
     assert_eq!(platform.instance("web")["tier"], "stack");
+
+    // What it sends crosses whole, until somebody on the way takes plain frames alone.
+    eventually("super-frames leave", || {
+        let before = sent(&platform);
+        gets(&platform, &long);
+        let now = sent(&platform);
+        now.segments - before.segments > 2 * (now.frames - before.frames)
+    });
+    let plain = nginx(&folder, "").replace("{ nf: firewall,", "{ nf: firewall, frames: plain,");
+    for deployment in [&plain, &nginx(&folder, "")] {
+        platform.apply(deployment);
+        let before = sent(&platform);
+        assert!(gets(&platform, &long));
+        let now = sent(&platform);
+        if *deployment == plain {
+            assert_eq!(now.segments - before.segments, now.frames - before.frames);
+        }
+        let counters = platform.page("/metrics");
+        let unfit = counters
+            .lines()
+            .find(|line| line.contains("no_offload") && !line.ends_with(" 0"));
+        assert_eq!(unfit, None, "frames that nobody takes");
+    }
 
     // It is held, and outlives the daemon.
     platform.must_say(&["pause", "web"]);

@@ -1,4 +1,4 @@
-//! Levels: the frames that the uplinks of a server let in.
+//! Levels: the frames that the uplinks of a server let in, and the stacks of instances.
 
 use crate::model::Frames;
 use serde::Serialize;
@@ -9,11 +9,14 @@ use std::collections::BTreeSet;
 #[serde(transparent)]
 pub struct Levels(Vec<Level>);
 
-/// The uplinks of one domain.
+/// What lets in frames in one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Level {
     /// The uplinks, by name.
     pub uplinks: BTreeSet<String>,
+    /// The instances on a network stack of their own, by name.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub stacks: BTreeSet<String>,
     /// Frames that they let in.
     pub frames: Frames,
 }
@@ -30,6 +33,11 @@ impl Levels {
     pub fn of_uplink(&self, name: &str) -> Frames {
         let level = self.0.iter().find(|level| level.uplinks.contains(name));
         level.map_or(Frames::Plain, |level| level.frames)
+    }
+
+    /// Returns the domain of an instance on a network stack of its own; `None`: its frames are plain.
+    pub fn of_stack(&self, name: &str) -> Option<&Level> {
+        self.0.iter().find(|level| level.stacks.contains(name))
     }
 
     /// Returns the domains whose frames are not plain.

@@ -8,12 +8,15 @@ use anyhow::{Context, bail, ensure};
 use nfluid_control::interface::{Access, Interface, SCRATCH};
 use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
+use nfluid_netdev::offload::Undone;
 use nfluid_netdev::own_stack::{self, Settings};
-use nfluid_netdev::{NetNs, Prefix};
+use nfluid_netdev::{NetNs, Prefix, tap};
 use nfluid_protocol::environment;
+use nfluid_ring::Level;
 use nfluid_sandbox::{
-    Capabilities, Launch, Limits, NetNs as SandboxNet, Root, Shell, ShellSpec, Shown,
+    Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Root, Shell, ShellSpec, Shown,
 };
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::ffi::CString;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -146,6 +149,30 @@ impl Server {
         };
         companion::run(maker, owner, self.shell, launch, life).context("starting the program")
     }
+}
+
+/// Sets what a server's stack leaves undone on the frames that it sends: its monitor's taps say so to the kernel. The server
+/// need not run meanwhile, nor the monitor.
+///
+/// # Errors
+/// The kernel refuses, or the monitor has ended.
+pub(crate) fn let_in(monitor: &Instance, level: Level) -> anyhow::Result<()> {
+    let undone = match level {
+        Level::Plain => Undone::Nothing,
+        Level::Checksums => Undone::Checksums,
+        Level::Super => Undone::Segments { udp: true },
+    };
+    let file = format!("/proc/{}/environ", monitor.pid());
+    let variables = std::fs::read(&file).with_context(|| format!("reading {file}"))?;
+    let prefix = format!("{}=", environment::TAPS);
+    let mut variables = variables.split(|byte| *byte == 0);
+    let numbers = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()));
+    let numbers = std::str::from_utf8(numbers.unwrap_or_default())?;
+    for number in numbers.split(',').filter(|number| !number.is_empty()) {
+        let tap = pidfd_getfd(monitor, number.parse()?, PidfdGetfdFlags::empty());
+        tap::leave_undone(&tap.context("borrowing a tap of its monitor")?, undone)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -105,6 +105,11 @@ impl Instances {
         self.running.iter()
     }
 
+    /// Returns all instances by name, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&String, &mut Running)> {
+        self.running.iter_mut()
+    }
+
     /// Returns all instances, to be changed.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Running> {
         self.running.values_mut()

@@ -6,6 +6,7 @@ use nfluid_control::group::Groups;
 use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::supervise::Exit;
 use nfluid_control::wake::Wake;
+use nfluid_ring::Level;
 use nfluid_sandbox::ProcessIdentity;
 use nfluid_sandbox::cgroup::CpuClock;
 use std::any::Any;
@@ -193,6 +194,14 @@ pub trait Workload: Send {
     /// # Errors
     /// The switch refuses for a port.
     fn set_wake(&self, wake: Option<Wake>) -> anyhow::Result<()>;
+
+    /// Sets the frames that it may send, if a network stack of its own makes them: those that all who can get them take.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn let_in(&mut self, _level: Level) -> anyhow::Result<()> {
+        Ok(())
+    }
 
     /// Opens or closes its ports.
     fn set_ports_up(&self, up: bool);

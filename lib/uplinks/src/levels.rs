@@ -59,6 +59,15 @@ impl Uplinks {
         self.settle_levels();
     }
 
+    /// Returns what the stack of an instance may let in: what all uplinks that it leads to send on.
+    pub fn level_of_stack(&self, name: &str) -> Level {
+        let Some(domain) = self.levels.asked.of_stack(name) else {
+            return Level::Plain;
+        };
+        let uplinks = domain.uplinks.iter().map(|uplink| self.levels.of(uplink));
+        uplinks.fold(level_of(domain.frames), Level::min)
+    }
+
     /// Returns the levels of `desired`, if the uplinks of an earlier daemon have them, and else none.
     pub fn adopt_levels(&mut self, desired: &Levels) -> Levels {
         self.levels.asked = desired.clone();

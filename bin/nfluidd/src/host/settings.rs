@@ -2,11 +2,13 @@
 
 use super::Host;
 use nfluid_control::apply::PlatformError;
+use nfluid_control::frames::Levels;
 use nfluid_control::setting::{PlatformSetting, Setting};
 use nfluid_control::wake::Wake;
 use nfluid_lifecycle::errors::failed;
 use nfluid_lifecycle::limits;
 use nfluid_lifecycle::services::Services as _;
+use nfluid_ring::Level;
 
 impl Host {
     /// Changes a setting of a running instance. `HostPlatform` changes the configuration of an NF, without the lock
@@ -54,6 +56,24 @@ impl Host {
         set
     }
 
+    /// Tells the instances on a network stack of their own what they may let in; no more than `at_most` says.
+    pub(super) fn settle_stacks(&mut self, at_most: Option<&Levels>) {
+        for (name, running) in self.instances.iter_mut() {
+            if !running.spec.tier.capabilities().own_stack {
+                continue;
+            }
+            let allowed = self.uplinks.level_of_stack(name);
+            let level = match at_most.map(|levels| levels.of_stack(name)) {
+                None => allowed,
+                Some(None) => Level::Plain,
+                Some(Some(most)) => allowed.min(Level::numbered(most.frames.number())),
+            };
+            if let Err(why) = running.workload.let_in(level) {
+                tracing::warn!(instance = name, "its frames are not {level:?}: {why:#}");
+            }
+        }
+    }
+
     /// Changes a setting of the platform.
     ///
     /// # Errors
@@ -72,7 +92,12 @@ impl Host {
             // The shells that this ends are removed without the lock, by `HostPlatform`.
             PlatformSetting::Pools(pools) => self.maker.groups.plan_pools(pools),
             // A level that an uplink cannot have is reported as an event, and costs speed and nothing else.
-            PlatformSetting::Levels(levels) => self.uplinks.set_levels(levels),
+            PlatformSetting::Levels(levels) => {
+                // First nothing lets in what somebody will no longer take.
+                self.settle_stacks(Some(levels));
+                self.uplinks.set_levels(levels);
+                self.settle_stacks(None);
+            }
         }
         Ok(())
     }

@@ -46,6 +46,8 @@ pub fn run(host: &Shared) -> ! {
         if last_look.elapsed() > ROUND {
             last_look = Instant::now();
             supervision::check_some(host);
+            // An uplink may take less than it was asked to.
+            host.settle_stacks(None);
         }
         if last_balance.elapsed() > placing::ROUND {
             last_balance = Instant::now();

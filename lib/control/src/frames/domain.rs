@@ -42,6 +42,8 @@ pub struct Domain {
     pub uplinks: BTreeSet<String>,
     /// Its instances.
     pub instances: BTreeSet<String>,
+    /// Those of them on a network stack of their own.
+    pub stacks: BTreeSet<String>,
     /// Its frames are plain whatever its instances take.
     pub(crate) is_refused: bool,
     /// Number of ports, each queue counted.
@@ -59,6 +61,7 @@ pub struct Domain {
 pub(super) fn levels_of(domains: &[Domain]) -> Levels {
     let level = |domain: &Domain| Level {
         uplinks: domain.uplinks.clone(),
+        stacks: domain.stacks.clone(),
         frames: domain.frames,
     };
     domains.iter().map(level).collect()
@@ -185,6 +188,9 @@ impl Builder {
     fn add_instance(&mut self, name: &str, spec: &InstanceSpec, is_made: bool) {
         if self.domain.instances.insert(name.to_owned()) {
             self.domain.ports += spec.queues() as usize;
+        }
+        if spec.tier.capabilities().own_stack {
+            self.domain.stacks.insert(name.to_owned());
         }
         let (mut frames, mut why) = taken(name, spec);
         self.takes_some |= !frames.is_plain();

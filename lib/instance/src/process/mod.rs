@@ -12,6 +12,7 @@ use crate::maker::Maker;
 use nfluid_control::quantity::Micros;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::workload::Port;
+use nfluid_ring::Level;
 use nfluid_sandbox::Instance;
 use nfluid_sandbox::cgroup::Cgroup;
 use nfluid_switch::{InstanceMemory, Maps};
@@ -41,6 +42,8 @@ pub struct Process {
     pinned: Option<Vec<u32>>,
     /// The time slice that its threads were given.
     slice: Option<Micros>,
+    /// What the network stack of its own of this process lets in.
+    lets_in: Option<(u32, Level)>,
     /// The process that is taking over from the present one.
     successor: Option<Successor>,
 }
@@ -87,6 +90,7 @@ impl Process {
             record: parts.record,
             pinned: parts.pinned,
             slice: parts.slice,
+            lets_in: None,
             successor: None,
             maker: Arc::clone(maker),
         }

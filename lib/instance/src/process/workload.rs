@@ -7,6 +7,7 @@ use crate::launch::{GivenDoorbells, Target};
 use crate::limits::pin;
 use crate::limits::{cap_of, give_slice, set_resources};
 use crate::port_specs::wake_of;
+use crate::server;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
 use nfluid_control::group::Groups;
@@ -17,6 +18,7 @@ use nfluid_lifecycle::machine;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::succession::Succession;
 use nfluid_lifecycle::workload::{Calls, Exited, InstanceRings, Port, Remains, Usage, Workload};
+use nfluid_ring::Level;
 use nfluid_sandbox::cgroup::CpuClock;
 use nfluid_sandbox::{Ended, Instance, ProcessIdentity};
 use nfluid_switch::{DropReason, Inlet, Switch};
@@ -110,6 +112,11 @@ impl Workload for Process {
         self.process = Some(process);
         self.io_doorbell = spec.io.has_threads().then_some(io_doorbell);
         self.maker.switch.revive(&self.memory);
+        if let Some((_, level)) = self.lets_in
+            && let Err(why) = self.let_in(level)
+        {
+            tracing::warn!(instance = self.name, "its frames stay plain: {why:#}");
+        }
         Ok(())
     }
 
@@ -215,6 +222,19 @@ impl Workload for Process {
             self.maker.switch.set_wake(port.number, wake_of(wake))?;
         }
         Ok(())
+    }
+
+    fn let_in(&mut self, level: Level) -> anyhow::Result<()> {
+        let Some(process) = &self.process else {
+            return Ok(());
+        };
+        let wanted = Some((process.pid(), level));
+        if self.lets_in == wanted {
+            return Ok(());
+        }
+        // Also if it fails: what cannot be now cannot be in a moment either.
+        self.lets_in = wanted;
+        server::let_in(process, level)
     }
 
     fn set_ports_up(&self, up: bool) {

@@ -201,8 +201,12 @@ impl PortsOutbox<'_> {
 
 impl Outbox for PortsOutbox<'_> {
     fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool {
-        let port = self.with_room(port, frame.len());
-        port.is_some_and(|port| port.send_copy(frame, offload))
+        let Some(port) = self.with_room(port, frame.len()) else {
+            return false;
+        };
+        // A frame with work left to be done takes slots of another place, which may be full although the ring is not.
+        port.send_copy(frame, offload)
+            || (port.flush(WhenFull::Drop).is_ok() && port.send_copy(frame, offload))
     }
 
     /// No batch is at hand, or its only frame is sent as a copy behind the frames that it leads to.
