@@ -27,6 +27,7 @@ pub mod error;
 pub mod fds;
 pub mod seccomp;
 
+mod accelerator;
 mod affinity;
 mod capability;
 mod capacity;
@@ -56,6 +57,7 @@ mod zygote;
 pub use elf::Linkage;
 pub use rustix::process::Signal;
 
+pub use accelerator::Accelerator;
 pub use capability::Capabilities;
 pub use freed_memory::return_freed_memory;
 pub use identity::{BadKernelIdRange, INSIDE_ID, KernelId, KernelIdRange};
@@ -63,7 +65,7 @@ pub use instance::{Ended, Instance, InstanceError, ProcessIdentity, ThreadUse};
 pub use landlock_rules::{LandlockSupport, landlock_support};
 pub use launch::{InheritedFd, Launch, Limits, Network};
 pub use lifeline::kill_when_closed;
-pub use machines::{Accelerator, EMULATOR, has_kvm, runs_kernels};
+pub use machines::{EMULATOR, has_kvm, runs_kernels};
 pub use netns::{EmptyNetNs, NetNs};
 pub use own_files::start_with_own_files;
 pub use own_time::OwnTime;

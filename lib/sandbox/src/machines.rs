@@ -35,15 +35,6 @@ pub(crate) fn virtual_machines() -> Feature {
 /// Where Debian has the emulator of tier `linux`.
 pub const EMULATOR: &str = "/usr/bin/qemu-system-x86_64";
 
-/// Way in which an emulator runs the code of its machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Accelerator {
-    /// It translates the code (Tiny Code Generator).
-    Tcg,
-    /// KVM runs it.
-    Kvm,
-}
-
 /// Checks that KVM can be used on this host.
 ///
 /// # Errors

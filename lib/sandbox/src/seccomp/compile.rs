@@ -12,7 +12,7 @@ use super::allowed::{
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
 use super::{Filter, Policy, PolicyError, Profile};
-use crate::machines::Accelerator;
+use crate::accelerator::Accelerator;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
     SeccompFilter, SeccompRule, TargetArch, sock_filter,

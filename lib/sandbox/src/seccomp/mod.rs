@@ -20,8 +20,8 @@ mod rule;
 #[cfg(test)]
 mod verdict_tests;
 
+use crate::accelerator::Accelerator;
 use crate::elf::Linkage;
-use crate::machines::Accelerator;
 
 /// The part of the list that a program gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use super::compile::{is_fatal, tables};
 use super::hostile::HOSTILE;
 use super::rule::When;
 use super::{Filter, Policy};
+use crate::accelerator::Accelerator;
 use crate::elf::Linkage;
-use crate::machines::Accelerator;
 use proptest::prelude::*;
 
 const ALLOW: u32 = 0x7fff_0000;
