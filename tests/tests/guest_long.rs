@@ -7,8 +7,8 @@ use nfluid_ring::layout::{
     DESC_OFFLOAD, FRAME_MAX, LONG_MAX, OFFLOAD_AT, SLOT_SIZE, frame_slots, tx_desc_long,
 };
 use nfluid_ring::offload::{OFFLOAD_BYTES, PartialChecksum, SegmentKind, Segmentation};
-use nfluid_ring::port::{Port, WhenFull};
-use nfluid_ring::{Level, Offload};
+use nfluid_ring::port::{Port, PortsOutbox, WhenFull};
+use nfluid_ring::{Level, Offload, Outbox};
 use nfluid_switch::{Destination, DropReason, LongSlots, PortSignal, PortSpec};
 use nfluid_testbed::random::Random;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance, mac_of};
@@ -153,6 +153,24 @@ fn frames_of_every_length_arrive_whole_in_order_and_with_what_is_still_to_be_don
             ];
             assert_eq!((sent, got), (all, all));
         }
+    });
+}
+
+// promise: 1.42
+#[test]
+fn a_network_function_makes_more_frames_at_once_than_its_slots_hold() {
+    for_each_form("emit", |scratch| {
+        let [(_a, from), (_b, mut to)] = linked(scratch, 4096, Level::Super);
+        let mut ports = [from];
+        let made: Vec<Sent> = (0..40)
+            .map(|number| (content(200, number), Offload::partial_checksum(CHECKSUM)))
+            .collect();
+        for (number, (bytes, offload)) in made.iter().enumerate() {
+            let emitted = PortsOutbox(&mut ports).emit_offload(0, bytes, *offload);
+            assert!(emitted, "frame {number}");
+        }
+        ports[0].flush(WhenFull::Drop).expect("flush");
+        assert!(received(&mut to) == made);
     });
 }
 

@@ -185,7 +185,7 @@ struct Counts {
     left: u64,
     /// The program has not taken earlier frames yet.
     program_full: u64,
-    /// The port has no room, or the frame is too short or too long for one.
+    /// The port has no room, or the frame is none that a port takes.
     port_full: u64,
 }
 

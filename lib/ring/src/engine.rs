@@ -312,7 +312,7 @@ impl Outbox for BatchOutbox<'_> {
         if self.seen.is_some_and(in_use) {
             return false;
         }
-        port.send_copy(frame, offload)
+        port.emit(frame, offload)
     }
 
     fn commit(&mut self, decided: &[Frame<'_>]) {

@@ -14,6 +14,9 @@
 //! | closed descriptors | everything of the daemon's but what is listed |
 //! | cgroup ([`cgroup`]) | CPU time, memory and tasks of others |
 //!
+//! A program on the kernel's stack has sockets, the capabilities that were asked for, and directories of its own for
+//! writing ([`seccomp::Policy::with_own_network`], [`Capabilities`], [`Shown`]); the other barriers are the same.
+//!
 //! An instance outlives the daemon that started it, and a restarted daemon adopts it. [`spawn`] starts one;
 //! [`Shell`] does it in two steps, for a pool; [`probe`] says what this host can do and what to do about the rest.
 //!

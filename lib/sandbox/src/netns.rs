@@ -1,5 +1,5 @@
-//! The network namespace of an instance. The namespace stays empty, own or shared: an instance's network is its
-//! ports.
+//! The network namespace of an instance. It stays empty, own or shared: an instance's network is its ports. An exception is
+//! the own one of a program on the kernel's stack, in which the daemon makes the interfaces that are its ports.
 
 use crate::error::{Errno, OsError};
 use rustix::thread::UnshareFlags;

@@ -103,7 +103,8 @@ impl Setup {
         let folder = directory.as_ref().canonicalize()?;
         fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         directory.write("answer", &"x".repeat(ANSWER))?;
-        let configuration = directory.write("nginx.conf", &nginx(&folder))?;
+        directory.write("nginx.conf", &nginx(&folder, Path::new("/tmp")))?;
+        let configuration = directory.write("bare.conf", &nginx(&folder, &folder))?;
         let mut bare = Vec::new();
         for (name, mut command) in [
             ("nginx", server.command("nginx")),
@@ -187,17 +188,17 @@ impl Setup {
     }
 }
 
-/// The configuration of nginx on both sides.
-fn nginx(folder: &Path) -> String {
+/// The configuration of nginx on both sides, which differ in the directory that it writes to.
+fn nginx(folder: &Path, own: &Path) -> String {
+    let own = own.display();
     format!(
-        "daemon off; error_log stderr; pid /tmp/nfluid-bench-{}.pid; worker_processes 1; events {{ }}
+        "daemon off; error_log stderr; pid {own}/nginx.pid; worker_processes 1; events {{ }}
 http {{
   access_log off; keepalive_requests 100000000; root {};
-  client_body_temp_path /tmp/nfluid-b; proxy_temp_path /tmp/nfluid-p; fastcgi_temp_path /tmp/nfluid-f;
-  uwsgi_temp_path /tmp/nfluid-u; scgi_temp_path /tmp/nfluid-s;
+  client_body_temp_path {own}/b; proxy_temp_path {own}/p; fastcgi_temp_path {own}/f;
+  uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;
   server {{ listen {HTTP}; }}
 }}",
-        std::process::id(),
         folder.display()
     )
 }

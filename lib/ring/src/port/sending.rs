@@ -104,6 +104,12 @@ impl Port {
         })
     }
 
+    /// As [`Port::send_copy`]; sends what is queued first where the slots for long frames are full, although the ring is not.
+    pub(crate) fn emit(&mut self, frame: &[u8], offload: Offload) -> bool {
+        self.send_copy(frame, offload)
+            || (self.flush(WhenFull::Drop).is_ok() && self.send_copy(frame, offload))
+    }
+
     /// Queues a frame that lies in any slot of the instance. The slot must not be released or
     /// written before the next flush has consumed it. `offload` is still to be done to it.
     #[inline]
@@ -201,12 +207,8 @@ impl PortsOutbox<'_> {
 
 impl Outbox for PortsOutbox<'_> {
     fn emit_offload(&mut self, port: u8, frame: &[u8], offload: Offload) -> bool {
-        let Some(port) = self.with_room(port, frame.len()) else {
-            return false;
-        };
-        // A frame with work left to be done takes slots of another place, which may be full although the ring is not.
-        port.send_copy(frame, offload)
-            || (port.flush(WhenFull::Drop).is_ok() && port.send_copy(frame, offload))
+        let port = self.with_room(port, frame.len());
+        port.is_some_and(|port| port.emit(frame, offload))
     }
 
     /// No batch is at hand, or its only frame is sent as a copy behind the frames that it leads to.

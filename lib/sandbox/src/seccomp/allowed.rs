@@ -61,15 +61,22 @@ const OPEN_CREATES: u64 = (libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND) as u6
 /// As well as those that could write.
 const OPEN_WRITES: u64 = OPEN_CREATES | libc::O_ACCMODE as u64;
 
-/// fcntl(2) commands about the descriptor itself. F_SETOWN and F_SETSIG would make the kernel signal others.
-const FCNTL: &[&[Test]] = &[
-    &[is(1, libc::F_DUPFD as u64)],
-    &[is(1, libc::F_DUPFD_CLOEXEC as u64)],
-    &[is(1, libc::F_GETFD as u64)],
-    &[is(1, libc::F_SETFD as u64)],
-    &[is(1, libc::F_GETFL as u64)],
-    &[is(1, libc::F_SETFL as u64)],
-];
+/// fcntl(2) commands about the descriptor itself, and `more`. F_SETSIG would make the kernel send any signal.
+macro_rules! descriptor_commands {
+    ($($more:expr,)*) => {
+        &[
+            &[is(1, libc::F_DUPFD as u64)],
+            &[is(1, libc::F_DUPFD_CLOEXEC as u64)],
+            &[is(1, libc::F_GETFD as u64)],
+            &[is(1, libc::F_SETFD as u64)],
+            &[is(1, libc::F_GETFL as u64)],
+            &[is(1, libc::F_SETFL as u64)],
+            $(&[is(1, $more as u64)],)*
+        ]
+    };
+}
+
+const FCNTL: &[&[Test]] = descriptor_commands! {};
 
 /// ioctl(2) requests that any descriptor takes, and `more`. TIOCSTI would type into a terminal.
 macro_rules! requests {
@@ -88,19 +95,26 @@ macro_rules! requests {
 
 const IOCTL: &[&[Test]] = requests! {};
 
-/// prctl(2) on the caller's own name, dumpability (downwards), timer slack and names of mappings.
-const PRCTL: &[&[Test]] = &[
-    &[is(0, libc::PR_SET_NAME as u64)],
-    &[is(0, libc::PR_GET_NAME as u64)],
-    &[is(0, libc::PR_GET_DUMPABLE as u64)],
-    &[
-        is(0, libc::PR_SET_DUMPABLE as u64),
-        long_bits(1, u64::MAX, 0),
-    ],
-    &[is(0, libc::PR_SET_TIMERSLACK as u64)],
-    &[is(0, libc::PR_GET_TIMERSLACK as u64)],
-    &[is(0, libc::PR_SET_VMA as u64)],
-];
+/// prctl(2) on the caller's own name, dumpability (downwards), timer slack and names of mappings, and `more`.
+macro_rules! process_options {
+    ($($more:expr,)*) => {
+        &[
+            &[is(0, libc::PR_SET_NAME as u64)],
+            &[is(0, libc::PR_GET_NAME as u64)],
+            &[is(0, libc::PR_GET_DUMPABLE as u64)],
+            &[
+                is(0, libc::PR_SET_DUMPABLE as u64),
+                long_bits(1, u64::MAX, 0),
+            ],
+            &[is(0, libc::PR_SET_TIMERSLACK as u64)],
+            &[is(0, libc::PR_GET_TIMERSLACK as u64)],
+            &[is(0, libc::PR_SET_VMA as u64)],
+            $(&[is(0, $more as u64)],)*
+        ]
+    };
+}
+
+const PRCTL: &[&[Test]] = process_options! {};
 
 /// For every instance.
 pub(super) const ALWAYS: &[Allowed] = table! {
@@ -450,33 +464,22 @@ pub(super) const OWN_NETWORK: &[Allowed] = table! {
 };
 
 /// fcntl(2) commands of servers. The kernel signals only processes that the caller may signal.
-const OWN_FCNTL: &[&[Test]] = &[
-    &[is(1, libc::F_DUPFD as u64)],
-    &[is(1, libc::F_DUPFD_CLOEXEC as u64)],
-    &[is(1, libc::F_GETFD as u64)],
-    &[is(1, libc::F_SETFD as u64)],
-    &[is(1, libc::F_GETFL as u64)],
-    &[is(1, libc::F_SETFL as u64)],
-    &[is(1, libc::F_GETLK as u64)],
-    &[is(1, libc::F_SETLK as u64)],
-    &[is(1, libc::F_SETLKW as u64)],
-    &[is(1, libc::F_SETOWN as u64)],
-    &[is(1, libc::F_SETPIPE_SZ as u64)],
-    &[is(1, libc::F_GETPIPE_SZ as u64)],
-];
+const OWN_FCNTL: &[&[Test]] = descriptor_commands! {
+    libc::F_GETLK,
+    libc::F_SETLK,
+    libc::F_SETLKW,
+    libc::F_SETOWN,
+    libc::F_SETPIPE_SZ,
+    libc::F_GETPIPE_SZ,
+};
 
 /// prctl(2) of servers. Being dumpable shows them to processes of the same user, and they have a user each.
-const OWN_PRCTL: &[&[Test]] = &[
-    &[is(0, libc::PR_SET_NAME as u64)],
-    &[is(0, libc::PR_GET_NAME as u64)],
-    &[is(0, libc::PR_GET_DUMPABLE as u64)],
-    &[is(0, libc::PR_SET_DUMPABLE as u64)],
-    &[is(0, libc::PR_SET_KEEPCAPS as u64)],
-    &[is(0, libc::PR_CAPBSET_READ as u64)],
-    &[is(0, libc::PR_SET_PDEATHSIG as u64)],
-    &[is(0, libc::PR_SET_TIMERSLACK as u64)],
-    &[is(0, libc::PR_SET_VMA as u64)],
-];
+const OWN_PRCTL: &[&[Test]] = process_options! {
+    libc::PR_SET_DUMPABLE,
+    libc::PR_SET_KEEPCAPS,
+    libc::PR_CAPBSET_READ,
+    libc::PR_SET_PDEATHSIG,
+};
 
 /// Calls for the slow path of a program in the kernel, with which the instance shares maps. Other instances are
 /// killed for these calls.
