@@ -154,7 +154,7 @@ impl Kind {
 /// A frame that an interface has given.
 struct Taken {
     length: usize,
-    /// What is to be done to it; `None`: it cannot be sent on.
+    /// The work left to be done to the frame; `None`: the frame cannot be sent on.
     offload: Option<Offload>,
 }
 

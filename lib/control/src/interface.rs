@@ -36,7 +36,7 @@ pub struct Route {
     pub via: Option<IpAddr>,
 }
 
-/// What a program on the kernel's stack may use.
+/// The volumes and capabilities of a program on a network stack of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Access {
     /// Directories of the host that it sees at the same paths, read-only.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 #[serde(transparent)]
 pub struct Levels(Vec<Level>);
 
-/// What lets in frames in one domain.
+/// Uplinks and network stacks of one domain, which let in the same frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Level {
     /// The uplinks, by name.

@@ -31,7 +31,7 @@ pub struct InstanceSpec {
     /// Listening addresses on the kernel's own stack. Serialized only if present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stack: Option<Stack>,
-    /// What a program on a network stack of its own may use. Serialized only if present.
+    /// Volumes and capabilities. Serialized only if present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
     /// The NF's configuration; null if none was given.

@@ -39,7 +39,7 @@ struct Config {
     initrd: Option<PathBuf>,
     /// More words of the kernel's command line.
     append: String,
-    /// What runs the machine's code.
+    /// The choice between KVM and emulation.
     accelerator: Choice,
 }
 
@@ -169,7 +169,7 @@ fn outermost(mut all: Vec<PathBuf>) -> Vec<PathBuf> {
     outer
 }
 
-/// Returns the pace of the processor's clock, which an emulated machine sees; KVM tells a kernel by itself. A kernel that had to measure it on a busy host
+/// Returns the pace of the processor's clock, for an emulated machine; KVM tells a kernel by itself. A kernel that had to measure it on a busy host
 /// would hang now and then.
 fn clock_khz() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();

@@ -2,6 +2,7 @@
 //! network namespace that nobody else is in. The monitor has the other side of each interface, a tap.
 
 use crate::companion::{self, Owner, Variables};
+use crate::launch::arguments;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
 use anyhow::{Context, bail, ensure};
@@ -47,7 +48,7 @@ pub(crate) fn equip(
     owner: Owner<'_>,
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
-    let Program::Path { program, args } = &spec.program else {
+    let Program::Path { program, .. } = &spec.program else {
         bail!("a built-in NF has no interfaces");
     };
     let access = spec.access.clone().unwrap_or_default();
@@ -70,11 +71,9 @@ pub(crate) fn equip(
     let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
     let taps = own_stack::make(&namespace, &settings).context("its interfaces")?;
     let numbers: Vec<String> = taps.into_iter().map(|tap| give(tap).to_string()).collect();
-    let arguments = args.iter().map(|argument| CString::new(argument.as_str()));
-    let arguments: Result<Vec<_>, _> = arguments.collect();
     let server = Server {
         program,
-        arguments: arguments.context("a NUL in an argument")?,
+        arguments: arguments(&spec.program)?,
         shell,
     };
     Ok((vec![(environment::TAPS, numbers.join(","))], server))

@@ -35,7 +35,7 @@ pub const INTERFACES: &str = "NFLUID_INTERFACE_FDS";
 pub const COMPANION: &str = "NFLUID_COMPANION_FD";
 /// Numbers of taps, the other sides of interfaces of a network stack, one for each port.
 pub const TAPS: &str = "NFLUID_TAP_FDS";
-/// What runs the code of a machine with a kernel of its own, as a sentence for the log.
+/// A sentence for the log: whether KVM runs a machine with a kernel of its own, or the emulator does, and why.
 pub const ACCELERATOR: &str = "NFLUID_ACCELERATOR";
 /// The memory limit in bytes of a terminator, or of a guest and its monitor.
 pub const MEMORY: &str = "NFLUID_MEMORY_BYTES";

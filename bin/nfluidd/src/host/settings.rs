@@ -56,7 +56,7 @@ impl Host {
         set
     }
 
-    /// Tells the instances on a network stack of their own what they may let in; no more than `at_most` says.
+    /// Sets the frames that instances on a network stack of their own may send; no more than `at_most` says.
     pub(super) fn settle_stacks(&mut self, at_most: Option<&Levels>) {
         for (name, running) in self.instances.iter_mut() {
             if !running.spec.tier.capabilities().own_stack {

@@ -42,7 +42,7 @@ pub struct Domain {
     pub uplinks: BTreeSet<String>,
     /// Its instances.
     pub instances: BTreeSet<String>,
-    /// Those of them on a network stack of their own.
+    /// Its instances on a network stack of their own.
     pub stacks: BTreeSet<String>,
     /// Its frames are plain whatever its instances take.
     pub(crate) is_refused: bool,

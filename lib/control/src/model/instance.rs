@@ -71,7 +71,7 @@ pub struct Instance {
     /// Listening addresses on the kernel's own stack; absent: the instance has ports.
     #[serde(flatten)]
     pub stack: Option<Stack>,
-    /// What a program on a network stack of its own may use; absent: nothing.
+    /// Volumes and capabilities; absent: none.
     #[serde(flatten)]
     pub access: Option<Access>,
     /// The party that executes the switch for the instance; absent: the deployment's model.

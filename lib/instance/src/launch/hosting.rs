@@ -2,6 +2,7 @@
 
 use super::inheritance::{FIRST_FD, environment};
 use super::{Start, control_socket};
+use crate::companion::Owner;
 use crate::doorbell;
 use crate::machine;
 use crate::maker::Maker;
@@ -90,10 +91,12 @@ impl Maker {
             })?);
         }
         let start = Start {
-            name,
-            user: record.user,
-            cgroup,
-            cpus: Vec::new(),
+            owner: Owner {
+                name,
+                user: record.user,
+                cgroup,
+                cpus: &[],
+            },
             zygote: self.uses_zygote.then_some(&self.shell_zygote),
             program: (&program.0, &program.1),
             arguments: Vec::new(),

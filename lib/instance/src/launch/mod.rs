@@ -142,10 +142,7 @@ impl Maker {
             .env
             .extend(environment(env.unwrap_or_default())?);
         let start = Start {
-            name,
-            user: record.user,
-            cgroup,
-            cpus: cpus.clone(),
+            owner,
             zygote: self.uses_zygote.then_some(&self.zygote),
             program: (program, filter),
             arguments: arguments(&spec.program)?,
@@ -182,7 +179,7 @@ impl Maker {
         fds: &[OwnedFd],
     ) -> anyhow::Result<Instance> {
         let (program, filter) = start.program;
-        let log = doorbell::open_both(&self.paths.log_pipe(start.name));
+        let log = doorbell::open_both(&self.paths.log_pipe(start.owner.name));
         let log = log.context("opening the log pipe")?;
         descriptors::check_room(&log)?;
         let mut launch = Launch::new(program, filter);
@@ -212,18 +209,18 @@ impl Maker {
             Some(shell) => shell,
             None => {
                 let root = Root::for_linkage(program.linkage());
-                let name = start.name.to_owned();
+                let name = start.owner.name.to_owned();
                 Shell::prepare(&ShellSpec {
-                    cpus: start.cpus(),
+                    cpus: start.owner.cpus(),
                     zygote: start.zygote,
-                    ..self.sandbox(name, start.user, start.cgroup, root)?
+                    ..self.sandbox(name, start.owner.user, start.owner.cgroup, root)?
                 })?
             }
         };
         let spawned = shell.launch(&launch)?;
-        tracing::debug!(instance = start.name, barriers = %spawned.barriers, "started");
+        tracing::debug!(instance = start.owner.name, barriers = %spawned.barriers, "started");
         // The reader must have the pipe first: if the instance ends at once, its last messages are in the pipe.
-        if let Err(why) = self.logs.await_reading(start.name) {
+        if let Err(why) = self.logs.await_reading(start.owner.name) {
             end(&spawned.instance)?;
             return Err(why);
         }
@@ -241,14 +238,14 @@ impl Maker {
         let found = self.programs.terminator()?;
         let program = &found.program.0;
         let root = Root::for_linkage(program.linkage());
-        let name = format!("{}-connector", terminator.name);
+        let name = format!("{}-connector", terminator.owner.name);
         let shell = ShellSpec {
             net: NetNs::Shared(namespace.as_fd()),
-            cpus: terminator.cpus(),
+            cpus: terminator.owner.cpus(),
             zygote: terminator.zygote,
-            ..self.sandbox(name, terminator.user, terminator.cgroup, root)?
+            ..self.sandbox(name, terminator.owner.user, terminator.owner.cgroup, root)?
         };
-        let log = doorbell::open_both(&self.paths.log_pipe(terminator.name));
+        let log = doorbell::open_both(&self.paths.log_pipe(terminator.owner.name));
         let log = log.context("opening the log pipe")?;
         let mut launch = Launch::new(program, &found.connecting);
         let server = connecting.server;
@@ -278,11 +275,7 @@ impl Maker {
 
 /// The start of a program: instance, user, cgroup.
 struct Start<'a> {
-    name: &'a str,
-    user: u32,
-    cgroup: &'a Cgroup,
-    /// Empty: all.
-    cpus: Vec<u32>,
+    owner: Owner<'a>,
     /// None: the calling thread forks.
     zygote: Option<&'a Zygote>,
     program: (&'a Program, &'a Filter),
@@ -290,15 +283,11 @@ struct Start<'a> {
     limits: Limits,
 }
 
-impl Start<'_> {
-    /// As a sandbox is told.
-    fn cpus(&self) -> Option<Vec<usize>> {
-        let cpus = self.cpus.iter().map(|cpu| *cpu as usize);
-        (!self.cpus.is_empty()).then(|| cpus.collect())
-    }
-}
-
-fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
+/// Returns the arguments of a program, as an instance gets them.
+///
+/// # Errors
+/// One of them has a NUL.
+pub(crate) fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
     let args = match program {
         ProgramModel::BuiltIn { .. } => [].as_slice(),
         ProgramModel::Path { args, .. } => args,

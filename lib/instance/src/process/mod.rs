@@ -42,7 +42,7 @@ pub struct Process {
     pinned: Option<Vec<u32>>,
     /// The time slice that its threads were given.
     slice: Option<Micros>,
-    /// What the network stack of its own of this process lets in.
+    /// The process with a network stack of its own, and the frames that this stack may send.
     lets_in: Option<(u32, Level)>,
     /// The process that is taking over from the present one.
     successor: Option<Successor>,

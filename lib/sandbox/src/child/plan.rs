@@ -30,7 +30,7 @@ pub(crate) struct PlanBuilder<'a> {
     pub root: &'a RootPlan,
     /// The CPUs that it can use; empty: those of the process that forks it.
     pub cpus: &'a [usize],
-    /// What is left of its capabilities.
+    /// The capabilities that the program keeps.
     pub capabilities: Capabilities,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Plan<'a> {
     pub shared: Shared<RawFd>,
     /// The CPUs that it may use.
     cpus: Option<CpuSet>,
-    /// What is left of its capabilities.
+    /// The capabilities that the program keeps.
     pub capabilities: Capabilities,
     /// Directories of its root.
     pub mounts: &'a [RawFd],
