@@ -86,6 +86,8 @@ pub enum Command {
     /// Generate, receive and replay traffic, and measure round trips
     #[command(subcommand)]
     Gen(Box<nfluid_gen::cli::GenCommand>),
+    /// The container images of this host, which instances run
+    Image(ImageArgs),
     /// Check whether this host can run nfluid
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
@@ -487,6 +489,58 @@ pub struct CompletionArgs {
 
 #[derive(Debug, Args)]
 pub struct VersionArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct ImageArgs {
+    /// Directory of the images: the daemon's
+    #[arg(
+        long,
+        global = true,
+        env = "NFLUID_IMAGE_DIR",
+        default_value = "/var/lib/nfluid/images",
+        value_name = "DIR"
+    )]
+    pub image_dir: PathBuf,
+    #[command(subcommand)]
+    pub command: ImageCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Import an image, or what it is now; instances that start later run that
+    Import(ImageImportArgs),
+    /// List the images
+    List(ImageListArgs),
+    /// Show everything about one image
+    Inspect(ImageInspectArgs),
+    /// Remove the images that no instance runs, and their layers
+    Prune(ImageListArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ImageImportArgs {
+    /// oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG], as 'skopeo copy' and 'podman save' write them
+    pub image: String,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct ImageListArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct ImageInspectArgs {
+    /// One of its names, or the first digits of its number
+    pub image: String,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     pub output: Format,

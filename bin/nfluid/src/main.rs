@@ -9,6 +9,7 @@ mod failure;
 mod function;
 mod generate;
 mod get;
+mod image;
 mod inquire;
 mod life;
 mod screen;
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
 fn start(cli: &Cli, screen: Screen) -> Result<(), Failure> {
     if let Command::Gen(command) = &cli.command {
         return generate::run(command);
+    }
+    if let Command::Image(args) = &cli.command {
+        return image::run(screen, &args.image_dir, &args.command);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -68,8 +72,9 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Restart(args) => inquire::restart(client, screen, args).await,
         Command::Doctor(args) => inquire::doctor(client, screen, args).await,
         Command::Version(args) => inquire::version(client, screen, args).await,
-        // Traffic needs no daemon and no runtime: `start` has handled it.
+        // Traffic and images need no daemon and no runtime: `start` has handled them.
         Command::Gen(command) => generate::run(command),
+        Command::Image(args) => image::run(screen, &args.image_dir, &args.command),
         Command::Completion(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "nfluid", &mut script);

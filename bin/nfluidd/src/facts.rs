@@ -39,6 +39,12 @@ impl Host for ThisHost {
             .map(|_| ())
             .map_err(|error| error.to_string())
     }
+
+    /// Whether the image is there is looked at when it is imported: the place that it came from may be gone by then.
+    fn image(&self, name: &str) -> Result<(), String> {
+        let parsed = nfluid_image::Reference::parse(name);
+        parsed.map(drop).map_err(|error| error.to_string())
+    }
 }
 
 fn place(interface: &str, netns: Option<&str>) -> Place {

@@ -37,6 +37,9 @@ struct Arguments {
     /// Directory of the desired state, which must survive a reboot.
     #[arg(long, default_value = "/var/lib/nfluid", value_name = "DIR")]
     state_dir: PathBuf,
+    /// Directory of container images; several platforms can share it [default: STATE_DIR/images].
+    #[arg(long, env = "NFLUID_IMAGE_DIR", value_name = "DIR")]
+    image_dir: Option<PathBuf>,
     /// Directory of records, pipes, sockets and logs, which must survive the daemon.
     #[arg(long, default_value = "/run/nfluid", value_name = "DIR")]
     run_dir: PathBuf,
@@ -181,7 +184,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     });
     let listener = listener.transpose()?;
 
+    let images = arguments.image_dir;
+    let images = images.unwrap_or_else(|| arguments.state_dir.join("images"));
     let settings = Settings {
+        images: nfluid_image::Store::new(images),
         name: arguments.name,
         paths: Paths::new(Directories {
             run: arguments.run_dir,

@@ -29,6 +29,9 @@ pub trait Host {
     /// # Errors
     /// The reason why not, for the operator.
     fn program(&self, path: &str) -> Result<(), String>;
+
+    /// Returns the reason for which there is no image of this name, if so.
+    fn image(&self, name: &str) -> Result<(), String>;
 }
 
 /// The state of an interface.

@@ -9,6 +9,7 @@
 //! no thread: the host, the actuator and time are handed to it.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod action;
 pub mod apply;
 pub mod attachments;

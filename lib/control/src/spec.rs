@@ -1,8 +1,9 @@
 //! Specifications for an actuator: objects with all defaults filled in.
 
+use crate::access::Access;
 use crate::fast::Attach;
 use crate::health::Health;
-use crate::interface::{Access, Interface};
+use crate::interface::Interface;
 use crate::io::IoModel;
 use crate::model::Frames;
 use crate::model::{

@@ -154,6 +154,13 @@ impl Host for OneCore {
         InterfaceFact::Present
     }
 
+    fn image(&self, name: &str) -> Result<(), String> {
+        match name.starts_with("oci:/") {
+            true => Ok(()),
+            false => Err(format!("'{name}' names no image")),
+        }
+    }
+
     fn program(&self, _: &str) -> Result<(), String> {
         Ok(())
     }

@@ -9,8 +9,8 @@ use nfluid_control::quantity::Mac;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_protocol::environment;
 use nfluid_sandbox::{
-    Accelerator, InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, Shell, ShellSpec, Shown, has_kvm,
-    runs_kernels,
+    Accelerator, InheritedFd, LIBRARY_DIRECTORIES, Launch, Root, Shell, ShellSpec, Shown, View,
+    has_kvm, runs_kernels,
 };
 use rustix::net::{SocketType, sockopt};
 use serde::Deserialize;
@@ -199,7 +199,7 @@ impl Emulator {
         let program = maker.programs.emulator(self.accelerator)?;
         let (program, filter) = &*program;
         let root = Root::Libraries(Shown {
-            extra: self.directories(),
+            extra: self.directories().into_iter().map(View::from).collect(),
             devices: match self.accelerator {
                 Accelerator::Kvm => &["kvm"],
                 Accelerator::Tcg => &[],

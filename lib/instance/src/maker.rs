@@ -32,6 +32,8 @@ pub struct Maker {
     pub empty_net: EmptyNetNs,
     /// A memory file system that cannot be changed, as the root of sandboxes.
     pub sealed: Sealed,
+    /// The container images of the host.
+    pub images: nfluid_image::Store,
     /// The process from which instances are forked.
     pub zygote: Zygote,
     /// The process from which shells are forked. Creating an instance does not wait for a shell that is being created.

@@ -35,6 +35,7 @@ pub struct Programs {
     /// The same program with the usual filter: it serves ports, and runs no virtual machine itself.
     companions_monitor: Kept<(Program, Filter)>,
     emulator: Mutex<BTreeMap<Accelerator, (FileVersion, OpenProgram)>>,
+    images_filter: Mutex<Option<Filter>>,
     /// Images of guests, by their paths.
     images: Mutex<BTreeMap<PathBuf, (FileVersion, OwnedFd)>>,
 }
@@ -63,6 +64,7 @@ impl Programs {
             monitor: Mutex::new(None),
             companions_monitor: Mutex::new(None),
             emulator: Mutex::default(),
+            images_filter: Mutex::default(),
             images: Mutex::new(BTreeMap::new()),
         })
     }
@@ -74,6 +76,26 @@ impl Programs {
     pub fn open(&self, path: &str) -> anyhow::Result<OpenProgram> {
         let program = Program::open(Path::new(path))?.unchangeable()?;
         Ok(Arc::new(with_filter(program)?))
+    }
+
+    /// Takes a program of an image, whose every program has the same filter.
+    ///
+    /// # Errors
+    /// The filter cannot be made.
+    pub(crate) fn of_image(&self, program: Program) -> anyhow::Result<OpenProgram> {
+        let mut kept = self
+            .images_filter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let filter = match &*kept {
+            Some(filter) => filter.clone(),
+            None => {
+                let policy = Policy::new(program.linkage(), SOL_NFLUID as u32);
+                let filter = policy.with_own_network().with_programs().compile()?;
+                kept.insert(filter).clone()
+            }
+        };
+        Ok(Arc::new((program, filter)))
     }
 
     /// Opens a program of the host that runs on a network stack of its own.

@@ -35,6 +35,8 @@ pub const INTERFACES: &str = "NFLUID_INTERFACE_FDS";
 pub const COMPANION: &str = "NFLUID_COMPANION_FD";
 /// Numbers of taps, the other sides of interfaces of a network stack, one for each port.
 pub const TAPS: &str = "NFLUID_TAP_FDS";
+/// How the daemon asks the program beside the monitor to end: the number of a signal, and the milliseconds that it may take.
+pub const STOP: &str = "NFLUID_STOP";
 /// A sentence for the log: whether KVM runs a machine with a kernel of its own, or the emulator does, and why.
 pub const ACCELERATOR: &str = "NFLUID_ACCELERATOR";
 /// The memory limit in bytes of a terminator, or of a guest and its monitor.

@@ -1,7 +1,7 @@
 //! Landlock: the access of the instance to files and sockets, even if it finds some.
 //!
 //! All file access is refused except executing its own program and, for dynamically linked programs, reading
-//! libraries and using the device that was asked for; since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX
+//! libraries and using the device that was asked for; programs of an image have the image, and their own processes in /proc. Since ABI 4 (kernel 6.7) binding and connecting TCP; since ABI 6 (6.12) connecting to abstract UNIX
 //! sockets and signalling processes outside. An older kernel gets the rules that it knows.
 
 use crate::elf::Linkage;
@@ -15,7 +15,8 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, Scope,
 };
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::fs::FileType;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The newest ABI that was tested.
 const ABI_TESTED: ABI = ABI::V6;
@@ -40,10 +41,21 @@ pub fn landlock_support() -> LandlockSupport {
     }
 }
 
+/// The places that an instance has something to do with.
+#[derive(Default)]
+pub(crate) struct Places<'a> {
+    /// The directories that its root shows.
+    pub shown: &'a [ShownDirectory],
+    /// Its `/proc`.
+    pub processes: Option<OwnedFd>,
+    /// Its standard streams: with a `/proc`, a program opens them again by name (`/dev/stdout`).
+    pub streams: Vec<BorrowedFd<'a>>,
+}
+
 /// A ruleset for one program, or nothing where the kernel has no Landlock.
 pub(crate) fn ruleset(
     program: &Program,
-    shown: &[ShownDirectory],
+    places: &Places<'_>,
     network: Network,
 ) -> Result<Option<OwnedFd>, RulesetError> {
     let everything = AccessFs::from_all(ABI_TESTED);
@@ -60,18 +72,36 @@ pub(crate) fn ruleset(
         // A sealed copy has no path that a rule could name, and needs none.
         rules = allow(rules, program, execute)?;
     }
-    for directory in shown {
+    let is_image = places
+        .shown
+        .iter()
+        .any(|one| one.content() == Content::Image);
+    for directory in places.shown {
         let access = match directory.content() {
             Content::Host => AccessFs::ReadFile | AccessFs::ReadDir,
             Content::Devices => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
-            Content::Scratch => everything & !(AccessFs::Execute | AccessFs::IoctlDev),
+            Content::Scratch | Content::Volume => {
+                everything & !(AccessFs::Execute | AccessFs::IoctlDev)
+            }
+            Content::Image => everything & !AccessFs::IoctlDev,
         };
         rules = allow(rules, directory, access)?;
+    }
+    if let Some(processes) = &places.processes {
+        rules = allow(rules, processes, AccessFs::ReadFile | AccessFs::ReadDir)?;
+        for stream in &places.streams {
+            let is_pipe = rustix::fs::fstat(stream)
+                .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Fifo);
+            if is_pipe {
+                rules = allow(rules, stream, AccessFs::WriteFile.into())?;
+            }
+        }
     }
     if let Network::Port(port) = network {
         rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp))?;
     }
     if let Linkage::Dynamic { interpreter } = program.linkage()
+        && !is_image
         && let Ok(Some(loader)) = regular::look_at(interpreter)
         && regular::is_roots(loader.as_fd()) == Ok(true)
     {

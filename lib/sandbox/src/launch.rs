@@ -34,6 +34,8 @@ pub struct Launch<'a> {
     pub argv: Vec<CString>,
     /// The environment, `NAME=value` each. Nothing is added.
     pub env: Vec<CString>,
+    /// The working directory: absolute.
+    pub directory: CString,
     /// The inherited descriptors. Standard streams that are not given are `/dev/null`. A pipe to the daemon as
     /// standard output would kill the instance (SIGPIPE) when the instance writes after the daemon's death: give it a
     /// file or a socket.
@@ -69,6 +71,7 @@ impl<'a> Launch<'a> {
             program,
             argv: vec![CString::new(name.as_bytes()).unwrap_or_default()],
             env: Vec::new(),
+            directory: c"/".to_owned(),
             fds: Vec::new(),
             filter: Some(filter),
             landlock: true,

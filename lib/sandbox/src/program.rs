@@ -138,6 +138,29 @@ impl Program {
         })
     }
 
+    /// Takes a program of an image, open for reading: what may change it, and whether it may be executed, is the business of the
+    /// image's root directory, and its loader is in there.
+    ///
+    /// # Errors
+    /// It is no ELF executable of this machine.
+    pub fn of_image(fd: OwnedFd, origin: &Path) -> Result<Self, ProgramError> {
+        let file = File::from(fd);
+        let metadata = file.metadata();
+        let metadata =
+            metadata.map_err(|error| OsError::from_io("read program", origin.display(), &error))?;
+        if !metadata.is_file() {
+            return Err(not_executable(origin, NO_FILE));
+        }
+        let found = elf::linkage(metadata.len(), |bytes, at| file.read_exact_at(bytes, at));
+        Ok(Self {
+            linkage: found.map_err(|why| not_executable(origin, why))?,
+            fd: file.into(),
+            origin: origin.to_owned(),
+            sealed: false,
+            is_roots: false,
+        })
+    }
+
     /// Returns a copy in memory that no process can change, of mode 0111. A single copy serves any number of
     /// instances.
     ///

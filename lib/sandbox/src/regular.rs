@@ -104,7 +104,7 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let program = Program::open(&program).unwrap();
         let ruleset = std::thread::spawn(move || {
-            landlock_rules::ruleset(&program, &[], crate::launch::Network::None)
+            landlock_rules::ruleset(&program, &Places::default(), crate::launch::Network::None)
                 .map(drop)
                 .map_err(|why| why.to_string())
         });

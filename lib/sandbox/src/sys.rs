@@ -11,6 +11,11 @@ pub(crate) const MOUNT_READ_ONLY: u64 = 0x1 | 0x2 | 0x4;
 /// Read-only, and no setuid programs, no programs at all. Devices stay devices: writing to one changes no file.
 pub(crate) const MOUNT_UNCHANGEABLE: u64 = 0x1 | 0x2 | 0x8;
 const AT_RECURSIVE: libc::c_int = 0x8000;
+const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+/// No setuid programs, no devices.
+pub(crate) const MOUNT_TAME: u64 = 0x2 | 0x4;
+/// No programs either.
+pub(crate) const MOUNT_DATA: u64 = MOUNT_TAME | 0x8;
 
 /// The argument of mount_setattr(2) (linux/mount.h).
 #[repr(C)]
@@ -71,6 +76,8 @@ pub(crate) enum Fork {
 pub(crate) enum Kind {
     /// A plain child.
     Child,
+    /// A child in a new user namespace.
+    UserNamespace,
     /// A child in a new pid namespace.
     Instance,
     /// An instance that is a child of this process's parent.
@@ -91,6 +98,7 @@ pub(crate) unsafe fn fork(kind: Kind, cgroup: Option<BorrowedFd<'_>>) -> Result<
     };
     match kind {
         Kind::Child => {}
+        Kind::UserNamespace => arguments.flags |= libc::CLONE_NEWUSER as u64,
         Kind::Instance => arguments.flags |= libc::CLONE_NEWPID as u64,
         Kind::SiblingInstance => {
             arguments.flags |= (libc::CLONE_NEWPID | libc::CLONE_PARENT) as u64
@@ -129,6 +137,29 @@ pub(crate) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
+/// Waits for the signal that ends the process, or for the end of its parent.
+pub(crate) fn wait_to_be_killed() -> ! {
+    let parent = rustix::process::getppid();
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // A parent that has ended before tells nothing.
+    while rustix::process::getppid() == parent {
+        // SAFETY: pause takes nothing and changes nothing.
+        unsafe { libc::pause() };
+    }
+    exit_now(0)
+}
+
+/// Shows the files of a detached mount as a user namespace maps their owners.
+pub(crate) fn mount_map_owners(mount: BorrowedFd<'_>, users: BorrowedFd<'_>) -> Result<(), Errno> {
+    let attributes = MountAttributes {
+        set: MOUNT_ATTR_IDMAP,
+        clear: 0,
+        propagation: 0,
+        userns_fd: u64::from(users.as_raw_fd().unsigned_abs()),
+    };
+    change_mount(mount, c"", 0, &attributes)
+}
+
 /// Changes the attributes of a mount, and of those below it.
 pub(crate) fn mount_setattr(
     at: BorrowedFd<'_>,
@@ -142,15 +173,28 @@ pub(crate) fn mount_setattr(
         propagation: 0,
         userns_fd: 0,
     };
-    let recursive = if recursive { AT_RECURSIVE } else { 0 };
+    change_mount(
+        at,
+        path,
+        if recursive { AT_RECURSIVE } else { 0 },
+        &attributes,
+    )
+}
+
+fn change_mount(
+    at: BorrowedFd<'_>,
+    path: &CStr,
+    flags: libc::c_int,
+    attributes: &MountAttributes,
+) -> Result<(), Errno> {
     // SAFETY: the path is NUL-terminated and the structure lives across the call, with its size.
     check(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             at.as_raw_fd(),
             path.as_ptr(),
-            libc::AT_EMPTY_PATH | recursive,
-            &raw const attributes,
+            libc::AT_EMPTY_PATH | flags,
+            attributes as *const MountAttributes,
             size_of::<MountAttributes>(),
         )
     })?;

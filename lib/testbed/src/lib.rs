@@ -11,6 +11,7 @@
 //! | [`process`] | programs that run in the background: start, wait until they serve, stop |
 //! | [`command`] | programs that run to their end; [`program`]: paths of programs |
 //! | [`flood`] | datagrams at full rate |
+//! | [`image`] | container images of given layers |
 //! | [`directory`], [`log`] | scratch directories; a log that is read while a program writes to the log |
 //! | [`patience`] | waiting for a condition; [`interrupt`]: early end with clean-up |
 //! | [`random`] | random numbers from a seed |
@@ -23,6 +24,7 @@ pub mod cgroups;
 pub mod command;
 pub mod directory;
 pub mod flood;
+pub mod image;
 pub mod interrupt;
 pub mod io_process;
 pub mod log;

@@ -76,6 +76,8 @@ use std::time::Instant;
 /// The settings from which a platform is created.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The container images.
+    pub images: nfluid_image::Store,
     /// The platform's name, used for its cgroup and for its directory on the BPF file system.
     pub name: String,
     /// The directories of the platform's state.
@@ -200,6 +202,7 @@ impl Host {
             zygote,
             shell_zygote,
             uses_zygote: !settings.without.contains(&Mechanism::Zygote),
+            images: settings.images.clone(),
             programs: nfluid_instance::programs::Programs::new(&settings.nf_program)?,
             logs: nfluid_instance::logs::LogCollector::start()?,
             numbers: numbers.clone(),

@@ -1,12 +1,13 @@
 //! Instances.
 
+use super::access::access;
 use super::config::config;
 use super::cpus::cpus;
 use super::fast;
 use super::fields::{Fields, integer, list, name, read, text, wrong_type};
 use super::group::{parent, placement};
 use super::health::health;
-use super::interface::{access, interface};
+use super::interface::interface;
 use super::io::model;
 use super::network::attachment;
 use super::stack::stack;
@@ -147,7 +148,17 @@ fn portion(fields: &mut Fields<'_>, key: &'static str, report: &mut Report<'_>) 
 fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Option<Program> {
     let nf = fields.get("nf");
     let program = fields.get("program");
+    let image = fields.get("image");
     let args = fields.get("args");
+    let entrypoint = fields.get("entrypoint");
+    if let (None, Some((node, path))) = (&image, &entrypoint) {
+        report.error_at(
+            node.mark,
+            path,
+            "only an image has an entrypoint",
+            "write 'program', or 'image: oci:/DIR'",
+        );
+    }
     let built_in = nf.is_some();
     if let (true, Some((node, path))) = (built_in, &args) {
         report.error_at(
@@ -157,28 +168,37 @@ fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Opti
             "put its settings under 'config'",
         );
     }
-    match (nf, program) {
-        (Some((node, path)), None) => Some(Program::BuiltIn {
+    let mut words = |found: Option<(&Node, String)>| {
+        found.map_or_else(Vec::new, |(node, path)| texts(node, &path, report))
+    };
+    let (args, entrypoint) = (words(args), words(entrypoint));
+    match (nf, program, image) {
+        (Some((node, path)), None, None) => Some(Program::BuiltIn {
             nf: text(node, &path, report)?.to_owned(),
         }),
-        (None, Some((node, path))) => Some(Program::Path {
+        (None, Some((node, path)), None) => Some(Program::Path {
             program: text(node, &path, report)?.to_owned(),
-            args: args.map_or_else(Vec::new, |(node, path)| texts(node, &path, report)),
+            args,
         }),
-        (None, None) => {
+        (None, None, Some((node, path))) => Some(Program::Image {
+            image: text(node, &path, report)?.to_owned(),
+            entrypoint,
+            args,
+        }),
+        (None, None, None) => {
             report.error(
                 path,
                 "the instance has no program",
-                "add 'nf: NAME' for a built-in NF, or 'program: /PATH' for your own",
+                "add 'nf: NAME' for a built-in NF, 'program: /PATH' for your own, or 'image: oci:/DIR'",
             );
             None
         }
-        (Some(_), Some((node, path))) => {
+        (_, Some((node, path)), _) | (_, _, Some((node, path))) => {
             report.error_at(
                 node.mark,
                 &path,
-                "an instance has either 'nf' or 'program'",
-                "remove one of them",
+                "an instance has one of 'nf', 'program' and 'image'",
+                "remove the others",
             );
             None
         }

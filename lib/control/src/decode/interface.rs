@@ -1,7 +1,8 @@
 //! `kind: interface`: ports that are interfaces of the kernel's stack.
 
-use super::fields::{Fields, list, read, text};
-use crate::interface::{Access, ENTRIES_MAX, Interface, Route, VOLUMES_MAX};
+use super::access::entries;
+use super::fields::{Fields, read};
+use crate::interface::{ENTRIES_MAX, Interface, Route, SERVERS_MAX};
 use crate::quantity::ValueError;
 use crate::report::Report;
 use crate::yaml::Node;
@@ -15,12 +16,13 @@ pub fn interface(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Int
     let kind = fields.choice("kind", &KINDS, report);
     let addresses = fields.get("addresses");
     let routes = fields.get("routes");
+    let dns = fields.get("dns");
     if kind.is_none() {
-        for (node, path) in addresses.iter().chain(&routes) {
+        for (node, path) in addresses.iter().chain(&routes).chain(&dns) {
             report.error_at(
                 node.mark,
                 path,
-                "only an interface has addresses and routes",
+                "only an interface has addresses, routes and name servers",
                 "add 'kind: interface' to the port, or remove it",
             );
         }
@@ -32,50 +34,16 @@ pub fn interface(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Int
         })
     });
     let routes = routes.map(|(node, path)| entries(node, &path, ENTRIES_MAX, report, route));
+    let dns = dns.map(|(node, path)| {
+        entries(node, &path, SERVERS_MAX, report, |node, path, report| {
+            read(node, path, report, |word| host(word, "name server"))
+        })
+    });
     Some(Interface {
         addresses: addresses.unwrap_or_default(),
         routes: routes.unwrap_or_default(),
+        dns: dns.unwrap_or_default(),
     })
-}
-
-/// Reads what a program on the kernel's stack may use; `None`: nothing is said.
-pub fn access(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Access> {
-    let volumes = fields.get("volumes");
-    let capabilities = fields.get("capabilities");
-    if volumes.is_none() && capabilities.is_none() {
-        return None;
-    }
-    let words = |found: Option<(&Node, String)>, most, report: &mut Report<'_>| {
-        let (node, path) = found?;
-        let word = |node: &Node, path: &str, report: &mut Report<'_>| {
-            text(node, path, report).map(str::to_owned)
-        };
-        Some(entries(node, &path, most, report, word))
-    };
-    Some(Access {
-        volumes: words(volumes, VOLUMES_MAX, report).unwrap_or_default(),
-        capabilities: words(capabilities, ENTRIES_MAX, report).unwrap_or_default(),
-    })
-}
-
-/// Reads the entries of a list of bounded length.
-fn entries<T>(
-    node: &Node,
-    path: &str,
-    most: usize,
-    report: &mut Report<'_>,
-    mut entry: impl FnMut(&Node, &str, &mut Report<'_>) -> Option<T>,
-) -> Vec<T> {
-    let items = list(node, path, report);
-    if items.len() > most {
-        let message = format!("{} entries are too many", items.len());
-        report.error_at(node.mark, path, message, format!("write at most {most}"));
-        return Vec::new();
-    }
-    let items = items.iter().enumerate();
-    items
-        .filter_map(|(i, item)| entry(item, &format!("{path}[{i}]"), report))
-        .collect()
 }
 
 /// Reads a destination, and the router on the way there.
@@ -83,7 +51,7 @@ fn route(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Route> {
     let mut fields = Fields::new(node, path, report)?;
     let via = fields.get("via");
     let has_via = via.is_some();
-    let via = via.and_then(|(node, path)| read(node, &path, report, router));
+    let via = via.and_then(|(node, path)| read(node, &path, report, |word| host(word, "router")));
     let to = fields.get("to");
     if to.is_none() {
         let remedy =
@@ -114,14 +82,14 @@ fn is_for_hosts(address: IpAddr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
 }
 
-fn router(text: &str) -> Result<IpAddr, ValueError> {
+fn host(text: &str, what: &str) -> Result<IpAddr, ValueError> {
     text.parse()
         .ok()
         .filter(|address| is_for_hosts(*address))
         .ok_or_else(|| {
             ValueError::new(
-                format!("'{}' is no address of a router", text.escape_debug()),
-                "write '192.0.2.1', or 'fe80::1'",
+                format!("'{}' is no address of a {what}", text.escape_debug()),
+                "write '192.0.2.1', or '2001:db8::1'",
             )
         })
 }

@@ -3,6 +3,7 @@
 //! The readable parts are returned even if other parts cannot be read, so that the checks that follow find the
 //! remaining errors.
 
+mod access;
 mod config;
 mod congestion;
 mod cpus;

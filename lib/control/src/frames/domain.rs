@@ -244,7 +244,7 @@ pub(super) fn taken(name: &str, spec: &InstanceSpec) -> (Frames, String) {
             (Some(trust), _) => format!(
                 "instance '{name}' is in trust group '{trust}', whose memory has no room for long frames"
             ),
-            (None, Program::Path { .. }) => format!(
+            (None, Program::Path { .. } | Program::Image { .. }) => format!(
                 "instance '{name}' takes plain frames: 'frames: super' is for programs that take others"
             ),
             (None, Program::BuiltIn { .. }) => format!("instance '{name}' takes plain frames"),

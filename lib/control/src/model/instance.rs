@@ -2,9 +2,9 @@
 
 use super::Frames;
 use super::{Port, Program, Restart, is_default};
+use crate::access::Access;
 use crate::fast::Attach;
 use crate::health::Health;
-use crate::interface::Access;
 use crate::io::IoModel;
 use crate::placement::Placement;
 use crate::portion::Portion;

@@ -21,6 +21,17 @@ pub enum Program {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         args: Vec<String>,
     },
+    /// The program of a container image.
+    Image {
+        /// Where the image is: see the guide.
+        image: String,
+        /// The program and its first arguments, instead of the image's entrypoint and command.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        entrypoint: Vec<String>,
+        /// Arguments, instead of the image's command.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        args: Vec<String>,
+    },
 }
 
 impl Program {
@@ -29,7 +40,7 @@ impl Program {
     pub fn frames(&self) -> Frames {
         match self {
             Program::BuiltIn { nf } if nf == "signature" => Frames::Plain,
-            Program::BuiltIn { .. } | Program::Path { .. } => Frames::Super,
+            Program::BuiltIn { .. } | Program::Path { .. } | Program::Image { .. } => Frames::Super,
         }
     }
 
@@ -39,11 +50,12 @@ impl Program {
         matches!(self, Program::BuiltIn { .. }) || tier.capabilities().hosted
     }
 
-    /// Returns the NF's name or the program's path.
+    /// Returns the NF's name, the program's path or the image.
     pub fn name(&self) -> &str {
         match self {
             Program::BuiltIn { nf } => nf,
             Program::Path { program, .. } => program,
+            Program::Image { image, .. } => image,
         }
     }
 }

@@ -77,7 +77,7 @@ pub(super) fn check_program(
         Program::BuiltIn { nf } => {
             check_built_in(name, nf, instance, path, root, environment, report);
         }
-        Program::Path { .. } if instance.stack.is_some() => report.error(
+        Program::Path { .. } | Program::Image { .. } if instance.stack.is_some() => report.error(
             &format!("{path}.listen"),
             "programs of your own cannot get sockets of the kernel's stack",
             "remove 'listen'; 'nf: tls' takes it",
@@ -97,6 +97,15 @@ pub(super) fn check_program(
                     &path,
                     format!("'{program}' cannot be run: {reason}"),
                     "name an executable that exists on the host",
+                );
+            }
+        }
+        Program::Image { image, .. } => {
+            if let Err(reason) = environment.host.image(image) {
+                report.error(
+                    &format!("{path}.image"),
+                    reason,
+                    "'skopeo copy docker://NAME:TAG oci:/DIR:TAG' brings an image here",
                 );
             }
         }

@@ -1,16 +1,14 @@
 //! Instances on a network stack of their own: all their ports are interfaces, and what they ask for is there to be had.
 
-use crate::interface::{Access, CAPABILITIES, Interface};
+use super::access;
+use crate::interface::Interface;
 use crate::model::{Deployment, Instance, Program};
-use crate::report::{Report, did_you_mean};
+use crate::report::Report;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::{Component, Path};
 
 /// Longest name of an interface (IFNAMSIZ without the end).
 const NAME_MAX: usize = 15;
-/// Directories that volumes cannot be in.
-const HIDDEN: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
     let mut users: HashMap<(&str, IpAddr), String> = HashMap::new();
@@ -50,9 +48,7 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
                 }
             }
         }
-        if let Some(access) = &instance.access {
-            check_access(access, &path, report);
-        }
+        access::check(instance, &path, report);
     }
 }
 
@@ -62,10 +58,17 @@ fn check_others(instance: &Instance, path: &str, report: &mut Report<'_>) {
         report.error(
             path,
             format!(
-                "an instance of tier '{}' has no 'volumes' and no 'capabilities'",
+                "an instance of tier '{}' has no 'volumes', 'capabilities', 'environment', 'directory' or 'stop'",
                 instance.tier
             ),
             "remove them; programs whose ports are of 'kind: interface' have them",
+        );
+    }
+    if matches!(instance.program, Program::Image { .. }) {
+        report.error(
+            &format!("{path}.ports"),
+            "the ports of an instance with an image are interfaces",
+            "write 'ports: { eth0: { kind: interface, addresses: [192.0.2.2/24] } }', and no 'tier'",
         );
     }
     let mut interfaces = instance
@@ -131,42 +134,4 @@ fn check_routes(interface: &Interface, path: &str, report: &mut Report<'_>) {
             );
         }
     }
-}
-
-fn check_access(access: &Access, path: &str, report: &mut Report<'_>) {
-    for (i, name) in access.capabilities.iter().enumerate() {
-        if !CAPABILITIES.contains(&name.as_str()) {
-            let remedy = did_you_mean(name, CAPABILITIES, "capabilities");
-            let message = format!("the capability '{}' cannot be had", name.escape_debug());
-            report.error(&format!("{path}.capabilities[{i}]"), message, remedy);
-        }
-    }
-    for (i, volume) in access.volumes.iter().enumerate() {
-        if let Err(why) = check_volume(Path::new(volume)) {
-            report.error(
-                &format!("{path}.volumes[{i}]"),
-                format!("'{}' cannot be a volume: {why}", volume.escape_debug()),
-                "name a directory with an absolute path, such as '/srv/web'",
-            );
-        }
-    }
-}
-
-fn check_volume(volume: &Path) -> Result<(), String> {
-    let is_tidy = |part| matches!(part, Component::RootDir | Component::Normal(_));
-    if !volume.is_absolute() || !volume.components().all(is_tidy) {
-        return Err("its path is not absolute, or has '..' in it".to_owned());
-    }
-    if volume.parent().is_none() {
-        return Err("it is all that the host has".to_owned());
-    }
-    for directory in HIDDEN.map(Path::new) {
-        if volume.starts_with(directory) {
-            return Err(format!(
-                "instances see nothing of the host's '{}'",
-                directory.display()
-            ));
-        }
-    }
-    Ok(())
 }

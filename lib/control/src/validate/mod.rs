@@ -2,6 +2,7 @@
 //!
 //! Every check reports its findings and continues. A check is skipped if it would only repeat a known fault.
 
+mod access;
 mod congestion;
 mod environment;
 mod fast;

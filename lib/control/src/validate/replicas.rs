@@ -11,7 +11,7 @@ pub(super) fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
         return;
     }
     let path = format!("{path}.replicas");
-    if matches!(instance.program, Program::Path { .. }) {
+    if !matches!(instance.program, Program::BuiltIn { .. }) {
         report.error(
             &path,
             "the flow state of your own program cannot be moved from one member to another",

@@ -213,7 +213,7 @@ fn check_instances(
         }
         let purpose = match instance.program {
             Program::BuiltIn { .. } => "",
-            Program::Path { .. } => "for: programs, ",
+            Program::Path { .. } | Program::Image { .. } => "for: programs, ",
         };
         let remedy = format!(
             "add 'pool: {{ NAME: {{ flavor: {}, ports: {}, {purpose}size: rate }} }}'",

@@ -65,6 +65,13 @@ impl Host for TestHost {
         ))
     }
 
+    fn image(&self, name: &str) -> Result<(), String> {
+        match name.starts_with("oci:/") {
+            true => Ok(()),
+            false => Err(format!("'{name}' names no image")),
+        }
+    }
+
     fn program(&self, path: &str) -> Result<(), String> {
         if path.contains("missing") {
             Err("no such file".into())

@@ -289,7 +289,7 @@ struct Start<'a> {
 /// One of them has a NUL.
 pub(crate) fn arguments(program: &ProgramModel) -> anyhow::Result<Vec<CString>> {
     let args = match program {
-        ProgramModel::BuiltIn { .. } => [].as_slice(),
+        ProgramModel::BuiltIn { .. } | ProgramModel::Image { .. } => [].as_slice(),
         ProgramModel::Path { args, .. } => args,
     };
     args.iter()

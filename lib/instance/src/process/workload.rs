@@ -8,6 +8,7 @@ use crate::limits::pin;
 use crate::limits::{cap_of, give_slice, set_resources};
 use crate::port_specs::wake_of;
 use crate::server;
+use crate::server::stopping;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
 use nfluid_control::group::Groups;
@@ -55,6 +56,9 @@ impl Workload for Process {
 
     fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(process) = &self.process {
+            if self.record.paused.is_none() {
+                stopping::ask(process, &self.cgroup);
+            }
             exits::end(process)?;
             self.maker.exits.forget(process);
             self.process = None;

@@ -7,6 +7,7 @@ use crate::launch::Launch;
 use crate::shell::message::{Counts, Cursor, Report};
 use crate::shell::step::Step;
 use crate::sys;
+use rustix::fs::Mode;
 use rustix::io::IoSliceMut;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
 use rustix::process::{
@@ -74,6 +75,9 @@ fn execute(scratch: &mut Scratch, control: &mut OwnedFd, length: usize) -> Resul
         push(instructions, instruction).at(Step::Filter)?;
     }
     collect_strings(&mut cursor, counts, pointers).at(Step::Execute)?;
+    // The set-up made what everyone reads; programs expect the usual mask.
+    rustix::process::umask(Mode::WGRP | Mode::WOTH);
+    rustix::process::chdir(cursor.c_string().ok_or(short)?).at(Step::Directory)?;
     let (argv, envp) = usize::try_from(counts.argv)
         .ok()
         .and_then(|argc| pointers.split_at_checked(argc.checked_add(1)?))

@@ -95,14 +95,23 @@ fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
     sys::map_empty_path().at(Step::EmptyPath)?;
     rustix::process::setsid().at(Step::Session)?;
     rustix::process::umask(Mode::empty());
+    // The last moment at which the user namespace is that of the pid namespace.
+    let processes = match plan.has_processes {
+        true => Some(root::processes().at(Step::Processes)?),
+        false => None,
+    };
     plan::for_each(&mut plan.strings, enter_v1_cgroup, 1).at(Step::Cgroup)?;
     make_namespaces(plan, control)?;
-    privileges::become_instance_user().at(Step::Identity)?;
+    privileges::become_instance_user(plan.inside).at(Step::Identity)?;
     plan::for_each(&mut plan.strings, set_host_name, 1).at(Step::HostName)?;
     let root = match plan.shared.mounts {
         // The process is in the cgroup already.
         Some(_) => None,
-        None => Some(root::enter(&mut plan.strings, plan.mounts)?),
+        None => Some(root::enter(
+            &mut plan.strings,
+            plan.mounts,
+            processes.as_ref(),
+        )?),
     };
     privileges::drop_all_but(plan.capabilities)?;
     Ok(match root {
@@ -114,7 +123,7 @@ fn set_up(plan: &mut Plan<'_>, control: &OwnedFd) -> Result<Report, Failure> {
 /// Leaves the mount tree of the caller's mount namespace, which it has alone, for a root directory made of the lists in
 /// `strings` and of detached trees.
 pub(crate) fn enter_root(strings: &[u8], mounts: &[RawFd]) -> Result<root::Entered, Failure> {
-    root::enter(&mut Cursor::new(strings), mounts)
+    root::enter(&mut Cursor::new(strings), mounts, None)
 }
 
 fn close_all_but_needed(plan: &Plan<'_>) -> Result<(), Errno> {

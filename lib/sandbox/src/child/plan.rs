@@ -32,6 +32,8 @@ pub(crate) struct PlanBuilder<'a> {
     pub cpus: &'a [usize],
     /// The capabilities that the program keeps.
     pub capabilities: Capabilities,
+    /// The user and group number that it sees as its own.
+    pub inside: (u32, u32),
 }
 
 /// Namespaces that an instance shares with others.
@@ -65,6 +67,10 @@ impl<'a> PlanBuilder<'a> {
             message.extend_from_slice(&count(*cpu));
         }
         message.extend_from_slice(&self.capabilities.bits().to_ne_bytes());
+        let (user, group) = self.inside;
+        for number in [user, group, self.root.has_processes.into()] {
+            message.extend_from_slice(&number.to_ne_bytes());
+        }
         let tasks: Vec<&CStr> = self.v1_tasks.iter().map(CString::as_c_str).collect();
         push_strings(&mut message, &tasks);
         push_strings(&mut message, &[self.host_name]);
@@ -99,6 +105,10 @@ pub(crate) struct Plan<'a> {
     cpus: Option<CpuSet>,
     /// The capabilities that the program keeps.
     pub capabilities: Capabilities,
+    /// The user and group number that it sees as its own.
+    pub inside: (u32, u32),
+    /// `/proc` is mounted.
+    pub has_processes: bool,
     /// Directories of its root.
     pub mounts: &'a [RawFd],
 }
@@ -126,6 +136,8 @@ impl<'a> Plan<'a> {
         };
         let cpus = parse_cpus(&mut strings)?;
         let capabilities = Capabilities::of_bits(strings.u64().ok_or(Errno::BADMSG)?);
+        let mut number = || strings.u32().ok_or(Errno::BADMSG);
+        let (inside, has_processes) = ((number()?, number()?), number()? != 0);
         Ok(Self {
             strings,
             control,
@@ -133,6 +145,8 @@ impl<'a> Plan<'a> {
             shared,
             cpus,
             capabilities,
+            inside,
+            has_processes,
             mounts: rest,
         })
     }
@@ -189,6 +203,7 @@ mod tests {
             directories: vec![c"usr".to_owned(), c"usr/lib".to_owned()],
             links: vec![(c"usr/lib".to_owned(), c"lib".to_owned())],
             mounts: vec![(tree, c"usr/lib".to_owned())],
+            has_processes: true,
         };
         let mut capabilities = Capabilities::default();
         assert!(capabilities.add("NET_RAW"));
@@ -205,12 +220,14 @@ mod tests {
             root: &root,
             cpus: &[3, 1],
             capabilities,
+            inside: (101, 102),
         };
         let (message, descriptors) = (builder.encode(), numbers(&builder.descriptors()));
         let mut plan = Plan::parse(&message, &descriptors).unwrap();
         assert_eq!(plan.control, control.as_raw_fd());
         assert_eq!(plan.cgroup, None);
         assert_eq!(plan.capabilities, capabilities);
+        assert_eq!((plan.inside, plan.has_processes), ((101, 102), true));
         let all: Vec<RawFd> = plan.shared.all().collect();
         assert_eq!(all, [net.as_raw_fd(), mounts.as_raw_fd()]);
         assert_eq!(plan.shared.ipc, None);

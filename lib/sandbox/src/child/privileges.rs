@@ -3,7 +3,6 @@
 use super::{At, Failure};
 use crate::capability::Capabilities;
 use crate::error::Errno;
-use crate::identity::INSIDE_ID;
 use crate::shell::step::Step;
 use crate::sys;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -12,11 +11,11 @@ use rustix::thread::{Gid, Uid};
 
 /// Takes on the one user and group that the namespace has. Capabilities in the namespace stay for now: only leaving
 /// user 0 drops them, and the namespace has no user 0.
-pub(super) fn become_instance_user() -> Result<(), Errno> {
+pub(super) fn become_instance_user((user, group): (u32, u32)) -> Result<(), Errno> {
     rustix::thread::set_thread_groups(&[])?;
-    let gid = Gid::from_raw(INSIDE_ID);
+    let gid = Gid::from_raw(group);
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    let uid = Uid::from_raw(INSIDE_ID);
+    let uid = Uid::from_raw(user);
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }

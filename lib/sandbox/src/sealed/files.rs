@@ -24,8 +24,8 @@ impl SealedFiles {
     pub fn create(root: &Root) -> Result<Self, OsError> {
         // Before they are opened: a change in between leads to another namespace soon.
         let seen = root::identities(root);
-        let (libraries, links) = root::directories(root)?;
-        let plan = root::plan(&libraries, &links)?;
+        let (libraries, links) = root::directories(root, None)?;
+        let plan = root::plan(root, &libraries, &links)?;
         let maker = std::thread::spawn(move || make(&plan));
         let failed = || OsError::new("create mount namespace", "", Errno::AGAIN);
         let (mounts, entered) = maker.join().map_err(|_| failed())??;

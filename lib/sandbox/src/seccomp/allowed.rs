@@ -463,6 +463,19 @@ pub(super) const OWN_NETWORK: &[Allowed] = table! {
     SYS_prctl if OWN_PRCTL => "as in other instances; which capabilities it keeps; its end with its parent",
 };
 
+/// For instances with an image, in which they execute what they like: code that a program makes is no more than code that it
+/// writes to a file and executes.
+pub(super) const PROGRAMS: &[Allowed] = table! {
+    SYS_execve => "programs of its image",
+    SYS_execveat => "programs of its image",
+    SYS_mmap => "code of translators and just-in-time compilers",
+    SYS_mprotect => "code of translators and just-in-time compilers",
+    SYS_setreuid => "to itself: its namespace has no other user",
+    SYS_setregid => "to itself: its namespace has no other group",
+    SYS_setfsuid => "to itself: its namespace has no other user",
+    SYS_setfsgid => "to itself: its namespace has no other group",
+};
+
 /// fcntl(2) commands of servers. The kernel signals only processes that the caller may signal.
 const OWN_FCNTL: &[&[Test]] = descriptor_commands! {
     libc::F_GETLK,

@@ -7,7 +7,7 @@
 
 use super::allowed::{
     ALWAYS, CONNECTIONS, EMULATOR, EMULATOR_WITH_KVM, HANDED_MAPS, LOADER, MESSAGE_SOCKETS,
-    OWN_NETWORK, PROCESSES, STRICT, THREADS_ONLY, TRANSLATOR, VIRTUAL_MACHINES,
+    OWN_NETWORK, PROCESSES, PROGRAMS, STRICT, THREADS_ONLY, TRANSLATOR, VIRTUAL_MACHINES,
 };
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
@@ -107,6 +107,9 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     if policy.own_network {
         tables.push(OWN_NETWORK);
     }
+    if policy.programs {
+        tables.push(PROGRAMS);
+    }
     if let Some(accelerator) = policy.emulator {
         tables.push(EMULATOR);
         tables.push(match accelerator {
@@ -150,7 +153,7 @@ fn verdicts(policy: &Policy) -> Result<BTreeMap<u32, BpfProgram>, BackendError> 
 
 /// Returns true if an attempt at a hostile call kills the process.
 pub(super) fn is_fatal(policy: &Policy, number: i64) -> bool {
-    !(policy.handed_maps && number == libc::SYS_bpf)
+    !(policy.programs || policy.handed_maps && number == libc::SYS_bpf)
 }
 
 /// A complete filter for one call.

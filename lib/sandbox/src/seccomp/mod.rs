@@ -45,6 +45,7 @@ pub struct Policy {
     virtual_machines: bool,
     emulator: Option<Accelerator>,
     own_network: bool,
+    programs: bool,
 }
 
 impl Policy {
@@ -65,6 +66,7 @@ impl Policy {
             virtual_machines: false,
             emulator: None,
             own_network: false,
+            programs: false,
         }
     }
 
@@ -126,6 +128,17 @@ impl Policy {
         self.own_network = true;
         self.processes = true;
         self.message_sockets = true;
+        self
+    }
+
+    /// Also allows to execute programs, and to map code that the instance has made itself. No call kills: programs that nobody
+    /// has written for a sandbox try many. For instances whose root directory is an image of their own.
+    #[must_use]
+    pub fn with_programs(mut self) -> Self {
+        self.programs = true;
+        self.processes = true;
+        // Programs that it executes are dynamically linked, whatever the first is.
+        self.profile = Profile::Loader;
         self
     }
 

@@ -128,7 +128,11 @@ impl Shell {
         if launch.argv.is_empty() {
             return Err(self.bad("argv is empty; its first entry is the program's own name"));
         }
-        let strings = launch.argv.iter().chain(&launch.env);
+        let strings = launch
+            .argv
+            .iter()
+            .chain(&launch.env)
+            .chain([&launch.directory]);
         let bytes: usize = strings.map(|string| string.count_bytes() + 1).sum();
         if launch.argv.len() + launch.env.len() > Launch::STRINGS_MAX
             || bytes > Launch::STRING_BYTES_MAX
@@ -217,12 +221,33 @@ impl Shell {
         if !launch.landlock {
             return Ok(None);
         }
-        landlock_rules::ruleset(launch.program, &self.libraries, launch.network).map_err(|source| {
-            SpawnError::Landlock {
-                name: self.name.clone(),
-                source,
-            }
+        let processes = match self.root.shown() {
+            Some(shown) if shown.processes => Some(self.open_processes()?),
+            _ => None,
+        };
+        let places = landlock_rules::Places {
+            shown: &self.libraries,
+            processes,
+            streams: launch
+                .fds
+                .iter()
+                .filter(|inherited| inherited.number < 3)
+                .map(|one| one.fd)
+                .collect(),
+        };
+        let rules = landlock_rules::ruleset(launch.program, &places, launch.network);
+        rules.map_err(|source| SpawnError::Landlock {
+            name: self.name.clone(),
+            source,
         })
+    }
+
+    /// Opens the `/proc` that the set-up has mounted.
+    fn open_processes(&self) -> Result<OwnedFd, SpawnError> {
+        let path = format!("/proc/{}/root/proc", self.pid());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|errno| self.os(OsError::new("open", path, errno)))
     }
 
     fn send(&self, launch: &Launch<'_>, ruleset: Option<&OwnedFd>) -> Result<(), SpawnError> {
@@ -310,7 +335,8 @@ fn encode(launch: &Launch<'_>, numbers: &[u32], has_ruleset: bool) -> Vec<u8> {
     for instruction in filter.into_iter().flatten() {
         push_instruction(&mut message, instruction);
     }
-    for string in launch.argv.iter().chain(&launch.env) {
+    let strings = launch.argv.iter().chain(&launch.env);
+    for string in strings.chain([&launch.directory]) {
         message.extend_from_slice(string.as_bytes_with_nul());
     }
     message

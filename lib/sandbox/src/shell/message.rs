@@ -3,7 +3,7 @@
 //! The set-up reports in eight bytes: kind, step, two of padding, errno. The parent answers with a `Go` after it has
 //! written the user map, and later with one launch message: the limit of descriptors (64 bits), seven 32-bit counts, then
 //! that many of each in this order: descriptor numbers (32 bits each), filter instructions (8 bytes each), and the
-//! strings of argv and environment, each with its NUL. Native byte order: both ends are the same process image. The
+//! strings of argv, environment and working directory, each with its NUL. Native byte order: both ends are the same process image. The
 //! descriptors themselves come with the message (SCM_RIGHTS): the program, the Landlock ruleset if there is one, and the
 //! inherited ones in the order of their numbers' list.
 

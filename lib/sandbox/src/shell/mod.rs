@@ -25,7 +25,7 @@ pub use preparing::Shell;
 pub use step::Step;
 
 use crate::error::{Errno, OsError};
-use crate::identity::{INSIDE_ID, KernelId};
+use crate::identity::KernelId;
 use crate::instance::{Ended, InstanceError};
 use crate::launch::Launch;
 use crate::polling::poll_readable;
@@ -174,10 +174,10 @@ fn hear(control: &OwnedFd) -> Result<Heard, Errno> {
 }
 
 /// Writes the one-line user and group maps of a user namespace (user_namespaces(7)).
-fn write_maps(pid: u32, id: KernelId) -> Result<(), OsError> {
-    for file in ["uid_map", "gid_map"] {
+fn write_maps(pid: u32, inside: (u32, u32), id: KernelId) -> Result<(), OsError> {
+    for (file, inside) in [("uid_map", inside.0), ("gid_map", inside.1)] {
         let path = format!("/proc/{pid}/{file}");
-        let map = format!("{INSIDE_ID} {id} 1");
+        let map = format!("{inside} {id} 1");
         std::fs::write(&path, &map).map_err(|error| {
             OsError::from_io("write", format!("{map:?} to {path}"), &error)
                 .remedy("the daemon needs root, with CAP_SETUID and CAP_SETGID, and /proc mounted")

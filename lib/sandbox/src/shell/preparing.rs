@@ -98,6 +98,7 @@ impl Shell {
             root: &files.plan,
             cpus: spec.cpus.as_deref().unwrap_or_default(),
             capabilities: spec.capabilities,
+            inside: spec.root.inside(),
         };
         let (message, descriptors) = (builder.encode(), builder.descriptors());
         if message.len() > plan::BYTES_MAX || descriptors.len() > plan::FDS_MAX {
@@ -184,7 +185,7 @@ impl Shell {
             Report::WantsMap => {}
             other => return Err(self.unexpected(other)),
         }
-        write_maps(self.pid(), spec.id).map_err(|source| self.os(source))?;
+        write_maps(self.pid(), spec.root.inside(), spec.id).map_err(|source| self.os(source))?;
         let control = &self.held()?.control;
         // If the set-up has failed meanwhile, its report says more than our failing to write.
         let _sent = rustix::net::send(control, &GO, rustix::net::SendFlags::NOSIGNAL);
@@ -308,9 +309,9 @@ impl Files {
                 plan: RootPlan::default(),
             });
         }
-        let (libraries, links) = root::directories(&spec.root)?;
+        let (libraries, links) = root::directories(&spec.root, Some(spec.id))?;
         Ok(Self {
-            plan: root::plan(&libraries, &links)?,
+            plan: root::plan(&spec.root, &libraries, &links)?,
             libraries: libraries.into(),
             sealed: None,
         })

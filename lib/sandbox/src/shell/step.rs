@@ -47,6 +47,8 @@ steps! {
     HostName = "set the host name",
     /// Making the mount tree private.
     PrivateMounts = "detach from the host's mounts",
+    /// Mounting /proc.
+    Processes = "mount the processes of the instance",
     /// Making the new root.
     MountRoot = "mount an empty root",
     /// Filling the new root.
@@ -71,6 +73,8 @@ steps! {
     Landlock = "apply the Landlock rules",
     /// Applying the filter.
     Filter = "apply the system call filter",
+    /// Entering the working directory.
+    Directory = "enter the working directory",
     /// Executing.
     Execute = "execute the program",
 }

@@ -1,12 +1,17 @@
-//! Servers on a network stack of their own (tier `stack`): programs of the host, unchanged, whose ports are interfaces in a
-//! network namespace that nobody else is in. The monitor has the other side of each interface, a tap.
+//! Servers on a network stack of their own (tier `stack`): programs of the host or of a container image, unchanged, whose ports
+//! are interfaces in a network namespace that nobody else is in. The monitor has the other side of each interface, a tap.
+
+mod etc;
+mod image;
+pub(crate) mod stopping;
 
 use crate::companion::{self, Owner, Variables};
 use crate::launch::arguments;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
 use anyhow::{Context, bail, ensure};
-use nfluid_control::interface::{Access, Interface, SCRATCH};
+use nfluid_control::access::{Access, SCRATCH, Volume};
+use nfluid_control::interface::Interface;
 use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
 use nfluid_netdev::offload::Undone;
@@ -16,6 +21,7 @@ use nfluid_protocol::environment;
 use nfluid_ring::Level;
 use nfluid_sandbox::{
     Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Root, Shell, ShellSpec, Shown,
+    View,
 };
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::ffi::CString;
@@ -26,13 +32,18 @@ use std::path::{Path, PathBuf};
 const DEVICES: &[&str] = &["full", "null", "random", "urandom", "zero"];
 /// Most descriptors of a server: a connection takes one or two.
 const DESCRIPTORS: u64 = 65_536;
-/// Environment of a server.
+/// Directories of an image's program in which it writes, beside its image.
+const IMAGE_SCRATCH: &[&str] = &["/dev/shm"];
+/// Environment of a program of the host.
 const VARIABLES: [&str; 3] = ["PATH=/usr/sbin:/usr/bin", "HOME=/tmp", "LANG=C.UTF-8"];
 
 /// A server that is about to be started.
 pub(crate) struct Server {
     program: OpenProgram,
+    /// The arguments, beginning with the program's name.
     arguments: Vec<CString>,
+    environment: Vec<CString>,
+    directory: CString,
     /// Its sandbox, with the interfaces in it.
     shell: Shell,
 }
@@ -48,16 +59,63 @@ pub(crate) fn equip(
     owner: Owner<'_>,
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
-    let Program::Path { program, .. } = &spec.program else {
-        bail!("a built-in NF has no interfaces");
-    };
     let access = spec.access.clone().unwrap_or_default();
-    let program = maker.programs.server(program)?;
-    let root = Root::Libraries(Shown {
-        extra: directories(&access)?,
+    let shown = Shown {
+        extra: views(&access)?,
         devices: DEVICES,
-        scratch: &SCRATCH,
-    });
+        processes: true,
+        ..Shown::default()
+    };
+    let (mut variables, root, program) = match &spec.program {
+        Program::BuiltIn { .. } => bail!("a built-in NF has no interfaces"),
+        Program::Path { program, .. } => {
+            let root = Root::Libraries(Shown {
+                scratch: &SCRATCH,
+                etc: match has_etc(&access) {
+                    true => Vec::new(),
+                    false => etc::of_host(owner.name, &spec.ports),
+                },
+                ..shown
+            });
+            let variables = VARIABLES.map(str::to_owned).into_iter();
+            let variables = variables.chain(access.environment.iter().cloned());
+            let variables = variables.map(CString::new).collect::<Result<_, _>>();
+            let directory = CString::new(access.directory.as_deref().unwrap_or("/"))?;
+            let mut words =
+                vec![CString::new(program.as_str()).context("a NUL in the program's name")?];
+            words.extend(arguments(&spec.program)?);
+            let program = (maker.programs.server(program)?, words);
+            let variables = variables.context("a NUL in a variable")?;
+            (
+                vec![stopping::variable(&access, "")],
+                root,
+                (program, variables, directory),
+            )
+        }
+        Program::Image {
+            image,
+            entrypoint,
+            args,
+        } => {
+            let said = (image.as_str(), entrypoint.as_slice(), args.as_slice());
+            let (variables, opened) = image::open(maker, owner, said, &access, &mut give)
+                .with_context(|| format!("the image {image}"))?;
+            let root = Root::Image(
+                opened.tree,
+                Shown {
+                    scratch: IMAGE_SCRATCH,
+                    etc: etc::network(owner.name, &spec.ports),
+                    ..shown
+                },
+            );
+            let program = (opened.program, opened.arguments);
+            (
+                variables,
+                root,
+                (program, opened.environment, opened.directory),
+            )
+        }
+    };
     let shell = Shell::prepare(&ShellSpec {
         cpus: owner.cpus(),
         net: SandboxNet::Own,
@@ -71,33 +129,49 @@ pub(crate) fn equip(
     let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
     let taps = own_stack::make(&namespace, &settings).context("its interfaces")?;
     let numbers: Vec<String> = taps.into_iter().map(|tap| give(tap).to_string()).collect();
+    variables.push((environment::TAPS, numbers.join(",")));
+    let ((program, arguments), environment, directory) = program;
     let server = Server {
         program,
-        arguments: arguments(&spec.program)?,
+        arguments,
+        environment,
+        directory,
         shell,
     };
-    Ok((vec![(environment::TAPS, numbers.join(","))], server))
+    Ok((variables, server))
+}
+
+/// Returns true if the instance has an `/etc` of the host.
+fn has_etc(access: &Access) -> bool {
+    access
+        .volumes
+        .iter()
+        .any(|volume| Path::new(volume.place()) == Path::new("/etc"))
 }
 
 /// Returns the directories of the host that it sees.
-fn directories(access: &Access) -> anyhow::Result<Vec<PathBuf>> {
-    let volumes = access.volumes.iter();
-    volumes
-        .map(|volume| {
-            let path = Path::new(volume);
-            let found = path
-                .canonicalize()
-                .with_context(|| format!("the volume {volume}"))?;
-            ensure!(found.is_dir(), "the volume {volume} is no directory");
-            // The check of the document was about the path as it is written.
-            ensure!(
-                found == path,
-                "the volume {volume} is at {}: name that one",
-                found.display()
-            );
-            Ok(found)
-        })
-        .collect()
+fn views(access: &Access) -> anyhow::Result<Vec<View>> {
+    access.volumes.iter().map(view).collect()
+}
+
+fn view(volume: &Volume) -> anyhow::Result<View> {
+    let from = &volume.from;
+    let path = Path::new(from);
+    let found = path
+        .canonicalize()
+        .with_context(|| format!("the volume {from}"))?;
+    ensure!(found.is_dir(), "the volume {from} is no directory");
+    // The check of the document was about the path as it is written.
+    ensure!(
+        found == path,
+        "the volume {from} is at {}: name that one",
+        found.display()
+    );
+    Ok(View {
+        of: found,
+        at: PathBuf::from(volume.place()),
+        is_writable: volume.is_writable,
+    })
 }
 
 fn capabilities(access: &Access) -> anyhow::Result<Capabilities> {
@@ -109,7 +183,10 @@ fn capabilities(access: &Access) -> anyhow::Result<Capabilities> {
 }
 
 fn settings(port: &PortSpec) -> anyhow::Result<Settings> {
-    let Some(Interface { addresses, routes }) = &port.interface else {
+    let Some(Interface {
+        addresses, routes, ..
+    }) = &port.interface
+    else {
         bail!("port {} is no interface", port.name);
     };
     let prefix = |net: &ipnet::IpNet| -> Prefix { (net.addr(), net.prefix_len()) };
@@ -136,11 +213,19 @@ impl Server {
         owner: Owner<'_>,
         life: &OwnedFd,
     ) -> anyhow::Result<()> {
+        // With a /proc, it opens its standard streams again by name.
+        let id = maker
+            .kernel_ids
+            .get(owner.user)
+            .context("no kernel user is left")?
+            .raw();
+        let log = maker.paths.log_pipe(owner.name);
+        std::os::unix::fs::chown(&log, Some(id), Some(id)).context("giving it the log pipe")?;
         let (program, filter) = &*self.program;
         let mut launch = Launch::new(program, filter);
-        launch.argv.extend(self.arguments);
-        let variables = VARIABLES.map(CString::new);
-        launch.env.extend(variables.into_iter().flatten());
+        launch.argv = self.arguments;
+        launch.env = self.environment;
+        launch.directory = self.directory;
         launch.network = nfluid_sandbox::Network::Own;
         launch.limits = Limits {
             descriptors: DESCRIPTORS,
@@ -161,12 +246,7 @@ pub(crate) fn let_in(monitor: &Instance, level: Level) -> anyhow::Result<()> {
         Level::Checksums => Undone::Checksums,
         Level::Super => Undone::Segments { udp: true },
     };
-    let file = format!("/proc/{}/environ", monitor.pid());
-    let variables = std::fs::read(&file).with_context(|| format!("reading {file}"))?;
-    let prefix = format!("{}=", environment::TAPS);
-    let mut variables = variables.split(|byte| *byte == 0);
-    let numbers = variables.find_map(|variable| variable.strip_prefix(prefix.as_bytes()));
-    let numbers = std::str::from_utf8(numbers.unwrap_or_default())?;
+    let numbers = variable_of(monitor, environment::TAPS).context("its monitor has no taps")?;
     for number in numbers.split(',').filter(|number| !number.is_empty()) {
         let tap = pidfd_getfd(monitor, number.parse()?, PidfdGetfdFlags::empty());
         tap::leave_undone(&tap.context("borrowing a tap of its monitor")?, undone)?;
@@ -174,10 +254,18 @@ pub(crate) fn let_in(monitor: &Instance, level: Level) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a variable of a monitor's environment.
+fn variable_of(monitor: &Instance, name: &str) -> Option<String> {
+    let all = std::fs::read(format!("/proc/{}/environ", monitor.pid())).ok()?;
+    let mut all = all.split(|byte| *byte == 0);
+    let value = all.find_map(|one| one.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfluid_control::interface::CAPABILITIES;
+    use nfluid_control::access::CAPABILITIES;
 
     // promise: 19.3
     #[test]
@@ -200,14 +288,15 @@ mod tests {
         std::fs::write(&file, "").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         let volume = |path: &Path| {
-            directories(&Access {
-                volumes: vec![path.display().to_string()],
-                ..Access::default()
+            view(&Volume {
+                from: path.display().to_string(),
+                at: None,
+                is_writable: false,
             })
         };
         assert_eq!(
             volume(&real).expect("a directory"),
-            std::slice::from_ref(&real)
+            View::from(real.clone())
         );
         for bad in [file, link, real.join("none")] {
             volume(&bad).expect_err("no directory of this name");
