@@ -45,6 +45,12 @@ pub const CONTAINERS: &[Need] = &[
     ("runc", "runc"),
 ];
 
+/// Programs that run a container image.
+pub const ENGINES: &[Need] = &[("crun", "crun"), ("runc", "runc"), ("podman", "podman")];
+
+/// A web server.
+pub const NGINX: &[Need] = &[("nginx", "nginx-light")];
+
 /// The smallest virtual machines with a kernel's worth of devices.
 pub const QEMU: &[Need] = &[("qemu-system-x86_64", "qemu-system-x86")];
 

@@ -524,6 +524,8 @@ fn a_bomb_takes_neither_memory_nor_the_disk() {
     };
     for (kind, size) in [
         (EntryType::GNULongName, 1 << 40),
+        (EntryType::GNULongName, 2 << 20),
+        (EntryType::XHeader, 2 << 20),
         (EntryType::XHeader, 1 << 40),
         (EntryType::XGlobalHeader, u64::MAX),
         (EntryType::Regular, u64::MAX),
@@ -539,7 +541,8 @@ fn a_bomb_takes_neither_memory_nor_the_disk() {
         header.set_gid(0);
         header.set_mtime(0);
         header.set_cksum();
-        let why = import(&[header.as_bytes(), &[b'a'; 4096][..]].concat());
+        let content = vec![b'a'; usize::try_from(size).unwrap_or(0).min(3 << 20)];
+        let why = import(&[header.as_bytes(), &content[..]].concat());
         assert!(
             why.contains("1 MiB")
                 || why.contains("room")

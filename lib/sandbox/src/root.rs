@@ -488,6 +488,9 @@ pub(crate) fn plan(
         return Ok(plan);
     }
     let mut made = BTreeSet::new();
+    if plan.has_processes {
+        plan.directories.push(relative(Path::new("/proc"))?);
+    }
     for directory in directories {
         let above = directory
             .path

@@ -4,11 +4,12 @@ pub mod creation;
 mod creation_peers;
 mod density;
 mod footprint;
+mod images;
 pub mod life;
 mod restart;
 
 use crate::experiment::{Experiment, Topic};
-use crate::needs::{CONTAINERS, NETNS, NOTHING, Needs, OPENSSL};
+use crate::needs::{CONTAINERS, ENGINES, NETNS, NGINX, NOTHING, Needs, OPENSSL};
 
 /// The experiments of this topic.
 pub const TOPIC: Topic = Topic {
@@ -47,6 +48,16 @@ pub const TOPIC: Topic = Topic {
             summary: "memory and CPU time of 1 and 100 idle instances; memory of 1 to 8000 of a platform",
             needs: NOTHING,
             run: footprint::run,
+        },
+        Experiment {
+            name: "images",
+            aliases: &["oci"],
+            summary: "nginx from a container image until its first answer, beside 0 and 100 of them; crun, runc, podman",
+            needs: Needs {
+                required: &[NETNS, NGINX],
+                compared: &[ENGINES],
+            },
+            run: images::run_images,
         },
         Experiment {
             name: "save-restore",

@@ -118,6 +118,7 @@ pub(crate) fn equip(
     };
     let shell = Shell::prepare(&ShellSpec {
         cpus: owner.cpus(),
+        zygote: maker.uses_zygote.then_some(&maker.zygote),
         net: SandboxNet::Own,
         capabilities: capabilities(&access)?,
         // The sealed namespaces have other directories.

@@ -1,0 +1,410 @@
+//! Programs of container images as instances: what an image says is done, what it should not have it does not get.
+
+use nfluid_testbed::image::{Layer, Layout};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::skip::skip;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use tar::EntryType;
+
+const CLIENT: &str = "10.0.0.1";
+const SERVER: &str = "10.0.0.2";
+const TOOLS: [&str; 20] = [
+    "sh", "ls", "cat", "id", "env", "echo", "touch", "sleep", "httpd", "ping", "dd", "mount",
+    "chown", "stat", "rm", "kill", "test", "mkdir", "hostname", "nslookup",
+];
+/// The entrypoint: a script, whose interpreter is in the image.
+const ENTRY: &str = "#!/bin/sh -e
+echo \"entry $* as $(id -u):$(id -g) in $(pwd) A=$A B=$B\"
+exec \"$@\"
+";
+
+/// A host with an uplink, and a directory for images; `None`: the test is skipped.
+fn host(test: &str) -> Option<(Platform, PathBuf)> {
+    if !Path::new("/bin/busybox").is_file() {
+        skip(test, "it needs busybox-static");
+        return None;
+    }
+    let mut platform = Platform::new(test)?;
+    platform.host("client", &format!("{CLIENT}/24"));
+    let folder = platform.directory().join("oci");
+    Some((platform, folder))
+}
+
+/// busybox, a user, and files that an upper layer hides.
+fn layers() -> Vec<Vec<u8>> {
+    let mut lower = Layer::default();
+    let busybox = fs::read("/bin/busybox").expect("busybox");
+    let passwd = b"root:x:0:0:root:/root:/bin/sh\nweb:x:101:102::/var/web:/bin/false\n";
+    for (path, mode, owner, content) in [
+        ("bin/busybox", 0o755, (0, 0), &busybox[..]),
+        ("etc/passwd", 0o644, (0, 0), passwd),
+        ("etc/group", 0o644, (0, 0), b"root:x:0:\nweb:x:102:\n"),
+        ("srv/hidden", 0o644, (0, 0), b"hidden"),
+        ("srv/index.html", 0o644, (0, 0), b"lower"),
+        ("root/secret", 0o600, (0, 0), b"of root"),
+        ("var/web/own", 0o600, (101, 102), b"of web"),
+    ] {
+        lower.file(path, mode, owner, content).expect("an entry");
+    }
+    for tool in TOOLS {
+        let path = format!("bin/{tool}");
+        lower
+            .entry(EntryType::Symlink, &path, 0o777, (0, 0), "busybox", b"")
+            .expect("an entry");
+    }
+    lower
+        .entry(EntryType::Directory, "root", 0o700, (0, 0), "", b"")
+        .expect("an entry");
+    lower
+        .entry(EntryType::Directory, "var/web", 0o700, (101, 102), "", b"")
+        .expect("an entry");
+    lower
+        .entry(EntryType::Directory, "tmp", 0o1777, (0, 0), "", b"")
+        .expect("an entry");
+    let mut upper = Layer::default();
+    upper
+        .file("entry.sh", 0o755, (0, 0), ENTRY.as_bytes())
+        .expect("an entry");
+    upper
+        .file("srv/.wh.hidden", 0o644, (0, 0), b"")
+        .expect("an entry");
+    upper
+        .file("srv/index.html", 0o644, (0, 0), b"upper")
+        .expect("an entry");
+    [lower, upper]
+        .map(|layer| layer.finish().expect("a layer"))
+        .into()
+}
+
+fn write(folder: &Path, config: Value) {
+    let _ = fs::remove_dir_all(folder);
+    Layout::new(folder, config)
+        .write_plain(&layers())
+        .expect("an image");
+}
+
+fn usual() -> Value {
+    json!({
+        "Entrypoint": ["/entry.sh"],
+        "Cmd": ["httpd", "-f", "-v", "-p", "8080", "-h", "/srv"],
+        "Env": ["A=1", "B=2"],
+        "WorkingDir": "/srv/made",
+        "StopSignal": "SIGQUIT",
+    })
+}
+
+/// An instance of the image, with these keys.
+fn web(folder: &Path, keys: &str) -> String {
+    let folder = folder.display();
+    format!("{{ image: 'oci:{folder}', memory: 64MiB, {keys} }}")
+}
+
+fn ports(keys: &str) -> String {
+    format!("ports: {{ eth0: {{ kind: interface, addresses: [{SERVER}/24], {keys} }} }}")
+}
+
+fn deployment(instance: &str) -> String {
+    format!(
+        "version: 1\nuplinks:\n  lan: {{ interface: client, netns: EDGE }}\ninstances:\n  web: {instance}\nlinks: [[lan, web.eth0]]\n"
+    )
+}
+
+/// Runs a script in an instance of the image, and returns what it has said when it says `done`.
+fn said(platform: &Platform, folder: &Path, script: &str, keys: &str) -> String {
+    let script = script.replace('\'', "''");
+    let keys = format!(
+        "restart: never, entrypoint: [sh, -c], args: ['{script}; echo done; sleep 1000'], {keys}"
+    );
+    platform.apply(&deployment(&web(folder, &keys)));
+    eventually("it is done", || log(platform).contains("done\n"));
+    let said = log(platform);
+    platform.must_say(&["delete", "--all"]);
+    said
+}
+
+fn log(platform: &Platform) -> String {
+    fs::read_to_string(platform.instance_log("web")).unwrap_or_default()
+}
+
+fn get(platform: &Platform) -> String {
+    let got = platform.directory().join("got");
+    let _ = fs::remove_file(&got);
+    let get = format!(
+        "curl --silent --fail --max-time 20 --output {} http://{SERVER}:8080/index.html",
+        got.display()
+    );
+    platform.on("client", &get);
+    fs::read_to_string(&got).unwrap_or_default()
+}
+
+fn image(platform: &Platform, command: &[&str]) -> (bool, String) {
+    let directory = platform.directory().join("state/images");
+    let directory = directory.to_str().expect("a text");
+    let words = [&["image"], command, &["--image-dir", directory]].concat();
+    let outcome = platform.nfluid(&words);
+    (
+        outcome.succeeded(),
+        format!("{}{}", outcome.stdout, outcome.stderr),
+    )
+}
+
+// promise: 20.5
+#[test]
+fn an_image_is_an_instance_as_it_says() {
+    let test = "an_image_is_an_instance_as_it_says";
+    let Some((mut platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, usual());
+    platform.apply(&deployment(&web(
+        &folder,
+        &format!("environment: [B=3, C=4], {}", ports("")),
+    )));
+    eventually("it answers", || get(&platform) == "upper");
+    let said = log(&platform);
+    let first = "entry httpd -f -v -p 8080 -h /srv as 1000:1000 in /srv/made A=1 B=3";
+    assert!(said.contains(first), "{said}");
+
+    // The image stays while it runs, also when the daemon has changed, and another with its name is for later.
+    platform.kill_daemon();
+    platform.start();
+    assert_eq!(get(&platform), "upper");
+    let (_, pruned) = image(&platform, &["prune"]);
+    assert!(pruned.contains("0 images removed, 1 kept"), "{pruned}");
+    let mut other = usual();
+    other["Env"] = json!(["A=other"]);
+    write(&folder, other);
+    let name = format!("oci:{}", folder.display());
+    let (done, imported) = image(&platform, &["import", &name]);
+    assert!(done && imported.contains("0 of them new"), "{imported}");
+    assert!(!log(&platform).contains("A=other"));
+    let before = platform.instance_processes();
+    platform.must_say(&["restart", "web"]);
+    eventually("it runs what the name is now", || {
+        log(&platform).contains("A=other")
+    });
+    eventually("it answers again", || get(&platform) == "upper");
+    assert!(
+        platform
+            .instance_processes()
+            .iter()
+            .all(|pid| !before.contains(pid))
+    );
+    let (_, pruned) = image(&platform, &["prune"]);
+    assert!(pruned.contains("1 images removed, 1 kept"), "{pruned}");
+    let (done, inspected) = image(&platform, &["inspect", &name, "-o", "json"]);
+    assert!(done && inspected.contains("A=other"), "{inspected}");
+
+    // The place that it came from is not needed to start it again.
+    fs::remove_dir_all(&folder).expect("removed");
+    signal(platform.pids()["web"], Signal::KILL);
+    eventually("it answers again", || get(&platform) == "upper");
+    platform.must_say(&["delete", "--all"]);
+    eventually("nothing runs", || platform.instance_processes().is_empty());
+    let (_, pruned) = image(&platform, &["prune"]);
+    assert!(pruned.contains("1 images removed, 0 kept"), "{pruned}");
+    let layers = platform.directory().join("state/images/layers");
+    assert_eq!(fs::read_dir(layers).expect("a folder").count(), 0);
+}
+
+// promise: 20.6
+#[test]
+fn an_instance_is_one_user_and_has_that_users_files() {
+    let test = "an_instance_is_one_user_and_has_that_users_files";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, json!({}));
+    let script = "id -u; id -g; cat /root/secret; cat /var/web/own; echo $HOME; touch /srv/new && stat -c %U:%a /srv/new; \
+                  ls /srv; chown 5 /srv/new; test -u /bin/busybox";
+    let root = said(&platform, &folder, script, &ports(""));
+    assert!(
+        root.contains(
+            "1000\n1000\nof rootcat: can't open '/var/web/own': Permission denied\n/root\n"
+        ),
+        "{root}"
+    );
+    assert!(
+        root.contains(":644\nindex.html\nmade\nnew\n") || root.contains(":644\nindex.html\nnew\n"),
+        "{root}"
+    );
+    let web = said(
+        &platform,
+        &folder,
+        script,
+        &format!("user: web, {}", ports("")),
+    );
+    assert!(
+        web.contains(
+            "101\n102\ncat: can't open '/root/secret': Permission denied\nof web/var/web\n"
+        ),
+        "{web}"
+    );
+    assert!(web.contains("touch: /srv/new: Permission denied"), "{web}");
+    // What one has written no other sees, and neither does the image.
+    let again = said(&platform, &folder, "ls /srv", &ports(""));
+    assert!(again.contains("index.html\ndone"), "{again}");
+    platform.must_refuse_instance(
+        &web_of(&folder, "user: nobody"),
+        "the image has no user 'nobody'",
+    );
+}
+
+fn web_of(folder: &Path, keys: &str) -> String {
+    web(
+        folder,
+        &format!("restart: never, entrypoint: [sh], {keys}, {}", ports("")),
+    )
+}
+
+// promise: 20.7
+#[test]
+fn a_hostile_image_reaches_nothing_of_the_host() {
+    let test = "a_hostile_image_reaches_nothing_of_the_host";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, json!({}));
+    let (data, shown) = (
+        platform.directory().join("data"),
+        platform.directory().join("shown"),
+    );
+    for (path, owner) in [(&data, 4321), (&shown, 0)] {
+        fs::create_dir_all(path).expect("a folder");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("readable");
+        chown(path, Some(owner), Some(owner)).expect("an owner");
+    }
+    fs::write(shown.join("text"), "shown").expect("written");
+    let script = "cat /etc/shadow /proc/1/environ >/dev/null; ls -d /proc/[0-9]*; cat /proc/meminfo; ls /sys; \
+                  mount -t tmpfs none /tmp; mount -t proc none /proc; ls /dev; cat /shown/text; touch /shown/x; rm -f /shown/text; \
+                  touch /data/x; mkdir /data/y; echo >/data/x; /data/../entry.sh 2>/dev/null; \
+                  dd if=/dev/zero of=/srv/big bs=1M count=40 2>&1; ls -l /srv/big; echo one > /dev/stdout; echo two > /dev/stderr; \
+                  echo $(hostname); cat /etc/hosts /etc/resolv.conf; kill -9 1; ping -c 1 -W 1 127.0.0.1";
+    let keys = format!(
+        "writable: 16MiB, volumes: [{{ from: {}, at: /data, write: true }}, {{ from: {}, at: /shown }}], {}",
+        data.display(),
+        shown.display(),
+        ports("dns: [192.0.2.53]")
+    );
+    let said = said(&platform, &folder, script, &keys);
+    for wanted in [
+        "can't open '/etc/shadow'",
+        "can't open '/proc/meminfo'",
+        "mount: permission denied",
+        "touch: /shown/x: Read-only file system",
+        "rm: can't remove '/shown/text': Read-only file system",
+        "No space left on device",
+        "one\ntwo\nweb\n127.0.0.1 localhost",
+        "nameserver 192.0.2.53",
+        "shown",
+    ] {
+        assert!(said.contains(wanted), "no {wanted}: {said}");
+    }
+    let processes = said
+        .lines()
+        .filter(|line| line.starts_with("/proc/"))
+        .count();
+    assert!((1..=3).contains(&processes), "{said}");
+    assert!(!said.contains("mem\n") && !said.contains("sda"), "{said}");
+    // The owner of the directory is the owner of what was made there.
+    let made = fs::metadata(data.join("x")).expect("it was made");
+    assert_eq!((made.uid(), made.gid()), (4321, 4321));
+    assert_eq!(fs::read_dir(&shown).expect("a folder").count(), 1);
+}
+
+// promise: 20.8
+#[test]
+fn a_program_is_asked_to_end_before_it_is_killed() {
+    let test = "a_program_is_asked_to_end_before_it_is_killed";
+    let Some((mut platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, usual());
+    let data = platform.directory().join("data");
+    fs::create_dir_all(&data).expect("a folder");
+    let run = |platform: &Platform, word: &str, keys: &str| {
+        let script = format!(
+            "trap \"echo {word} > /data/{word}; exit 0\" QUIT USR1; echo ready {word}; while true; do sleep 0.05; done"
+        );
+        let keys = format!(
+            "entrypoint: [sh, -c], args: ['{script}'], volumes: [{{ from: {}, at: /data, write: true }}], {keys} {}",
+            data.display(),
+            ports("")
+        );
+        platform.apply(&deployment(&web(&folder, &keys)));
+        eventually("it is ready", || {
+            log(platform).contains(&format!("ready {word}"))
+        });
+    };
+    run(&platform, "image", "");
+    platform.must_say(&["delete", "--all"]);
+    assert!(
+        data.join("image").is_file(),
+        "it was not asked by the image's signal"
+    );
+    run(&platform, "own", "stop: { signal: USR1, wait: 20s },");
+    // Also by a daemon that has adopted it.
+    platform.kill_daemon();
+    platform.start();
+    platform.must_say(&["restart", "web"]);
+    assert!(
+        data.join("own").is_file(),
+        "it was not asked by its own signal"
+    );
+    // A signal that means nothing to it is not waited for; one that is held goes on for the time it has.
+    run(&platform, "deaf", "stop: { signal: INT, wait: 60s },");
+    platform.must_say(&["delete", "--all"]);
+    assert!(!data.join("deaf").exists());
+    run(&platform, "held", "stop: { signal: USR1, wait: 20s },");
+    platform.must_say(&["pause", "web"]);
+    platform.must_say(&["delete", "--all"]);
+    assert!(
+        data.join("held").is_file(),
+        "it was not asked when it went on"
+    );
+    eventually("nothing runs", || platform.instance_processes().is_empty());
+}
+
+// promise: 20.9
+#[test]
+fn an_image_that_cannot_run_is_said_and_leaves_nothing() {
+    let test = "an_image_that_cannot_run_is_said_and_leaves_nothing";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, json!({}));
+    let own = ports("");
+    let at = |keys: &str| web(&folder, &format!("restart: never, {keys}, {own}"));
+    for (instance, why) in [
+        (
+            web(Path::new("/none"), &format!("restart: never, {own}")),
+            "cannot open /none",
+        ),
+        (at("flavor: medium"), "the image names no program"),
+        (at("entrypoint: [none]"), "the image has no program 'none'"),
+        (at("entrypoint: [/none]"), "the image has no /none"),
+        (at("entrypoint: [/etc/passwd]"), "is not an ELF executable"),
+        (at("entrypoint: [/srv]"), "is no file"),
+        (at("entrypoint: [sh], volumes: [/none]"), "the volume /none"),
+        (
+            at("entrypoint: [sh], volumes: [{ from: /srv, at: /bin/busybox/x }]"),
+            "/bin/busybox",
+        ),
+        (
+            "{ image: 'docker://web', ports: { eth0: { kind: interface } } }".to_owned(),
+            "names no image",
+        ),
+        ("{ image: 'oci:/web' }".to_owned(), "are interfaces"),
+    ] {
+        platform.must_refuse_instance(&instance, why);
+        assert!(platform.instance_processes().is_empty(), "{instance}");
+    }
+    let (_, pruned) = image(&platform, &["prune"]);
+    assert!(pruned.contains("1 images removed, 0 kept"), "{pruned}");
+}
