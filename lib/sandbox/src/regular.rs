@@ -104,9 +104,13 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         let program = Program::open(&program).unwrap();
         let ruleset = std::thread::spawn(move || {
-            landlock_rules::ruleset(&program, &Places::default(), crate::launch::Network::None)
-                .map(drop)
-                .map_err(|why| why.to_string())
+            landlock_rules::ruleset(
+                &program,
+                &landlock_rules::Places::default(),
+                crate::launch::Network::None,
+            )
+            .map(drop)
+            .map_err(|why| why.to_string())
         });
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         while !ruleset.is_finished() {

@@ -1,7 +1,8 @@
 //! The compiled filter against the tables: a small interpreter of classic BPF runs it as the kernel does.
 
 use super::allowed::{
-    ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, OWN_NETWORK, PROCESSES, STRICT, THREADS_ONLY,
+    ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, OWN_NETWORK, PROCESSES, PROGRAMS, STRICT,
+    THREADS_ONLY,
 };
 use super::compile::{is_fatal, tables};
 use super::hostile::HOSTILE;
@@ -108,6 +109,7 @@ fn every_entry_has_a_reason_and_appears_once() {
         CONNECTIONS,
         MESSAGE_SOCKETS,
         OWN_NETWORK,
+        PROGRAMS,
     ];
     for table in tables {
         let mut seen = std::collections::BTreeSet::new();
@@ -133,6 +135,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         loader().with_emulator(Accelerator::Tcg),
         loader().with_emulator(Accelerator::Kvm),
         loader().with_own_network(),
+        strict().with_own_network().with_programs(),
     ] {
         let filter = policy.compile().unwrap();
         for number in -1..600 {
@@ -216,6 +219,42 @@ fn an_emulator_with_kvm_runs_machines_and_no_code_of_its_own() {
         let got = verdict(&emulator, number, arguments);
         assert_eq!(got, expected, "{number} {arguments:x?}");
     }
+}
+
+// promise: 20.7
+#[test]
+fn an_image_executes_programs_and_what_they_should_not_do_fails() {
+    let policy = loader().with_own_network().with_programs();
+    let image = policy.compile().unwrap();
+    let of = |number, arguments| verdict(&image, number, arguments);
+    let code = (libc::PROT_WRITE | libc::PROT_EXEC) as u64;
+    assert_eq!(of(libc::SYS_execve, [1; 6]), ALLOW);
+    assert_eq!(of(libc::SYS_mprotect, [0, 4096, code, 0, 0, 0]), ALLOW);
+    assert_eq!(
+        of(libc::SYS_setsockopt, [3, u64::from(LEVEL), 2, 0, 0, 0]),
+        EPERM
+    );
+    for number in [
+        libc::SYS_bpf,
+        libc::SYS_mount,
+        libc::SYS_setns,
+        libc::SYS_unshare,
+        libc::SYS_ptrace,
+        libc::SYS_chroot,
+        libc::SYS_move_mount,
+        libc::SYS_userfaultfd,
+        libc::SYS_keyctl,
+        libc::SYS_io_uring_setup,
+        libc::SYS_perf_event_open,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_init_module,
+    ] {
+        assert_eq!(of(number, [1; 6]), EPERM, "{number}");
+    }
+    assert_eq!(of(libc::SYS_clone3, [1; 6]), ENOSYS);
+    let namespace = libc::CLONE_NEWUSER as u64;
+    assert_eq!(of(libc::SYS_clone, [namespace, 0, 0, 0, 0, 0]), EPERM);
 }
 
 // promise: 19.2
