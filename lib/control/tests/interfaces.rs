@@ -2,6 +2,7 @@
 
 mod support;
 
+use nfluid_control::access::StopSignal;
 use nfluid_control::spec::{InstanceSpec, port_specs};
 use nfluid_control::tier::Tier;
 use support::{check, lines};
@@ -15,7 +16,7 @@ fn document(instance: &str) -> String {
 fn an_interface_has_addresses_and_routes_and_decides_the_tier() {
     let text = document(
         "args: [-c], volumes: [/srv/web], capabilities: [NET_RAW], ports: { eth0: { kind: interface, mtu: 1400, \
-         addresses: [192.0.2.2/24, '2001:db8::2/64'], routes: [{ to: default, via: 192.0.2.1 }, { to: default, via: 'fe80::1' }, { to: 203.0.113.0/24 }] } }",
+         addresses: [192.0.2.2/24, '2001:db8::2/64'], dns: [192.0.2.53, '2001:db8::53'], routes: [{ to: default, via: 192.0.2.1 }, { to: default, via: 'fe80::1' }, { to: 203.0.113.0/24 }] } }",
     );
     let checked = check(&text).unwrap_or_else(|errors| panic!("{}", lines(&errors)));
     let instance = checked.deployment.instances.get("web").expect("there");
@@ -30,7 +31,93 @@ fn an_interface_has_addresses_and_routes_and_decides_the_tier() {
         .collect();
     assert_eq!(routes, ["0.0.0.0/0", "::/0", "203.0.113.0/24"]);
     let spec = InstanceSpec::resolve(&checked.deployment, "web", instance);
-    assert_eq!(spec.access.expect("it is asked for").volumes, ["/srv/web"]);
+    let [volume] = &spec.access.expect("it is asked for").volumes[..] else {
+        panic!("there is one volume");
+    };
+    assert_eq!((volume.place(), volume.is_writable), ("/srv/web", false));
+    assert_eq!(interface.dns.len(), 2);
+}
+
+// promise: 20.5
+#[test]
+fn an_image_has_what_its_document_says_and_is_refused_otherwise() {
+    let image = |keys: &str| {
+        format!(
+            "version: 1\ninstances:\n  web: {{ image: 'oci:/srv/web:1', {keys}, ports: {{ eth0: {{ kind: interface }} }} }}\n"
+        )
+    };
+    let text = image(
+        "entrypoint: [sh], args: [-c, ls], environment: [A=b=c], user: 'web:7', directory: /srv, writable: 1MiB, stop: { signal: 3, wait: 2s }, \
+         volumes: [{ from: /srv/data, at: /lib/data, write: true }]",
+    );
+    let checked = check(&text).unwrap_or_else(|errors| panic!("{}", lines(&errors)));
+    let instance = checked.deployment.instances.get("web").expect("there");
+    assert_eq!(instance.tier, Tier::STACK);
+    let access = instance.access.clone().expect("it is said");
+    assert_eq!(access.volumes[0].place(), "/lib/data");
+    let stop = access.stop.expect("it is said");
+    assert_eq!(stop.signal.map(StopSignal::number), Some(3));
+    for (keys, expected) in [
+        ("nf: bridge", "has one of 'nf', 'program' and 'image'"),
+        ("program: /bin/sh", "has one of 'nf', 'program' and 'image'"),
+        ("config: { a: 1 }", "gets no 'config'"),
+        ("environment: [A]", "environment[0]: 'A' is no variable"),
+        ("environment: ['=a']", "is no variable"),
+        ("directory: srv", "is no working directory"),
+        ("directory: /srv/../etc", "is no working directory"),
+        ("stop: { signal: KIL }", "did you mean 'SIGKILL'?"),
+        ("stop: { wait: 2m }", "write at most"),
+        ("stop: { grace: 2s }", "unknown key 'grace'"),
+        ("volumes: [{ at: /data }]", "'from' is missing"),
+        (
+            "volumes: [{ from: /srv, at: /proc/x }]",
+            "nothing of the host's '/proc'",
+        ),
+        ("volumes: [{ from: /srv, at: data }]", "not absolute"),
+        ("writable: much", "writable"),
+    ] {
+        let errors = check(&image(keys)).expect_err(keys);
+        let found = lines(&errors);
+        assert!(found.contains(expected), "{keys}: {found}");
+    }
+    for (instance, expected) in [
+        ("image: web, ports: { eth0: { kind: interface } }", "image"),
+        (
+            "image: 'oci:/web'",
+            "the ports of an instance with an image are interfaces",
+        ),
+        (
+            "program: /bin/sh, entrypoint: [a], ports: { eth0: { kind: interface } }",
+            "only an image has an entrypoint",
+        ),
+        (
+            "program: /bin/sh, user: web, ports: { eth0: { kind: interface } }",
+            "a program of the host has no 'user'",
+        ),
+        (
+            "program: /bin/sh, volumes: [{ from: /srv, at: /usr/lib/x }], ports: { eth0: { kind: interface } }",
+            "has the host's libraries",
+        ),
+        (
+            "nf: bridge, entrypoint: [a]",
+            "only an image has an entrypoint",
+        ),
+        (
+            "program: /bin/sh, ports: { eth0: { dns: [192.0.2.1] } }",
+            "add 'kind: interface'",
+        ),
+        (
+            "program: /bin/sh, ports: { eth0: { kind: interface, dns: [web] } }",
+            "is no address of a name server",
+        ),
+    ] {
+        let errors = check(&format!(
+            "version: 1\ninstances:\n  web: {{ {instance} }}\n"
+        ))
+        .expect_err(instance);
+        let found = lines(&errors);
+        assert!(found.contains(expected), "{instance}: {found}");
+    }
 }
 
 // promise: 19.1
@@ -89,7 +176,7 @@ fn what_an_interface_cannot_be_is_refused_with_its_key() {
         ),
         (
             "volumes: [/srv]".to_owned(),
-            "no 'volumes' and no 'capabilities'",
+            "has no 'volumes', 'capabilities'",
         ),
         (
             "config: { a: 1 }, ports: { eth0: { kind: interface } }".to_owned(),
@@ -105,7 +192,7 @@ fn what_an_interface_cannot_be_is_refused_with_its_key() {
         ),
         (
             "volumes: [/], ports: { eth0: { kind: interface } }".to_owned(),
-            "all that the host has",
+            "all that there is",
         ),
         (
             "volumes: [/srv/../etc], ports: { eth0: { kind: interface } }".to_owned(),

@@ -1,11 +1,12 @@
 //! Random valid deployments with few names, so that two of them overlap.
 #![allow(dead_code)] // each test binary uses its own part
 
+use nfluid_control::access::{Access, Stop, StopSignal, Volume};
 use nfluid_control::congestion::{Congestion, Law};
 use nfluid_control::frames::Frames;
 use nfluid_control::group::Group;
 use nfluid_control::health::{Check, Health, Remedy};
-use nfluid_control::interface::{Access, Interface, Route};
+use nfluid_control::interface::{Interface, Route};
 use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
@@ -235,6 +236,7 @@ fn on_own_stack(instance: &mut Instance, choices: &mut Choices) {
                         route("2001:db8::/32", Some("fe80::2")),
                     ],
                 },
+                dns: vec!["192.0.2.53".parse().expect("an address"); choices.below(3)],
             };
             let port = Port {
                 interface: Some(interface),
@@ -243,15 +245,51 @@ fn on_own_stack(instance: &mut Instance, choices: &mut Choices) {
             (name, port)
         })
         .collect();
-    instance.access = choices.chance(2).then(|| Access {
-        volumes: vec!["/srv/a: b".to_owned()],
-        capabilities: vec!["NET_RAW".to_owned(); choices.below(2)],
-    });
+    let is_image = choices.chance(2);
+    if is_image {
+        instance.program = Program::Image {
+            image: choices
+                .pick(&["oci:/a", "docker-archive:/a b:c/d:e"])
+                .to_owned(),
+            entrypoint: vec!["#".to_owned(); choices.below(2)],
+            args: vec!["-c: x".to_owned(); choices.below(2)],
+        };
+    }
+    let access = access(choices, is_image);
+    instance.access = (access != Access::default()).then_some(access);
     instance.tier = Tier::STACK;
     instance.config = json!(null);
     instance.frames = None;
     instance.trust = None;
     instance.replicas = None;
+}
+
+fn access(choices: &mut Choices, is_image: bool) -> Access {
+    let plain = Volume {
+        from: "/srv/a: b".to_owned(),
+        at: None,
+        is_writable: false,
+    };
+    let other = Volume {
+        at: Some("/data".to_owned()),
+        is_writable: choices.chance(2),
+        ..plain.clone()
+    };
+    let stop = Stop {
+        signal: choices
+            .chance(2)
+            .then(|| StopSignal::find("QUIT").expect("a signal")),
+        wait: choices.chance(2).then(|| Millis::secs(3)),
+    };
+    Access {
+        volumes: [plain, other].into_iter().take(choices.below(3)).collect(),
+        capabilities: vec!["NET_RAW".to_owned(); choices.below(2)],
+        environment: vec!["A= b: c".to_owned(); choices.below(2)],
+        user: (is_image && choices.chance(2)).then(|| "101:102".to_owned()),
+        directory: choices.chance(2).then(|| "/srv".to_owned()),
+        writable: (is_image && choices.chance(2)).then(|| Bytes(1 << 20)),
+        stop: choices.chance(2).then_some(stop),
+    }
 }
 
 fn io(choices: &mut Choices) -> Io {
