@@ -45,6 +45,14 @@ pub const CONTAINERS: &[Need] = &[
     ("runc", "runc"),
 ];
 
+/// Servers that keep values by keys, and their clients.
+pub const STORES: &[Need] = &[
+    ("redis-server", "redis-server"),
+    ("redis-benchmark", "redis-tools"),
+    ("memcached", "memcached"),
+    ("memcslap", "libmemcached-tools"),
+];
+
 /// Programs that run a container image.
 pub const ENGINES: &[Need] = &[("crun", "crun"), ("runc", "runc"), ("podman", "podman")];
 

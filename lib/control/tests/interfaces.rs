@@ -65,7 +65,7 @@ fn an_image_has_what_its_document_says_and_is_refused_otherwise() {
         ("environment: ['=a']", "is no variable"),
         ("directory: srv", "is no working directory"),
         ("directory: /srv/../etc", "is no working directory"),
-        ("stop: { signal: KIL }", "did you mean 'SIGKILL'?"),
+        ("stop: { signal: SIGKIL }", "did you mean 'SIGKILL'?"),
         ("stop: { wait: 2m }", "write at most"),
         ("stop: { grace: 2s }", "unknown key 'grace'"),
         ("volumes: [{ at: /data }]", "'from' is missing"),

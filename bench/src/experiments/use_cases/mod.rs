@@ -8,7 +8,7 @@ mod tls_termination;
 
 use crate::experiment::{Experiment, Topic};
 use crate::needs::{
-    CONTAINERS, HTTP, IPERF3, NETNS, NFT, NOTHING, Needs, OPENSSL, PYTHON, TASKSET, WRK,
+    CONTAINERS, HTTP, IPERF3, NETNS, NFT, NOTHING, Needs, OPENSSL, PYTHON, STORES, TASKSET, WRK,
 };
 
 /// The experiments of this topic.
@@ -45,10 +45,10 @@ pub const TOPIC: Topic = Topic {
         Experiment {
             name: "stack",
             aliases: &["m4"],
-            summary: "nginx and iperf3 on a network stack of their own, as instances and as bare processes: requests, streams, a chain",
+            summary: "nginx, iperf3, redis and memcached on a network stack of their own, as instances and as bare processes: requests, streams, a chain",
             needs: Needs {
                 required: &[NETNS, HTTP, IPERF3, NFT],
-                compared: &[],
+                compared: &[STORES],
             },
             run: own_stack::run,
         },

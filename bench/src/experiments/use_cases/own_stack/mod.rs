@@ -5,7 +5,10 @@
 //! |---|---|---|
 //! | `rr`: one HTTP request of 100 B after the other, on one connection | uplink, instance | veth |
 //! | `stream`, `stream_out`: one TCP stream to the server, and from it | uplink, instance | veth |
+//! | `redis`, `memcached`: their own clients | uplink, instance | veth |
 //! | `chain`: 32 connections | uplink, firewall with states, instance | veth, router with nftables, veth |
+
+mod stores;
 
 use crate::host::platform;
 use crate::report::{Report, table};
@@ -23,6 +26,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use stores::Store;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections through the firewall.
@@ -63,6 +67,7 @@ struct Setup {
     _platform: Platform,
     _directory: ScratchDirectory,
     client: Namespace,
+    stores: Vec<Store>,
     _others: Vec<Namespace>,
 }
 
@@ -74,13 +79,19 @@ impl Setup {
             Namespace::new()?,
             Namespace::new()?,
         ];
-        for (name, address) in [
-            ("n0", "10.1.0.1/24"),
-            ("n1", "10.2.0.1/24"),
-            ("n2", "10.6.0.1/24"),
-        ] {
-            Namespace::join((&client, name), (&edge, name))?;
-            client.ip(&format!("address add {address} dev {name}"))?;
+        let stores = stores::found();
+        let mut hosts = vec![
+            ("n0".to_owned(), "10.1.0.1".to_owned()),
+            ("n1".to_owned(), "10.2.0.1".to_owned()),
+            ("n2".to_owned(), "10.6.0.1".to_owned()),
+        ];
+        for store in &stores {
+            let host = store.address.trim_end_matches('2');
+            hosts.push((store.name.to_owned(), format!("{host}1")));
+        }
+        for (name, address) in hosts {
+            Namespace::join((&client, &name), (&edge, &name))?;
+            client.ip(&format!("address add {address}/24 dev {name}"))?;
         }
         Namespace::join((&client, "b0"), (&server, "eth0"))?;
         Namespace::join((&client, "b1"), (&router, "in"))?;
@@ -120,13 +131,21 @@ impl Setup {
                 directory.path(&format!("{name}.log")),
             )?);
         }
+        for store in &stores {
+            bare.push(Service::start(
+                store.name,
+                &mut store.command(&server),
+                directory.path(&format!("{}.log", store.name)),
+            )?);
+        }
         let platform = platform::start()?;
-        platform.apply(&deployment(&edge, &folder).to_string())?;
+        platform.apply(&deployment(&edge, &folder, &stores).to_string())?;
         let setup = Setup {
             _bare: bare,
             _platform: platform,
             _directory: directory,
             client,
+            stores,
             _others: vec![edge, router, server],
         };
         setup.await_all()?;
@@ -135,25 +154,31 @@ impl Setup {
 
     fn await_all(&self) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
-        for side in &SIDES {
-            for (address, port) in [
+        let [_, bare] = &SIDES;
+        let of_stores = self
+            .stores
+            .iter()
+            .flat_map(|store| [(store.address, store.port), (bare.direct, store.port)]);
+        let of_sides = SIDES.iter().flat_map(|side| {
+            [
                 (side.direct, HTTP),
                 (side.filtered, HTTP),
                 (side.streams, IPERF),
-            ] {
-                let place = format!("{address}:{port}").parse().context("an address")?;
-                let once = Duration::from_secs(1);
-                let accepts = || {
-                    self.client
-                        .within(|| Ok(TcpStream::connect_timeout(&place, once)?))
-                };
-                while let Err(why) = accepts() {
-                    interrupt::check()?;
-                    if Instant::now() > end {
-                        return Err(why).with_context(|| format!("nobody serves {address}:{port}"));
-                    }
-                    std::thread::sleep(Duration::from_millis(20));
+            ]
+        });
+        for (address, port) in of_sides.chain(of_stores) {
+            let place = format!("{address}:{port}").parse().context("an address")?;
+            let once = Duration::from_secs(1);
+            let accepts = || {
+                self.client
+                    .within(|| Ok(TcpStream::connect_timeout(&place, once)?))
+            };
+            while let Err(why) = accepts() {
+                interrupt::check()?;
+                if Instant::now() > end {
+                    return Err(why).with_context(|| format!("nobody serves {address}:{port}"));
                 }
+                std::thread::sleep(Duration::from_millis(20));
             }
         }
         Ok(())
@@ -203,12 +228,12 @@ http {{
     )
 }
 
-fn deployment(edge: &Namespace, folder: &Path) -> Value {
+fn deployment(edge: &Namespace, folder: &Path, stores: &[Store]) -> Value {
     let uplink = |interface: &str| json!({ "interface": interface, "netns": edge.name() });
     let interface =
         |address: &str| json!({ "kind": "interface", "addresses": [format!("{address}/24")] });
     let [ours, _] = &SIDES;
-    json!({
+    let mut deployment = json!({
         "version": 1,
         "uplinks": { "direct": uplink("n0"), "filtered": uplink("n1"), "streams": uplink("n2") },
         "instances": {
@@ -230,7 +255,16 @@ fn deployment(edge: &Namespace, folder: &Path) -> Value {
         },
         "links": [["direct", "web.eth0"], ["streams", "perf.eth0"]],
         "chains": { "way": { "from": "filtered", "to": "web.eth1", "via": ["fw"] } },
-    })
+    });
+    for store in stores {
+        let name = store.name;
+        deployment["uplinks"][format!("to-{name}")] = uplink(name);
+        deployment["instances"][name] = store.instance();
+        if let Some(links) = deployment["links"].as_array_mut() {
+            links.push(json!([format!("to-{name}"), format!("{name}.eth0")]));
+        }
+    }
+    deployment
 }
 
 /// Reads wrk's report. A run with errors is none.
@@ -295,20 +329,43 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             ours.push(measure(&SIDES[0])?);
             bare.push(measure(&SIDES[1])?);
         }
-        let ratios = ours.ratios(&bare);
-        rows.push(vec![
-            (*what).to_owned(),
-            (*unit).to_owned(),
-            format!("{:.1}", ours.median()),
-            format!("{:.1}", bare.median()),
-            format!("{:.2}", ratios.median()),
-        ]);
-        let conditions = format!(
+        let told = format!(
             "{what}; {rounds} rounds of {seconds} s in turn, client and server on both cores"
         );
-        report.figure(format!("{id}.instance"), &ours, unit, &conditions);
-        report.figure(format!("{id}.bare"), &bare, unit, &conditions);
-        report.figure(*ratio_id, &ratios, "x", &conditions);
+        rows.push(compare(
+            report,
+            (id, ratio_id),
+            (&ours, &bare),
+            (what, unit),
+            &told,
+        ));
+    }
+    let thousands = report.choose(300, 20);
+    for store in &setup.stores {
+        report.settle();
+        let [mut ours, mut bare] = [Samples::default(), Samples::default()];
+        for _ in 0..rounds {
+            interrupt::check()?;
+            ours.push(store.rate(&setup.client, store.address, thousands)?);
+            bare.push(store.rate(&setup.client, SIDES[1].direct, thousands)?);
+        }
+        let id = format!("m4.{}", store.name);
+        let ratio_id = match store.name {
+            "redis" => "m4.redis.get_ratio",
+            _ => "m4.memcached.ratio",
+        };
+        let told = format!(
+            "{}; {rounds} rounds of {thousands}000 requests in turn, client and server on both cores",
+            store.what
+        );
+        let shown = (store.what, "requests/s");
+        rows.push(compare(
+            report,
+            (&id, ratio_id),
+            (&ours, &bare),
+            shown,
+            &told,
+        ));
     }
     table(
         "Programs on a network stack of their own, as instances and as bare processes",
@@ -316,6 +373,27 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         &rows,
     );
     Ok(())
+}
+
+/// Adds the figures of both sides. Returns the row of the table.
+fn compare(
+    report: &mut Report,
+    (id, ratio_id): (&str, &str),
+    (ours, bare): (&Samples, &Samples),
+    (what, unit): (&str, &'static str),
+    conditions: &str,
+) -> Vec<String> {
+    let ratios = ours.ratios(bare);
+    report.figure(format!("{id}.instance"), ours, unit, conditions);
+    report.figure(format!("{id}.bare"), bare, unit, conditions);
+    report.figure(ratio_id, &ratios, "x", conditions);
+    vec![
+        what.to_owned(),
+        unit.to_owned(),
+        format!("{:.1}", ours.median()),
+        format!("{:.1}", bare.median()),
+        format!("{:.2}", ratios.median()),
+    ]
 }
 
 #[cfg(test)]
