@@ -14,9 +14,9 @@ use tar::EntryType;
 
 const CLIENT: &str = "10.0.0.1";
 const SERVER: &str = "10.0.0.2";
-const TOOLS: [&str; 20] = [
-    "sh", "ls", "cat", "id", "env", "echo", "touch", "sleep", "httpd", "ping", "dd", "mount",
-    "chown", "stat", "rm", "kill", "test", "mkdir", "hostname", "nslookup",
+const TOOLS: [&str; 21] = [
+    "chmod", "sh", "ls", "cat", "id", "env", "echo", "touch", "sleep", "httpd", "ping", "dd",
+    "mount", "chown", "stat", "rm", "kill", "test", "mkdir", "hostname", "nslookup",
 ];
 /// The entrypoint: a script, whose interpreter is in the image.
 const ENTRY: &str = "#!/bin/sh -e
@@ -283,7 +283,7 @@ fn a_hostile_image_reaches_nothing_of_the_host() {
     fs::write(shown.join("text"), "shown").expect("written");
     let script = "cat /etc/shadow /proc/1/environ >/dev/null; ls -d /proc/[0-9]*; cat /proc/meminfo; ls /sys; \
                   mount -t tmpfs none /tmp; mount -t proc none /proc; ls /dev; cat /shown/text; touch /shown/x; rm -f /shown/text; \
-                  touch /data/x; mkdir /data/y; echo >/data/x; /data/../entry.sh 2>/dev/null; \
+                  touch /data/x; mkdir /data/y; echo >/data/x; chmod 4755 /data/x; chmod 2755 /data/x; chmod u+s /data/x; /data/../entry.sh 2>/dev/null; \
                   dd if=/dev/zero of=/srv/big bs=1M count=40 2>&1; ls -l /srv/big; echo one > /dev/stdout; echo two > /dev/stderr; \
                   echo $(hostname); cat /etc/hosts /etc/resolv.conf; kill -9 1; ping -c 1 -W 1 127.0.0.1";
     let keys = format!(
@@ -297,6 +297,7 @@ fn a_hostile_image_reaches_nothing_of_the_host() {
         "can't open '/etc/shadow'",
         "can't open '/proc/meminfo'",
         "mount: permission denied",
+        "chmod: /data/x: Operation not permitted",
         "touch: /shown/x: Read-only file system",
         "rm: can't remove '/shown/text': Read-only file system",
         "No space left on device",
@@ -315,6 +316,11 @@ fn a_hostile_image_reaches_nothing_of_the_host() {
     // The owner of the directory is the owner of what was made there.
     let made = fs::metadata(data.join("x")).expect("it was made");
     assert_eq!((made.uid(), made.gid()), (4321, 4321));
+    assert_eq!(
+        made.mode() & 0o7777,
+        0o644,
+        "whoever executes it would be its owner"
+    );
     assert_eq!(fs::read_dir(&shown).expect("a folder").count(), 1);
 }
 

@@ -371,6 +371,16 @@ const NETWORK_REQUESTS: &[&[Test]] = requests! {
     is(1, libc::FIOASYNC),
 };
 
+/// Bits of a file's mode by which whoever executes it becomes its owner: a volume is a directory of the host, where a file that
+/// an instance makes there belongs to the directory's owner.
+const SETUID: u64 = (libc::S_ISUID | libc::S_ISGID) as u64;
+/// Bits of open(2)'s flags that make a file, whose mode is then an argument.
+const OPEN_MAKES: u64 = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u64;
+const PLAIN_1: &[&[Test]] = &[&[bits(1, SETUID, 0)]];
+const PLAIN_2: &[&[Test]] = &[&[bits(2, SETUID, 0)]];
+const OPENS_PLAIN: &[&[Test]] = &[&[bits(1, OPEN_MAKES, 0)], &[bits(2, SETUID, 0)]];
+const OPENS_PLAIN_AT: &[&[Test]] = &[&[bits(2, OPEN_MAKES, 0)], &[bits(3, SETUID, 0)]];
+
 /// For servers on the kernel's network stack, in a network namespace of their own. Files are what Landlock leaves of them.
 pub(super) const OWN_NETWORK: &[Allowed] = table! {
     SYS_socket if SOCKETS => "the stack of its namespace",
@@ -384,9 +394,9 @@ pub(super) const OWN_NETWORK: &[Allowed] = table! {
     SYS_splice => "bytes between its sockets",
     SYS_tee => "as splice",
     SYS_copy_file_range => "its files",
-    SYS_open => "its files",
-    SYS_openat => "its files",
-    SYS_creat => "its files",
+    SYS_open if OPENS_PLAIN => "its files",
+    SYS_openat if OPENS_PLAIN_AT => "its files",
+    SYS_creat if PLAIN_1 => "its files",
     SYS_mkdir => "its files",
     SYS_mkdirat => "its files",
     SYS_rmdir => "its files",
@@ -407,9 +417,9 @@ pub(super) const OWN_NETWORK: &[Allowed] = table! {
     SYS_sync_file_range => "its files",
     SYS_fadvise64 => "its files",
     SYS_flock => "its files",
-    SYS_chmod => "its files",
-    SYS_fchmod => "its files",
-    SYS_fchmodat => "its files",
+    SYS_chmod if PLAIN_1 => "its files, of which none becomes setuid",
+    SYS_fchmod if PLAIN_1 => "its files",
+    SYS_fchmodat if PLAIN_2 => "its files",
     SYS_chown => "its files, to itself",
     SYS_fchown => "its files, to itself",
     SYS_lchown => "its files, to itself",

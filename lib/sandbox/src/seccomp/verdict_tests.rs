@@ -286,6 +286,38 @@ fn a_server_has_sockets_and_no_way_into_the_switch() {
         of(libc::SYS_setsockopt, [3, u64::from(LEVEL), 2, 0, 0, 0]),
         EPERM
     );
+    // No file of a volume becomes a program that others are its owner by.
+    let make = (libc::O_CREAT | libc::O_WRONLY) as u64;
+    let temporary = (libc::O_TMPFILE | libc::O_WRONLY) as u64;
+    for (mode, want) in [
+        (0o755, ALLOW),
+        (0o1777, ALLOW),
+        (0o4755, EPERM),
+        (0o2755, EPERM),
+    ] {
+        assert_eq!(of(libc::SYS_chmod, [1, mode, 0, 0, 0, 0]), want);
+        assert_eq!(of(libc::SYS_fchmod, [1, mode, 0, 0, 0, 0]), want);
+        assert_eq!(of(libc::SYS_fchmodat, [1, 1, mode, 0, 0, 0]), want);
+        assert_eq!(of(libc::SYS_creat, [1, mode, 0, 0, 0, 0]), want);
+        for flags in [make, temporary] {
+            assert_eq!(of(libc::SYS_open, [1, flags, mode, 0, 0, 0]), want);
+            assert_eq!(of(libc::SYS_openat, [1, 1, flags, mode, 0, 0]), want);
+        }
+        assert_eq!(
+            of(libc::SYS_openat, [1, 1, 0, mode, 0, 0]),
+            ALLOW,
+            "no file is made"
+        );
+    }
+    for number in [
+        libc::SYS_openat2,
+        libc::SYS_mknod,
+        libc::SYS_mknodat,
+        libc::SYS_setxattr,
+        452,
+    ] {
+        assert_eq!(of(number, [1; 6]), EPERM, "{number}");
+    }
     for number in [
         libc::SYS_bpf,
         libc::SYS_mount,
