@@ -103,6 +103,7 @@ impl<'a, R: Read> Entries<'a, R> {
             };
             let size = header.entry_size().map_err(|error| self.failed(&error))?;
             let kind = header.entry_type();
+            let size = if has_no_content(kind) { 0 } else { size };
             (self.left, self.padding) = (size, (BLOCK - size % BLOCK) % BLOCK);
             match kind {
                 EntryType::GNULongName => long.path = Some(name_of(self.extension()?)),
@@ -198,9 +199,10 @@ impl<'a, R: Read> Entries<'a, R> {
                 return Err(self.bad(why));
             }
         };
-        if long.size.is_some_and(|said| said != size) {
+        if kind == Kind::File && long.size.is_some_and(|said| said != size) {
             return Err(self.bad("a file has two sizes"));
         }
+        let old = header.as_old();
         let id = |said: Option<u32>, field: io::Result<u64>| match said {
             Some(id) => Ok(id),
             None => {
@@ -209,10 +211,10 @@ impl<'a, R: Read> Entries<'a, R> {
         };
         Ok(Entry {
             owner: (
-                id(long.user, header.uid()).map_err(failed)?,
-                id(long.group, header.gid()).map_err(failed)?,
+                id(long.user, or_0(&old.uid, || header.uid())).map_err(failed)?,
+                id(long.group, or_0(&old.gid, || header.gid())).map_err(failed)?,
             ),
-            mode: header.mode().map_err(failed)? & 0o7777,
+            mode: or_0(&old.mode, || header.mode()).map_err(failed)? & 0o7777,
             modified: header
                 .mtime()
                 .map(|time| i64::try_from(time).unwrap_or(0))
@@ -302,6 +304,20 @@ impl Long {
     }
 }
 
+/// Returns true for entries whose size, if they say any, is not that of content that follows (pax(1)).
+fn has_no_content(kind: EntryType) -> bool {
+    use EntryType::{Block, Char, Directory, Fifo, Link, Symlink};
+    matches!(kind, Block | Char | Directory | Fifo | Link | Symlink)
+}
+
+/// Reads a field of a header. Some writers leave those empty that they have no value for.
+fn or_0<T: Default>(field: &[u8], read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    match field.iter().all(|byte| matches!(byte, 0 | b' ')) {
+        true => Ok(T::default()),
+        false => read(),
+    }
+}
+
 /// GNU's long names end with a NUL.
 fn name_of(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
@@ -330,4 +346,88 @@ fn inside(path: &[u8]) -> Result<PathBuf, String> {
         return Err("it has a path with a NUL".to_owned());
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A tar file with long names and a link.
+    fn written() -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = Header::new_gnu();
+        header.set_size(3);
+        header.set_mode(0o644);
+        let long = "d/".repeat(90);
+        builder
+            .append_data(&mut header, format!("{long}file"), &b"abc"[..])
+            .expect("an entry");
+        builder
+            .append_pax_extensions([("path", &b"other"[..]), ("uid", b"7")])
+            .expect("an entry");
+        builder
+            .append_data(&mut header, "short", &b"abc"[..])
+            .expect("an entry");
+        header.set_size(0);
+        header.set_entry_type(EntryType::Symlink);
+        builder
+            .append_link(&mut header, "link", long)
+            .expect("an entry");
+        builder.into_inner().expect("finished")
+    }
+
+    /// Reads all there is: the number of entries, or an error.
+    fn read(bytes: &[u8]) -> Option<usize> {
+        let mut entries = Entries::of_stream(bytes, "test");
+        let mut count = 0;
+        while let Some(entry) = entries.next().ok()? {
+            let mut content = Vec::new();
+            entries.content().read_to_end(&mut content).ok()?;
+            assert!(
+                entry
+                    .path
+                    .components()
+                    .all(|part| matches!(part, Component::Normal(_)))
+            );
+            count += 1;
+        }
+        Some(count)
+    }
+
+    // promise: 20.2
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(read(&written()), Some(3));
+        for end in (1..written().len()).step_by(97) {
+            // What is cut off may be shorter, and is never more.
+            assert!(read(&written()[..end]).is_none_or(|count| count <= 3));
+        }
+    }
+
+    proptest! {
+        // promise: 20.3
+        #[test]
+        fn any_file_is_survived(
+            bytes in proptest::collection::vec(any::<u8>(), 0..3000),
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        ) {
+            read(&bytes);
+            let mut changed = written();
+            for (index, byte) in changes {
+                let length = changed.len();
+                changed[index.index(length)] = byte;
+            }
+            // With the right sum of each block, the change is read as what it says.
+            for block in changed.chunks_exact_mut(512) {
+                let mut header = Header::new_old();
+                header.as_mut_bytes().copy_from_slice(block);
+                header.set_cksum();
+                let mut summed = block.to_vec();
+                summed.copy_from_slice(header.as_bytes());
+                read(&summed);
+            }
+            read(&changed);
+        }
+    }
 }

@@ -1,15 +1,14 @@
 //! The program of a container image: found in the image's files as the image says, or as the instance says instead.
 
-use super::stopping;
-use crate::companion::{Owner, Variables};
+use super::{Prepared, strings, variables};
+use crate::companion::Owner;
 use crate::maker::Maker;
-use crate::programs::OpenProgram;
 use anyhow::{Context, bail};
 use nfluid_control::access::{Access, WRITABLE};
 use nfluid_image::{Ids, Reference, Settings, User};
-use nfluid_sandbox::{Layers, Program, Tree};
+use nfluid_sandbox::{Layers, Program, Root, Shown, Tree};
 use rustix::io::Errno;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{OwnedFd, RawFd};
@@ -23,17 +22,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const SCRIPT_LINE: u64 = 256;
 const SCRIPTS_MAX: u32 = 5;
 
-/// The program of an image, and its surroundings.
-pub(super) struct Opened {
-    pub tree: Arc<Tree>,
-    pub program: OpenProgram,
-    /// The arguments, beginning with the program's name.
-    pub arguments: Vec<CString>,
-    pub environment: Vec<CString>,
-    pub directory: CString,
-}
-
-/// Opens the program of an image. Returns it, and variables for the monitor, which keeps the image.
+/// Opens the program of an image. `give` hands what keeps the image to the monitor.
 ///
 /// # Errors
 /// There is no such image, or it has no such user or program.
@@ -42,20 +31,19 @@ pub(super) fn open(
     owner: Owner<'_>,
     (name, entrypoint, args): (&str, &[String], &[String]),
     access: &Access,
+    shown: Shown,
     mut give: impl FnMut(OwnedFd) -> RawFd,
-) -> anyhow::Result<(Variables, Opened)> {
+) -> anyhow::Result<Prepared> {
     let image = maker.images.use_image(&Reference::parse(name)?)?;
     let settings = &image.settings;
     let user = User::parse(access.user.as_ref().unwrap_or(&settings.user));
     let [passwd, group] = ["etc/passwd", "etc/group"].map(|file| image.read(Path::new(file)));
     let ids = user.find(&passwd, &group)?;
+    let id = maker.kernel_ids.get(owner.user);
     let tree = Tree::new(&Layers {
         layers: &image.layers,
         owner: (ids.user, ids.group),
-        id: maker
-            .kernel_ids
-            .get(owner.user)
-            .context("no kernel user is left")?,
+        id: id.context("no kernel user is left")?,
         writable_bytes: access.writable.unwrap_or(WRITABLE).0,
     })?;
     let directory = match access.directory.as_deref().unwrap_or(&settings.directory) {
@@ -70,24 +58,16 @@ pub(super) fn open(
         .find_map(|variable| variable.strip_prefix("PATH="));
     let found = find(&tree, &words, directory, path.unwrap_or(PATH))?;
     let program = resolve(&tree, found, &mut words)?;
-    let strings = |all: Vec<String>| {
-        all.into_iter()
-            .map(CString::new)
-            .collect::<Result<Vec<_>, _>>()
-    };
-    let opened = Opened {
-        tree: Arc::new(tree),
-        program: maker.programs.of_image(program)?,
-        arguments: strings(words).context("a NUL in an argument")?,
-        environment: strings(environment).context("a NUL in a variable")?,
-        directory: CString::new(directory).context("a NUL in the working directory")?,
-    };
     // Its number is of no use to the monitor: the kernel counts who has it.
     give(image.held);
-    Ok((
-        vec![stopping::variable(access, &settings.stop_signal)],
-        opened,
-    ))
+    Ok(Prepared {
+        root: Root::Image(Arc::new(tree), shown),
+        program: maker.programs.of_image(program)?,
+        arguments: strings(words, "an argument")?,
+        environment: strings(environment, "a variable")?,
+        directory: directory.to_owned(),
+        stop_signal: settings.stop_signal.clone(),
+    })
 }
 
 /// The program's name and its arguments.
@@ -112,19 +92,12 @@ fn words(
 /// The image's variables, and the instance's over them.
 fn environment(settings: &Settings, access: &Access, ids: &Ids, host: &str) -> Vec<String> {
     let home = ids.home.as_deref().unwrap_or("/");
-    let mut all = vec![
+    let own = vec![
         format!("PATH={PATH}"),
         format!("HOME={home}"),
         format!("HOSTNAME={host}"),
     ];
-    for variable in settings.environment.iter().chain(&access.environment) {
-        let name = variable.split_once('=').map_or("", |(name, _)| name);
-        if !name.is_empty() {
-            all.retain(|other| other.split_once('=').is_none_or(|(other, _)| other != name));
-            all.push(variable.clone());
-        }
-    }
-    all
+    variables(variables(own, &settings.environment), &access.environment)
 }
 
 /// The place of the first word: a path, or a name in one of the directories of `path`.

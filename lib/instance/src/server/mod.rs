@@ -2,15 +2,15 @@
 //! are interfaces in a network namespace that nobody else is in. The monitor has the other side of each interface, a tap.
 
 mod etc;
+mod host;
 mod image;
 pub(crate) mod stopping;
 
 use crate::companion::{self, Owner, Variables};
-use crate::launch::arguments;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
 use anyhow::{Context, bail, ensure};
-use nfluid_control::access::{Access, SCRATCH, Volume};
+use nfluid_control::access::{Access, Volume};
 use nfluid_control::interface::Interface;
 use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
@@ -34,13 +34,22 @@ const DEVICES: &[&str] = &["full", "null", "random", "urandom", "zero"];
 const DESCRIPTORS: u64 = 65_536;
 /// Directories of an image's program in which it writes, beside its image.
 const IMAGE_SCRATCH: &[&str] = &["/dev/shm"];
-/// Environment of a program of the host.
-const VARIABLES: [&str; 3] = ["PATH=/usr/sbin:/usr/bin", "HOME=/tmp", "LANG=C.UTF-8"];
+
+/// A program, and what it is run with.
+struct Prepared {
+    root: Root,
+    program: OpenProgram,
+    /// The arguments, beginning with the program's name.
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+    directory: String,
+    /// The signal that asks it to end, as an image names it; empty: it names none.
+    stop_signal: String,
+}
 
 /// A server that is about to be started.
 pub(crate) struct Server {
     program: OpenProgram,
-    /// The arguments, beginning with the program's name.
     arguments: Vec<CString>,
     environment: Vec<CString>,
     directory: CString,
@@ -60,62 +69,7 @@ pub(crate) fn equip(
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
     let access = spec.access.clone().unwrap_or_default();
-    let shown = Shown {
-        extra: views(&access)?,
-        devices: DEVICES,
-        processes: true,
-        ..Shown::default()
-    };
-    let (mut variables, root, program) = match &spec.program {
-        Program::BuiltIn { .. } => bail!("a built-in NF has no interfaces"),
-        Program::Path { program, .. } => {
-            let root = Root::Libraries(Shown {
-                scratch: &SCRATCH,
-                etc: match has_etc(&access) {
-                    true => Vec::new(),
-                    false => etc::of_host(owner.name, &spec.ports),
-                },
-                ..shown
-            });
-            let variables = VARIABLES.map(str::to_owned).into_iter();
-            let variables = variables.chain(access.environment.iter().cloned());
-            let variables = variables.map(CString::new).collect::<Result<_, _>>();
-            let directory = CString::new(access.directory.as_deref().unwrap_or("/"))?;
-            let mut words =
-                vec![CString::new(program.as_str()).context("a NUL in the program's name")?];
-            words.extend(arguments(&spec.program)?);
-            let program = (maker.programs.server(program)?, words);
-            let variables = variables.context("a NUL in a variable")?;
-            (
-                vec![stopping::variable(&access, "")],
-                root,
-                (program, variables, directory),
-            )
-        }
-        Program::Image {
-            image,
-            entrypoint,
-            args,
-        } => {
-            let said = (image.as_str(), entrypoint.as_slice(), args.as_slice());
-            let (variables, opened) = image::open(maker, owner, said, &access, &mut give)
-                .with_context(|| format!("the image {image}"))?;
-            let root = Root::Image(
-                opened.tree,
-                Shown {
-                    scratch: IMAGE_SCRATCH,
-                    etc: etc::network(owner.name, &spec.ports),
-                    ..shown
-                },
-            );
-            let program = (opened.program, opened.arguments);
-            (
-                variables,
-                root,
-                (program, opened.environment, opened.directory),
-            )
-        }
-    };
+    let prepared = prepare(maker, spec, owner, &access, &mut give)?;
     let shell = Shell::prepare(&ShellSpec {
         cpus: owner.cpus(),
         zygote: maker.uses_zygote.then_some(&maker.zygote),
@@ -123,38 +77,89 @@ pub(crate) fn equip(
         capabilities: capabilities(&access)?,
         // The sealed namespaces have other directories.
         sealed: None,
-        ..maker.sandbox(owner.name.to_owned(), owner.user, owner.cgroup, root)?
+        ..maker.sandbox(
+            owner.name.to_owned(),
+            owner.user,
+            owner.cgroup,
+            prepared.root,
+        )?
     })?;
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", shell.pid()));
     let namespace = NetNs::open(Some(&namespace)).context("its network namespace")?;
     let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
     let taps = own_stack::make(&namespace, &settings).context("its interfaces")?;
     let numbers: Vec<String> = taps.into_iter().map(|tap| give(tap).to_string()).collect();
-    variables.push((environment::TAPS, numbers.join(",")));
-    let ((program, arguments), environment, directory) = program;
+    let variables = vec![
+        (environment::TAPS, numbers.join(",")),
+        (
+            environment::STOP,
+            stopping::order(&access, &prepared.stop_signal),
+        ),
+    ];
     let server = Server {
-        program,
-        arguments,
-        environment,
-        directory,
+        program: prepared.program,
+        arguments: prepared.arguments,
+        environment: prepared.environment,
+        directory: CString::new(prepared.directory).context("a NUL in the working directory")?,
         shell,
     };
     Ok((variables, server))
 }
 
-/// Returns true if the instance has an `/etc` of the host.
-fn has_etc(access: &Access) -> bool {
-    access
-        .volumes
-        .iter()
-        .any(|volume| Path::new(volume.place()) == Path::new("/etc"))
+fn prepare(
+    maker: &Maker,
+    spec: &InstanceSpec,
+    owner: Owner<'_>,
+    access: &Access,
+    give: impl FnMut(OwnedFd) -> RawFd,
+) -> anyhow::Result<Prepared> {
+    let shown = Shown {
+        extra: access.volumes.iter().map(view).collect::<Result<_, _>>()?,
+        devices: DEVICES,
+        processes: true,
+        ..Shown::default()
+    };
+    match &spec.program {
+        Program::BuiltIn { .. } => bail!("a built-in NF has no interfaces"),
+        Program::Path { program, args } => {
+            let said = (program.as_str(), &args[..]);
+            host::open(maker, owner.name, &spec.ports, said, access, shown)
+        }
+        Program::Image {
+            image,
+            entrypoint,
+            args,
+        } => {
+            let shown = Shown {
+                scratch: IMAGE_SCRATCH,
+                etc: etc::network(owner.name, &spec.ports),
+                ..shown
+            };
+            let said = (image.as_str(), &entrypoint[..], &args[..]);
+            image::open(maker, owner, said, access, shown, give)
+                .with_context(|| format!("the image {image}"))
+        }
+    }
 }
 
-/// Returns the directories of the host that it sees.
-fn views(access: &Access) -> anyhow::Result<Vec<View>> {
-    access.volumes.iter().map(view).collect()
+/// Variables, and those that replace them.
+fn variables(mut all: Vec<String>, others: &[String]) -> Vec<String> {
+    for variable in others {
+        let name = variable.split_once('=').map_or("", |(name, _)| name);
+        if !name.is_empty() {
+            all.retain(|one| one.split_once('=').is_none_or(|(one, _)| one != name));
+            all.push(variable.clone());
+        }
+    }
+    all
 }
 
+fn strings(all: impl IntoIterator<Item = String>, what: &str) -> anyhow::Result<Vec<CString>> {
+    let strings = all.into_iter().map(CString::new).collect::<Result<_, _>>();
+    strings.with_context(|| format!("a NUL in {what}"))
+}
+
+/// Returns a directory of the host that it sees.
 fn view(volume: &Volume) -> anyhow::Result<View> {
     let from = &volume.from;
     let path = Path::new(from);

@@ -11,12 +11,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::time::Duration;
 
 /// Returns how the program is to be asked, for the monitor's environment. `of_image` is what an image says.
-pub(super) fn variable(access: &Access, of_image: &str) -> (&'static str, String) {
+pub(super) fn order(access: &Access, of_image: &str) -> String {
     let stop = access.stop.unwrap_or_default();
     let signal = stop.signal.or_else(|| StopSignal::find(of_image));
     let signal = signal.unwrap_or(StopSignal::TERM).number();
     let wait = stop.wait.unwrap_or(STOP_WAIT);
-    (environment::STOP, format!("{signal},{}", wait.0))
+    format!("{signal},{}", wait.0)
 }
 
 /// Asks the program beside a monitor to end, and waits until it has, or its time is over. Returns at once if there is none, or
@@ -81,9 +81,9 @@ mod tests {
     #[test]
     fn an_instance_says_how_it_ends_or_its_image_does() {
         let access = Access::default();
-        assert_eq!(variable(&access, "").1, "15,5000");
-        assert_eq!(variable(&access, "SIGQUIT").1, "3,5000");
-        assert_eq!(variable(&access, "nonsense").1, "15,5000");
+        assert_eq!(order(&access, ""), "15,5000");
+        assert_eq!(order(&access, "SIGQUIT"), "3,5000");
+        assert_eq!(order(&access, "nonsense"), "15,5000");
         let stop = Stop {
             signal: StopSignal::find("INT"),
             wait: Some(Millis(20)),
@@ -92,7 +92,7 @@ mod tests {
             stop: Some(stop),
             ..access
         };
-        assert_eq!(variable(&access, "SIGQUIT").1, "2,20");
+        assert_eq!(order(&access, "SIGQUIT"), "2,20");
         assert_eq!(
             parse("3,20"),
             Some((Signal::QUIT, Duration::from_millis(20)))
