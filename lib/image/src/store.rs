@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -208,8 +209,7 @@ impl Store {
         let make = || {
             fs::create_dir(&unfinished)
                 .map_err(|error| ImageError::io("make", &unfinished, error))?;
-            let everyone =
-                fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o755));
+            let everyone = fs::Permissions::from_mode(0o755);
             fs::set_permissions(&unfinished, everyone)
                 .map_err(|error| ImageError::io("make", &unfinished, error))
         };
@@ -389,7 +389,6 @@ impl Store {
     /// Locks the store until the returned descriptor is closed, and makes its directories. They are for root alone: layers
     /// hold programs of others.
     fn lock(&self, name: &str, how: FlockOperation) -> Result<OwnedFd, ImageError> {
-        use std::os::unix::fs::DirBuilderExt;
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
         for directory in ["layers", "images"].map(|name| self.directory.join(name)) {

@@ -287,7 +287,7 @@ fn access(choices: &mut Choices, is_image: bool) -> Access {
         environment: vec!["A= b: c".to_owned(); choices.below(2)],
         user: (is_image && choices.chance(2)).then(|| "101:102".to_owned()),
         directory: choices.chance(2).then(|| "/srv".to_owned()),
-        writable: (is_image && choices.chance(2)).then(|| Bytes(1 << 20)),
+        writable: (is_image && choices.chance(2)).then_some(Bytes(1 << 20)),
         stop: choices.chance(2).then_some(stop),
     }
 }
