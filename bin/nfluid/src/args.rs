@@ -523,7 +523,9 @@ pub enum ImageCommand {
 
 #[derive(Debug, Args)]
 pub struct ImageImportArgs {
-    /// oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG], as 'skopeo copy' and 'podman save' write them
+    #[arg(
+        help = "oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME:TAG], as 'skopeo copy' and 'podman save' write them"
+    )]
     pub image: String,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]

@@ -199,13 +199,7 @@ impl Tree {
     ) -> Result<(), ImageError> {
         let made = self.instead(path, |directory, name| {
             rustix::fs::symlinkat(target, directory, name)?;
-            rustix::fs::chownat(
-                directory,
-                name,
-                user(owner.0),
-                group(owner.1),
-                AtFlags::SYMLINK_NOFOLLOW,
-            )
+            give(directory, name, owner)
         });
         made.map_err(|errno| ImageError::io("unpack", path, errno))
     }
@@ -245,13 +239,7 @@ impl Tree {
         let made = self.instead(path, |directory, name| {
             rustix::fs::mknodat(directory, name, FileType::Fifo, Mode::RUSR, 0)?;
             rustix::fs::chmodat(directory, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
-            rustix::fs::chownat(
-                directory,
-                name,
-                user(owner.0),
-                group(owner.1),
-                AtFlags::SYMLINK_NOFOLLOW,
-            )
+            give(directory, name, owner)
         });
         made.map_err(|errno| ImageError::io("unpack", path, errno))
     }
@@ -313,6 +301,12 @@ pub(crate) fn read(root: &Path, path: &Path) -> Result<String, Errno> {
     let read = File::from(file).take(TEXT_MAX).read_to_end(&mut text);
     read.map_err(|_| Errno::IO)?;
     Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Gives a link, or a pipe, its owner.
+fn give(directory: &OwnedFd, name: &OsStr, owner: (u32, u32)) -> Result<(), Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    rustix::fs::chownat(directory, name, user(owner.0), group(owner.1), flags)
 }
 
 fn settle(directory: impl AsFd, mode: u32, owner: (u32, u32)) -> Result<(), Errno> {
