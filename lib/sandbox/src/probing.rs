@@ -59,6 +59,7 @@ pub fn probe() -> Vec<Feature> {
         crate::capacity::room_for_instances(),
         crate::machines::virtual_machines(),
         crate::machines::emulator(),
+        crate::image::container_images(),
     ];
     features.extend(cgroups());
     features

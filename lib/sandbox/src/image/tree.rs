@@ -175,7 +175,7 @@ fn within(path: &Path) -> &Path {
 }
 
 /// A detached view of a layer in which the files of one user are the instance's.
-fn view(layer: &Path, owners: &Owners) -> Result<OwnedFd, OsError> {
+pub(super) fn view(layer: &Path, owners: &Owners) -> Result<OwnedFd, OsError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let view = open_tree(CWD, layer, flags)
         .map_err(|errno| OsError::new("open the layer", layer.display(), errno))?;
