@@ -220,6 +220,61 @@ fn nginx_serves_from_an_instance() {
     });
 }
 
+// promise: 19.5
+#[test]
+fn a_stack_forwards_if_it_is_asked_to() {
+    let test = "a_stack_forwards_if_it_is_asked_to";
+    let Some((mut platform, folder)) = host(test) else {
+        return;
+    };
+    platform.host("far", "10.0.9.1/24");
+    for (host, line) in [
+        ("far", "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0"),
+        ("far", "ip address add 2001:db8:9::1/64 dev eth0 nodad"),
+        ("far", "ip route add default via 10.0.9.2"),
+        ("far", "ip -6 route add default via 2001:db8:9::2"),
+        ("client", "ip route add default via 10.0.0.2"),
+        ("client", "ip -6 route add default via 2001:db8::2"),
+    ] {
+        let done = platform.on(host, line);
+        assert!(done.succeeded(), "{done:?}");
+    }
+    let router = |forwarding: bool| {
+        let folder = folder.display();
+        format!(
+            "
+version: 1
+uplinks: {{ lan: {{ interface: client, netns: EDGE }}, wan: {{ interface: far, netns: EDGE }} }}
+instances:
+  web:
+    program: /usr/sbin/nginx
+    args: [-c, {folder}/nginx.conf]
+    memory: 128MiB
+    volumes: [{folder}]
+    capabilities: [NET_BIND_SERVICE]
+    forwarding: {forwarding}
+    ports:
+      near: {{ kind: interface, addresses: [{SERVER}/24, '{SERVER6}/64'] }}
+      far: {{ kind: interface, addresses: [10.0.9.2/24, '2001:db8:9::2/64'] }}
+links: [[lan, web.near], [wan, web.far]]
+"
+        )
+    };
+    let pings = |address: &str| {
+        let ping = format!("ping -c 1 -W 1 {address}");
+        platform.on("client", &ping).succeeded()
+    };
+    platform.apply(&router(true));
+    for address in ["10.0.9.1", "2001:db8:9::1"] {
+        eventually("a ping is answered", || pings(address));
+    }
+    platform.apply(&router(false));
+    eventually("the router itself answers", || pings("10.0.9.2"));
+    for address in ["10.0.9.1", "2001:db8:9::1"] {
+        assert!(!pings(address), "{address}");
+    }
+}
+
 // promise: 19.4
 #[test]
 fn what_cannot_be_made_is_said_and_leaves_nothing() {

@@ -37,9 +37,16 @@ pub struct Access {
     /// Most bytes that it writes over its image; absent: [`WRITABLE`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writable: Option<Bytes>,
+    /// Its stack forwards packets between its interfaces.
+    #[serde(skip_serializing_if = "is_false")]
+    pub forwarding: bool,
     /// How it is asked to end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A directory of the host that an instance sees.

@@ -52,7 +52,7 @@ pub struct Record {
     /// How its program is run.
     pub settings: Settings,
     layers: Vec<Digest>,
-    /// Bytes of its files.
+    /// Bytes of the files in the layers that were unpacked for it: those that others had are not counted again.
     pub bytes: u64,
     /// When it was imported, in seconds since 1970.
     pub imported: u64,
@@ -76,7 +76,7 @@ pub struct Pruned {
     pub images: Vec<String>,
     /// Images that instances run.
     pub kept: Vec<String>,
-    /// Bytes of the images that were removed, those of layers that others have included.
+    /// Bytes that were unpacked for the images that were removed.
     pub bytes: u64,
 }
 

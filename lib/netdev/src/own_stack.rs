@@ -11,6 +11,9 @@ use std::{fs, io};
 /// Ways in which a segment could give an interface addresses and routes that nobody asked for (RFC 4862, ip-sysctl).
 const BY_ITSELF: [&str; 2] = ["accept_ra", "autoconf"];
 
+/// The switches by which a stack forwards between its interfaces (ip-sysctl).
+const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
+
 /// The settings of an interface.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -27,12 +30,20 @@ pub struct Settings {
 }
 
 /// Makes interfaces in a namespace that has none but the loopback interface, and puts all of them up. Returns their taps in
-/// the same order: what the stack sends can be read there. Nothing is configured by what neighbours advertise.
+/// the same order: what the stack sends can be read there. Nothing is configured by what neighbours advertise. Packets for
+/// others are forwarded if `is_router`.
 ///
 /// # Errors
 /// The kernel refuses a setting, which the error names, with the interface.
-pub fn make(namespace: &NetNs, all: &[Settings]) -> Result<Vec<OwnedFd>, NetdevError> {
+pub fn make(
+    namespace: &NetNs,
+    all: &[Settings],
+    is_router: bool,
+) -> Result<Vec<OwnedFd>, NetdevError> {
     namespace.within(|| {
+        for switch in FORWARDING.into_iter().filter(|_| is_router) {
+            set(switch, "1")?;
+        }
         let netlink = Netlink::open()?;
         if let Some(loopback) = netlink.link("lo")? {
             netlink.set_up(loopback.index, true)?;
@@ -43,6 +54,16 @@ pub fn make(namespace: &NetNs, all: &[Settings]) -> Result<Vec<OwnedFd>, NetdevE
     })
 }
 
+/// Sets a switch of the calling thread's stack. A stack without IPv6 has none of it.
+fn set(switch: &str, value: &str) -> Result<(), NetdevError> {
+    match fs::write(format!("/proc/sys/net/{switch}"), value) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(NetdevError::system(format!(
+            "setting {switch} to {value}"
+        ))(error)),
+        _ => Ok(()),
+    }
+}
+
 fn make_one(netlink: &Netlink, settings: &Settings) -> Result<OwnedFd, NetdevError> {
     let name = &settings.name;
     let tap = open_tap(name)?;
@@ -50,14 +71,7 @@ fn make_one(netlink: &Netlink, settings: &Settings) -> Result<OwnedFd, NetdevErr
     let link = netlink.link(name)?;
     let link = link.ok_or_else(|| missing(io::Error::from(io::ErrorKind::NotFound)))?;
     for what in BY_ITSELF {
-        match fs::write(format!("/proc/sys/net/ipv6/conf/{name}/{what}"), "0") {
-            // Without IPv6 there is nothing to switch off.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                let failed = NetdevError::system(format!("switching '{what}' of {name} off"));
-                return Err(failed(error));
-            }
-            _ => {}
-        }
+        set(&format!("ipv6/conf/{name}/{what}"), "0")?;
     }
     netlink.set_mac(link.index, settings.mac)?;
     netlink.set_mtu(link.index, settings.mtu)?;

@@ -23,6 +23,7 @@ pub fn access(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Access
     access.writable = fields
         .get("writable")
         .and_then(|(node, path)| parsed(node, &path, report));
+    access.forwarding = fields.flag("forwarding", report).unwrap_or(false);
     access.stop = fields
         .get("stop")
         .map(|(node, path)| stop(node, &path, report));

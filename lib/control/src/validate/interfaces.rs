@@ -58,7 +58,7 @@ fn check_others(instance: &Instance, path: &str, report: &mut Report<'_>) {
         report.error(
             path,
             format!(
-                "an instance of tier '{}' has no 'volumes', 'capabilities', 'environment', 'directory' or 'stop'",
+                "an instance of tier '{}' has no 'volumes', 'capabilities', 'environment', 'directory', 'forwarding' or 'stop'",
                 instance.tier
             ),
             "remove them; programs whose ports are of 'kind: interface' have them",

@@ -288,6 +288,7 @@ fn access(choices: &mut Choices, is_image: bool) -> Access {
         user: (is_image && choices.chance(2)).then(|| "101:102".to_owned()),
         directory: choices.chance(2).then(|| "/srv".to_owned()),
         writable: (is_image && choices.chance(2)).then_some(Bytes(1 << 20)),
+        forwarding: choices.chance(2),
         stop: choices.chance(2).then_some(stop),
     }
 }

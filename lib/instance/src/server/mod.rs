@@ -87,7 +87,8 @@ pub(crate) fn equip(
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", shell.pid()));
     let namespace = NetNs::open(Some(&namespace)).context("its network namespace")?;
     let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
-    let taps = own_stack::make(&namespace, &settings).context("its interfaces")?;
+    let taps =
+        own_stack::make(&namespace, &settings, access.forwarding).context("its interfaces")?;
     let numbers: Vec<String> = taps.into_iter().map(|tap| give(tap).to_string()).collect();
     let variables = vec![
         (environment::TAPS, numbers.join(",")),

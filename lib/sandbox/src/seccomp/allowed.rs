@@ -502,6 +502,7 @@ const OWN_PRCTL: &[&[Test]] = process_options! {
     libc::PR_SET_KEEPCAPS,
     libc::PR_CAPBSET_READ,
     libc::PR_SET_PDEATHSIG,
+    libc::PR_SET_THP_DISABLE,
 };
 
 /// Calls for the slow path of a program in the kernel, with which the instance shares maps. Other instances are
