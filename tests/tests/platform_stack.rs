@@ -356,8 +356,11 @@ fn a_hostile_program_does_not_outlive_its_instance() {
         "version: 1\ninstances:\n  web: {{ program: {python}, args: [-S, {folder}/hostile.py], volumes: [{folder}], ports: {{ eth0: {{ kind: interface }} }} }}\n"
     ));
     eventually("it stays", || log(&platform).contains("stays"));
+    // Its eight processes, and the monitor.
+    eventually("all of them are there", || {
+        platform.instance_processes().len() == 9
+    });
     let before = platform.instance_processes();
-    assert!(before.len() > 8, "{before:?}");
     signal(platform.pids()["web"], Signal::KILL);
     eventually("all are gone, and others are there", || {
         let now = platform.instance_processes();
