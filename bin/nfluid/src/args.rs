@@ -541,7 +541,7 @@ pub struct ImageListArgs {
 
 #[derive(Debug, Args)]
 pub struct ImageInspectArgs {
-    /// One of its names, or the first digits of its number
+    /// The image: one of its names, or the first digits of its number
     pub image: String,
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]

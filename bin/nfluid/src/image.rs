@@ -71,7 +71,7 @@ fn import(screen: Screen, store: &Store, image: &str, output: Format) -> Result<
     })
 }
 
-/// What programs are told about an image.
+/// Returns an image as programs read it: the output of `-o json`.
 fn value(record: &Record) -> Value {
     json!({
         "id": record.id(),

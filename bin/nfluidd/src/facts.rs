@@ -40,7 +40,7 @@ impl Host for ThisHost {
             .map_err(|error| error.to_string())
     }
 
-    /// Whether the image is there is looked at when it is imported: the place that it came from may be gone by then.
+    /// Checks the name alone. The import looks for the image: an image that was imported before needs its place no more.
     fn image(&self, name: &str) -> Result<(), String> {
         let parsed = nfluid_image::Reference::parse(name);
         parsed.map(drop).map_err(|error| error.to_string())

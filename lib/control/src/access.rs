@@ -1,11 +1,11 @@
-//! What a program on a network stack of its own is given beside its interfaces, and how it is run.
+//! Volumes and capabilities of a program on a network stack of its own, and how the program is run.
 
 use crate::quantity::{Bytes, Millis};
 use serde::{Serialize, Serializer};
 
 /// The capabilities that an instance may ask for: they concern its network namespace alone (capabilities(7)).
 pub const CAPABILITIES: [&str; 3] = ["NET_BIND_SERVICE", "NET_RAW", "NET_ADMIN"];
-/// Maximum number of volumes of an instance, and of environment variables.
+/// Maximum number of volumes of an instance.
 pub const VOLUMES_MAX: usize = 16;
 /// Maximum number of environment variables.
 pub const VARIABLES_MAX: usize = 256;

@@ -29,7 +29,7 @@ enum Place {
 enum Part {
     /// Its first byte, and how many.
     File(u64, u64),
-    /// It is another one.
+    /// The part has the content of another one.
     Link(PathBuf),
 }
 
@@ -51,7 +51,7 @@ impl Blobs {
     /// Opens a tar file, and looks what is in it.
     ///
     /// # Errors
-    /// It is none, is compressed as a whole, or is cut off.
+    /// The file is no tar file, is compressed as a whole, or is cut off.
     pub fn in_archive(path: &Path) -> Result<Self, ImageError> {
         let reading = |error| ImageError::io("read", path, error);
         let mut file = open_file(path)?;

@@ -19,7 +19,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What there is room for on the file system of a directory, within the bounds of an image.
+    /// Returns the free space of the file system of a directory, within the bounds of an image.
     ///
     /// # Errors
     /// As statvfs(3).

@@ -41,7 +41,7 @@ pub(crate) struct Layer {
 /// Opens the place of an image, and finds the image there.
 ///
 /// # Errors
-/// It is not there, or is for another kind of machine, or a document is damaged.
+/// The image is not there, or is for another kind of machine, or a document of it is damaged.
 pub(crate) fn find(reference: &Reference) -> Result<(Blobs, Found), ImageError> {
     let blobs = match reference.format {
         Format::OciDirectory => Blobs::in_directory(&reference.path)?,

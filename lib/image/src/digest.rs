@@ -16,7 +16,7 @@ impl Digest {
     /// Takes what a document says.
     ///
     /// # Errors
-    /// It is of another algorithm.
+    /// The digest is of another algorithm.
     pub fn written(digest: &Written) -> Result<Self, ImageError> {
         if *digest.algorithm() != DigestAlgorithm::Sha256 {
             let why = format!(

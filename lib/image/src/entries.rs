@@ -90,7 +90,7 @@ impl<'a, R: Read> Entries<'a, R> {
     /// Returns the next entry; `None`: there is none.
     ///
     /// # Errors
-    /// It is no tar file, is cut off, or has an entry that cannot be.
+    /// The file is no tar file, is cut off, or has an entry that cannot be.
     pub fn next(&mut self) -> Result<Option<Entry>, ImageError> {
         let mut long = Long::default();
         loop {

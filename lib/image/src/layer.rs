@@ -34,7 +34,7 @@ pub struct LeftOut {
 /// Unpacks a layer into an empty directory, and compares it with its digests.
 ///
 /// # Errors
-/// It is not what its digests say, is cut off, takes more than the budget, or has an entry that cannot be.
+/// The layer is not what its digests say, is cut off, takes more than the budget, or has an entry that cannot be.
 pub(crate) fn unpack(
     blobs: &Blobs,
     layer: &Layer,

@@ -45,6 +45,7 @@ mod lifeline;
 mod machines;
 mod netns;
 mod own_files;
+mod own_namespace;
 mod own_time;
 mod polling;
 mod probing;

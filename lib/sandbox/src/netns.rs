@@ -1,8 +1,8 @@
 //! The network namespace of an instance. It stays empty, own or shared: an instance's network is its ports. An exception is
 //! the own one of a program on the kernel's stack, in which the daemon makes the interfaces that are its ports.
 
-use crate::error::{Errno, OsError};
-use rustix::thread::UnshareFlags;
+use crate::error::OsError;
+use crate::own_namespace;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -30,18 +30,11 @@ impl EmptyNetNs {
     /// # Errors
     /// EPERM without root, ENOSPC at the limit of user.max_net_namespaces.
     pub fn create() -> Result<Self, OsError> {
-        let maker = std::thread::spawn(|| -> Result<OwnedFd, OsError> {
-            // SAFETY: only the network namespace of this short-lived thread changes; its descriptor table does not.
-            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| {
-                OsError::new("create network namespace", "", errno)
-                    .remedy("nfluid needs root, and room in sysctl user.max_net_namespaces")
-            })?;
+        let fd = own_namespace::within(&own_namespace::NETWORK, || {
             let path = "/proc/thread-self/ns/net";
             let file = File::open(path).map_err(|error| OsError::from_io("open", path, &error))?;
             Ok(file.into())
-        });
-        let failed = || OsError::new("create network namespace", "", Errno::AGAIN);
-        let fd = maker.join().map_err(|_| failed())??;
+        })?;
         Ok(Self { fd })
     }
 }

@@ -5,7 +5,7 @@ use crate::elf::{self, Linkage};
 use crate::error::{Errno, OsError};
 use crate::regular;
 use rustix::fs::{MemfdFlags, Mode, SealFlags, StatVfsMountFlags};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -106,12 +106,7 @@ impl Program {
     /// # Errors
     /// As [`Program::open`].
     pub fn from_fd(fd: OwnedFd, origin: &Path) -> Result<Self, ProgramError> {
-        let file = File::from(fd);
-        let reading = |error| OsError::from_io("read program", origin.display(), &error);
-        let metadata = file.metadata().map_err(reading)?;
-        if !metadata.is_file() {
-            return Err(not_executable(origin, NO_FILE));
-        }
+        let (file, metadata) = regular_file(fd, origin)?;
         let mode = metadata.permissions().mode() & 0o777;
         if mode & 0o001 == 0 {
             return Err(ProgramError::NotForOthers {
@@ -144,13 +139,7 @@ impl Program {
     /// # Errors
     /// It is no ELF executable of this machine.
     pub fn of_image(fd: OwnedFd, origin: &Path) -> Result<Self, ProgramError> {
-        let file = File::from(fd);
-        let metadata = file.metadata();
-        let metadata =
-            metadata.map_err(|error| OsError::from_io("read program", origin.display(), &error))?;
-        if !metadata.is_file() {
-            return Err(not_executable(origin, NO_FILE));
-        }
+        let (file, metadata) = regular_file(fd, origin)?;
         let found = elf::linkage(metadata.len(), |bytes, at| file.read_exact_at(bytes, at));
         Ok(Self {
             linkage: found.map_err(|why| not_executable(origin, why))?,
@@ -215,10 +204,7 @@ impl Program {
     }
 
     fn of_sealed(fd: OwnedFd, origin: &Path) -> Result<Self, ProgramError> {
-        let file = File::from(fd);
-        let metadata = file.metadata();
-        let metadata =
-            metadata.map_err(|error| OsError::from_io("read program", origin.display(), &error))?;
+        let (file, metadata) = regular_file(fd, origin)?;
         Ok(Self {
             linkage: linkage(&file, metadata.len(), origin)?,
             fd: file.into(),
@@ -256,6 +242,17 @@ impl Program {
 impl AsFd for Program {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Takes a file, and looks at it.
+fn regular_file(fd: OwnedFd, origin: &Path) -> Result<(File, Metadata), ProgramError> {
+    let file = File::from(fd);
+    let reading = |error| OsError::from_io("read program", origin.display(), &error);
+    let metadata = file.metadata().map_err(reading)?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(not_executable(origin, NO_FILE)),
     }
 }
 

@@ -12,10 +12,8 @@ pub(crate) const MOUNT_READ_ONLY: u64 = 0x1 | 0x2 | 0x4;
 pub(crate) const MOUNT_UNCHANGEABLE: u64 = 0x1 | 0x2 | 0x8;
 const AT_RECURSIVE: libc::c_int = 0x8000;
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-/// No setuid programs, no devices.
-pub(crate) const MOUNT_TAME: u64 = 0x2 | 0x4;
-/// No programs either.
-pub(crate) const MOUNT_DATA: u64 = MOUNT_TAME | 0x8;
+/// No setuid programs, no devices, no programs at all.
+pub(crate) const MOUNT_DATA: u64 = 0x2 | 0x4 | 0x8;
 
 /// The argument of mount_setattr(2) (linux/mount.h).
 #[repr(C)]

@@ -4,6 +4,7 @@
 //! All have the same files. The others are given a network namespace that is there already, and no cgroup; crun and runc also
 //! their files, unpacked. They run in a mount namespace with a tree of cgroup v2 alone, without which crun refuses to.
 
+use super::creation::peers::{tool, write_bundle};
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::{Report, table};
@@ -15,7 +16,6 @@ use nfluid_testbed::image::{Layer, Layout};
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
-use nfluid_testbed::program::find;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount,
 };
@@ -146,7 +146,7 @@ fn ask(place: SocketAddr) -> anyhow::Result<()> {
 
 /// Writes the image below a directory, and its files unpacked.
 fn write_image(folder: &Path) -> anyhow::Result<()> {
-    let nginx = find("nginx").context("there is no nginx")?;
+    let nginx = tool("nginx", "nginx-light")?;
     let mut layer = Layer::default();
     layer.program(&nginx)?;
     for (path, content) in [
@@ -240,28 +240,21 @@ fn peers(setup: &Setup) -> (Vec<Peer>, Vec<String>) {
 }
 
 fn runtime(setup: &Setup, name: &'static str, id: &str) -> anyhow::Result<Peer> {
-    let tool = find(name)
-        .with_context(|| format!("apt-get install {name}"))?
-        .display()
-        .to_string();
+    let program = tool(name, name)?;
     let bundle = setup.directory.path(name);
     // That of the round before.
     let _ = fs::remove_dir_all(&bundle);
-    fs::create_dir_all(&bundle)?;
-    output(Command::new(&tool).arg("spec").current_dir(&bundle))?;
-    let file = bundle.join("config.json");
-    let mut spec: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    spec["process"]["args"] = json!(ARGUMENTS);
-    spec["process"]["terminal"] = json!(false);
-    spec["root"] = json!({ "path": setup.directory.path("rootfs"), "readonly": false });
-    let namespaces = spec["linux"]["namespaces"]
-        .as_array_mut()
-        .context("no namespaces")?;
-    namespaces.retain(|namespace| namespace["type"] != "network" && namespace["type"] != "cgroup");
-    namespaces.push(json!({ "type": "network", "path": setup.theirs.path() }));
-    fs::write(&file, spec.to_string())?;
+    write_bundle(&program, &bundle, |spec| {
+        spec["process"]["args"] = json!(ARGUMENTS);
+        spec["root"] = json!({ "path": setup.directory.path("rootfs"), "readonly": false });
+        if let Some(namespaces) = spec["linux"]["namespaces"].as_array_mut() {
+            namespaces.retain(|one| one["type"] != "network" && one["type"] != "cgroup");
+            namespaces.push(json!({ "type": "network", "path": setup.theirs.path() }));
+        }
+    })?;
+    let program = program.display().to_string();
     let bundle = bundle.display().to_string();
-    let mut start = vec![tool.clone()];
+    let mut start = vec![program];
     if name == "crun" {
         start.push("--cgroup-manager=disabled".to_owned());
     }
@@ -276,14 +269,11 @@ fn runtime(setup: &Setup, name: &'static str, id: &str) -> anyhow::Result<Peer> 
 }
 
 fn podman(setup: &Setup, id: &str) -> anyhow::Result<Peer> {
-    let tool = find("podman")
-        .context("apt-get install podman")?
-        .display()
-        .to_string();
+    let program = tool("podman", "podman")?.display().to_string();
     let own = |name: &str| setup.directory.path(name).display().to_string();
     let (storage, run_root) = (own("podman"), own("podman-run"));
     let base = words(&[
-        &tool,
+        &program,
         "--root",
         &storage,
         "--runroot",

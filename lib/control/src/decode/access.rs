@@ -1,6 +1,6 @@
-//! What a program on a network stack of its own is given.
+//! Reads volumes, capabilities, and how a program is run.
 
-use super::fields::{Fields, list, parsed, read, text};
+use super::fields::{Fields, list, read, text};
 use crate::access::{Access, CAPABILITIES, Stop, StopSignal, VARIABLES_MAX, VOLUMES_MAX, Volume};
 use crate::quantity::ValueError;
 use crate::report::{Report, did_you_mean};
@@ -20,9 +20,7 @@ pub fn access(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<Access
     }
     access.user = fields.text("user", report);
     access.directory = fields.text("directory", report);
-    access.writable = fields
-        .get("writable")
-        .and_then(|(node, path)| parsed(node, &path, report));
+    access.writable = fields.parsed("writable", report);
     access.forwarding = fields.flag("forwarding", report).unwrap_or(false);
     access.stop = fields
         .get("stop")

@@ -1,4 +1,4 @@
-//! What a program on a network stack of its own is given: what it asks for is there to be had.
+//! Checks that a program on a network stack of its own asks for volumes, capabilities and settings that exist.
 
 use crate::access::{Access, CAPABILITIES, Volume};
 use crate::model::{Instance, Program};

@@ -3,10 +3,11 @@
 use super::plan;
 use super::{At, Failure};
 use crate::error::Errno;
+use crate::image::WITHIN;
 use crate::shell::message::Cursor;
 use crate::shell::step::Step;
 use crate::sys;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags,
     UnmountFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
@@ -102,8 +103,7 @@ fn fill(strings: &mut Cursor<'_>, mounts: &[RawFd]) -> Result<bool, Failure> {
 /// root.
 fn attach(tree: BorrowedFd<'_>, place: &CStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let place = rustix::fs::openat2(CWD, place, flags, Mode::empty(), within)?;
+    let place = rustix::fs::openat2(CWD, place, flags, Mode::empty(), WITHIN)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     rustix::mount::move_mount(tree, c"", place, c"", flags)
 }

@@ -1,15 +1,15 @@
 //! The merged tree of an image's layers and of what an instance writes (overlayfs).
 
-use super::Owners;
+use super::{Owners, WITHIN};
 use crate::error::{Errno, OsError};
 use crate::identity::{INSIDE_ID, KernelId};
+use crate::own_namespace;
 use crate::sys;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, mount, mount_change,
     move_mount, open_tree,
 };
-use rustix::thread::UnshareFlags;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +22,6 @@ const STAGE: &CStr = c"/proc";
 const FILES_MAX: u64 = 65_536;
 /// Least room for what an instance writes, and for what it is given: `/etc/resolv.conf`, places of volumes.
 const ROOM_MIN: u64 = 1 << 20;
-const WITHIN: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
 /// What a tree is made of.
 #[derive(Debug, Clone, Copy)]
@@ -64,11 +63,9 @@ impl Tree {
         let views: Vec<OwnedFd> = views.collect::<Result<_, _>>()?;
         let root_owner = if of.owner.0 == 0 { of.id.raw() } else { 0 };
         let room = of.writable_bytes.max(ROOM_MIN);
-        // In a thread of its own, which ends at once: the caller's namespace is not touched.
-        let maker = std::thread::spawn(move || merge(&views, room, root_owner));
-        let failed = || OsError::new("merge the layers of an image", "", Errno::AGAIN);
+        let merging = || merge(&views, room, root_owner);
         Ok(Tree {
-            mount: maker.join().map_err(|_| failed())??,
+            mount: own_namespace::within(&own_namespace::MOUNTS, merging)?,
             is_read_only: of.writable_bytes == 0,
             owner: of.owner,
         })
@@ -188,11 +185,6 @@ pub(super) fn view(layer: &Path, owners: &Owners) -> Result<OwnedFd, OsError> {
 
 /// Merges views of layers, the lowest first, in the mount namespace of the calling thread.
 fn merge(views: &[OwnedFd], room: u64, root_owner: u32) -> Result<OwnedFd, OsError> {
-    // SAFETY: only the mounts and the working directory of this short-lived thread change; its descriptor table does not.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(|errno| {
-        OsError::new("create mount namespace", "", errno)
-            .remedy("nfluid needs root, and room in sysctl user.max_mnt_namespaces")
-    })?;
     let staged = || {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change(c"/", private)?;

@@ -1,10 +1,10 @@
 //! A mount namespace that holds an instance's root directory and nothing else, for all instances with the same.
 
 use crate::child::{self, root::Entered};
-use crate::error::{Errno, OsError};
+use crate::error::OsError;
+use crate::own_namespace;
 use crate::root::{self, Identity, Root, RootPlan, ShownDirectory};
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::UnshareFlags;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -26,9 +26,7 @@ impl SealedFiles {
         let seen = root::identities(root);
         let (libraries, links) = root::directories(root, None)?;
         let plan = root::plan(root, &libraries, &links)?;
-        let maker = std::thread::spawn(move || make(&plan));
-        let failed = || OsError::new("create mount namespace", "", Errno::AGAIN);
-        let (mounts, entered) = maker.join().map_err(|_| failed())??;
+        let (mounts, entered) = own_namespace::within(&own_namespace::MOUNTS, || make(&plan))?;
         Ok(Self {
             root: root.clone(),
             mounts,
@@ -65,18 +63,13 @@ impl AsFd for SealedFiles {
     }
 }
 
-/// In a thread of its own.
+/// In a thread with mounts of its own.
 fn make(plan: &RootPlan) -> Result<(OwnedFd, Entered), OsError> {
     // Opened now, since /proc is not mounted later.
     let path = "/proc/thread-self/ns";
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
     let namespaces = rustix::fs::open(path, OFlags::RDONLY | flags, Mode::empty())
         .map_err(|errno| OsError::new("open", path, errno))?;
-    // SAFETY: only the mounts, root and working directory of this short-lived thread change; its descriptor table does not.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.map_err(|errno| {
-        OsError::new("create mount namespace", "", errno)
-            .remedy("nfluid needs root, and room in sysctl user.max_mnt_namespaces")
-    })?;
     // The thread's own since it has a root directory of its own.
     rustix::process::umask(Mode::empty());
     let mounts: Vec<RawFd> = plan

@@ -1,7 +1,7 @@
 //! An IPC namespace in which nothing can be made.
 
-use crate::error::{Errno, OsError};
-use rustix::thread::UnshareFlags;
+use crate::error::OsError;
+use crate::own_namespace;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
@@ -17,21 +17,14 @@ const NONE_OF_ANY: [(&str, &str); 4] = [
 
 /// Makes the namespace, in a thread of its own that ends at once. Returns `None` if the limits cannot be set here.
 pub(super) fn create() -> Result<Option<OwnedFd>, OsError> {
-    let maker = std::thread::spawn(|| -> Result<Option<OwnedFd>, OsError> {
-        // SAFETY: only the IPC namespace of this short-lived thread changes; its descriptor table does not.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWIPC) }.map_err(|errno| {
-            OsError::new("create IPC namespace", "", errno)
-                .remedy("nfluid needs root, and room in sysctl user.max_ipc_namespaces")
-        })?;
+    own_namespace::within(&own_namespace::IPC, || {
         if !NONE_OF_ANY.iter().all(|(file, none)| set(file, none)) {
             return Ok(None);
         }
         let path = "/proc/thread-self/ns/ipc";
         let file = File::open(path).map_err(|error| OsError::from_io("open", path, &error))?;
         Ok(Some(file.into()))
-    });
-    let failed = || OsError::new("create IPC namespace", "", Errno::AGAIN);
-    maker.join().map_err(|_| failed())?
+    })
 }
 
 /// Returns true if the limit holds now. A kernel without that kind of object has no limit of it.

@@ -202,16 +202,30 @@ fn command(tool: &Path, flags: &[&str], program: &[&str]) -> Vec<String> {
 
 /// Makes a folder for a container run-time, with the configuration that the run-time writes.
 fn bundle(tool: &Path, folder: &Path, rootfs: &str) -> anyhow::Result<Vec<String>> {
+    write_bundle(tool, folder, |spec| {
+        spec["process"]["args"] = json!(["/nothing"]);
+        spec["root"] = json!({ "path": rootfs, "readonly": true });
+    })?;
+    let bundle = folder.display().to_string();
+    Ok(command(tool, &["run", "--bundle", &bundle], &[CONTAINER]))
+}
+
+/// Makes a folder with the configuration that a container run-time writes, and `change` of it.
+///
+/// # Errors
+/// The folder exists, or the run-time writes none.
+pub fn write_bundle(
+    tool: &Path,
+    folder: &Path,
+    change: impl FnOnce(&mut Value),
+) -> anyhow::Result<()> {
     fs::create_dir(folder).context("a folder for a container")?;
     output(Command::new(tool).arg("spec").current_dir(folder))?;
     let file = folder.join("config.json");
     let mut spec: Value = serde_json::from_slice(&fs::read(&file)?)?;
-    spec["process"]["args"] = json!(["/nothing"]);
     spec["process"]["terminal"] = json!(false);
-    spec["root"] = json!({ "path": rootfs, "readonly": true });
-    fs::write(&file, spec.to_string())?;
-    let bundle = folder.display().to_string();
-    Ok(command(tool, &["run", "--bundle", &bundle], &[CONTAINER]))
+    change(&mut spec);
+    fs::write(&file, spec.to_string()).context("writing the configuration of a container")
 }
 
 /// Makes a file system with one program, which exits at once; returns the program's path.
