@@ -142,7 +142,9 @@ fn kvm_runs_the_machine_where_it_is_asked_for() {
     }
     let accelerated = chain(&files, ", accelerator: kvm");
     platform.apply(&accelerated);
-    assert!(log(&platform).contains("KVM runs the machine"));
+    eventually("the log says what runs the machine", || {
+        log(&platform).contains("KVM runs the machine")
+    });
     let (_, emulator) = processes(&platform);
     let has_processor = || {
         let descriptors = std::fs::read_dir(format!("/proc/{emulator}/fd")).expect("descriptors");
@@ -165,7 +167,9 @@ fn kvm_runs_the_machine_where_it_is_asked_for() {
     let firewall = platform.pids()["fw"];
     assert!(!std::path::Path::new(&format!("/proc/{firewall}/root/dev")).exists());
     platform.apply(&chain(&files, ", accelerator: tcg"));
-    assert!(log(&platform).contains("asked for by 'accelerator: tcg'"));
+    eventually("the log says what runs the machine", || {
+        log(&platform).contains("asked for by 'accelerator: tcg'")
+    });
     let (_, other) = processes(&platform);
     assert!(!std::path::Path::new(&format!("/proc/{other}/root/dev")).exists());
 }
