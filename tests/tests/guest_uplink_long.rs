@@ -320,12 +320,11 @@ fn datagrams_of_one_call_arrive_one_by_one_also_in_vlans() {
             assert!(more > 0 || net == 8, "VLAN {net} has super-frames too");
         }
         assert_eq!(joined.snmp("b", "Udp", "InCsumErrors"), 0);
-        let [from, to] = joined.counters();
-        assert_eq!(
-            (from.dropped_total(), to.dropped_total()),
-            (0, 0),
-            "{from:?} {to:?}"
-        );
+        // A stream faster than its receiver may fill the ring. No frame may be lost otherwise.
+        for counters in joined.counters() {
+            let full = counters.dropped(DropReason::RingFull);
+            assert_eq!(counters.dropped_total(), full, "{counters:?}");
+        }
     }
 }
 
