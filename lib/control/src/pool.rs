@@ -1,6 +1,6 @@
 //! Pools of shells: prepared instances. Creating an instance can use a shell of a pool.
 
-use crate::model::{Deployment, Program};
+use crate::model::{Deployment, PortApi, Program};
 use crate::placement::Placement;
 use crate::quantity::Bytes;
 use crate::spec::InstanceSpec;
@@ -218,6 +218,16 @@ impl PoolSpec {
                 "an instance on the kernel's stack has a network namespace of its own, and shells have none",
             ),
             (
+                matches!(
+                    instance.program,
+                    Program::Path {
+                        api: PortApi::Dpdk,
+                        ..
+                    }
+                ),
+                "a program on DPDK sees more than shells do",
+            ),
+            (
                 resources.placement != Placement::Free,
                 "'placement' chooses a core before the process exists, and the processes of shells exist already",
             ),
@@ -263,7 +273,7 @@ impl PoolSpec {
 #[cfg(test)]
 mod tests {
     use super::{PoolSpec, Purpose, Size};
-    use crate::model::{DEFAULT_MTU, Program};
+    use crate::model::{DEFAULT_MTU, PortApi, Program};
     use crate::placement::Placement;
     use crate::quantity::{Bytes, Mac};
     use crate::spec::{InstanceSpec, PortSpec};
@@ -308,6 +318,7 @@ mod tests {
         instance(Program::Path {
             program: "/usr/bin/nf".to_owned(),
             args: Vec::new(),
+            api: PortApi::Library,
         })
     }
 

@@ -78,6 +78,17 @@ impl Programs {
         Ok(Arc::new(with_filter(program)?))
     }
 
+    /// Opens a program of the user's that is on DPDK.
+    ///
+    /// # Errors
+    /// When it is missing or cannot be run in an instance.
+    pub(crate) fn on_dpdk(&self, path: &str) -> anyhow::Result<OpenProgram> {
+        let program = Program::open(Path::new(path))?.unchangeable()?;
+        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_dpdk();
+        let filter = policy.compile()?;
+        Ok(Arc::new((program, filter)))
+    }
+
     /// Takes a program of an image, whose every program has the same filter.
     ///
     /// # Errors

@@ -311,6 +311,23 @@ int nfl_queued(const struct nfl_port *port);
  */
 int nfl_wait(struct nfl_instance *instance, int other_fd, int timeout_ms);
 
+/*
+ * Sleep by other means than nfl_wait(), for a program with an event loop or several threads: one thread
+ * calls nfl_wait_ring() again and again, and wakes the threads that have the ports; each of these calls
+ * nfl_sleep() before it sleeps, and nfl_awake() afterwards. A ring does not say which port has the frame.
+ *
+ * nfl_sleep() returns 1: the next frame of the port rings; 0: a frame waits already, so do not sleep.
+ * A ring that comes between nfl_sleep() and the sleep must not be lost: let it wait in an eventfd.
+ */
+int nfl_sleep(struct nfl_port *port);
+int nfl_awake(struct nfl_port *port);
+
+/*
+ * Waits until a sender rings, or for timeout_ms as in nfl_wait(). 1: rung; 0: not. Other threads may use
+ * ports meanwhile; none may be in a function that takes the instance.
+ */
+int nfl_wait_ring(struct nfl_instance *instance, int timeout_ms);
+
 /* Writes what the library has counted on the port to *stats. */
 int nfl_stats(const struct nfl_port *port, struct nfl_stats *stats);
 

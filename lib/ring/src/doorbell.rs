@@ -228,10 +228,7 @@ impl Doorbell {
         for port in ports {
             let words = port.words();
             if wanted.frames {
-                let receiver = &words.receiver;
-                receiver.rx_seen.store(port.taken(), Ordering::Relaxed);
-                // A sender that sees the epoch sees the words that belong to the epoch.
-                receiver.rx_sleep.store(self.epoch, Ordering::Release);
+                port.announce_sleep(self.epoch);
             }
             if wanted.room && port.queued() > 0 {
                 words.sender.tx_sleep.store(self.epoch, Ordering::Relaxed);

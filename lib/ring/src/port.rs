@@ -11,6 +11,7 @@
 
 mod calls;
 mod sending;
+mod sleep;
 
 pub use sending::PortsOutbox;
 use sending::is_before;

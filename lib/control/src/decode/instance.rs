@@ -15,7 +15,9 @@ use super::table::table;
 use crate::attachments::Attachments;
 use crate::members::REPLICAS_MAX;
 use crate::model::Frames;
-use crate::model::{DEFAULT_FLAVOR, Instance, Port, Program, QUEUES_MAX, Restart, RestartPolicy};
+use crate::model::{
+    DEFAULT_FLAVOR, Instance, Port, PortApi, Program, QUEUES_MAX, Restart, RestartPolicy,
+};
 use crate::portion::Portion;
 use crate::quantity::{Micros, ValueError};
 use crate::report::Report;
@@ -168,6 +170,16 @@ fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Opti
             "put its settings under 'config'",
         );
     }
+    let api = fields.get("api");
+    if let (None, Some((node, path))) = (&program, &api) {
+        report.error_at(
+            node.mark,
+            path,
+            "only a program of the host has an 'api'",
+            "remove 'api', or write 'program: /PATH'",
+        );
+    }
+    let api = fields.choice("api", &PortApi::ALL, report);
     let mut words = |found: Option<(&Node, String)>| {
         found.map_or_else(Vec::new, |(node, path)| texts(node, &path, report))
     };
@@ -179,6 +191,7 @@ fn program(fields: &mut Fields<'_>, path: &str, report: &mut Report<'_>) -> Opti
         (None, Some((node, path)), None) => Some(Program::Path {
             program: text(node, &path, report)?.to_owned(),
             args,
+            api: api.unwrap_or_default(),
         }),
         (None, None, Some((node, path))) => Some(Program::Image {
             image: text(node, &path, report)?.to_owned(),

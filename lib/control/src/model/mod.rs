@@ -25,7 +25,7 @@ pub use frames::Frames;
 pub use instance::Instance;
 pub use name::{NAME_MAX, check_name};
 pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX};
-pub use program::Program;
+pub use program::{PortApi, Program};
 pub use restart::{Backoff, Restart, RestartPolicy};
 pub use switch::{Attachment, Switch};
 pub use uplink::{Steering, SuperFrames, Uplink, UplinkKind, XdpMode};

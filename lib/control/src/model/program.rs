@@ -4,6 +4,26 @@ use super::Frames;
 use crate::tier::Tier;
 use serde::Serialize;
 
+/// The interface by which a program has its ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PortApi {
+    /// nfluid's port library.
+    #[default]
+    Library,
+    /// A driver of DPDK, which is made of that library.
+    Dpdk,
+}
+
+impl PortApi {
+    /// All, with the words of documents.
+    pub const ALL: [(&str, PortApi); 2] = [("library", PortApi::Library), ("dpdk", PortApi::Dpdk)];
+
+    fn is_library(&self) -> bool {
+        *self == PortApi::Library
+    }
+}
+
 /// The program of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -13,13 +33,16 @@ pub enum Program {
         /// Name in the catalogue.
         nf: String,
     },
-    /// A user's program that links the port library.
+    /// A user's program.
     Path {
         /// Absolute path of the executable.
         program: String,
         /// Arguments.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         args: Vec<String>,
+        /// How it has its ports.
+        #[serde(skip_serializing_if = "PortApi::is_library")]
+        api: PortApi,
     },
     /// The program of a container image.
     Image {

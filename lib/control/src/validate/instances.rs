@@ -4,11 +4,13 @@ use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
 use crate::frames::SLOT_MTU_MAX;
 use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
-use crate::model::{BUILT_IN_FLAVORS, Deployment, Frames, Instance, PORTS_MAX, Port, Program};
+use crate::model::{
+    BUILT_IN_FLAVORS, Deployment, Frames, Instance, PORTS_MAX, Port, PortApi, Program,
+};
 use crate::quantity::Bytes;
 use crate::report::{Report, did_you_mean};
 use crate::spec::{PortSpec, port_specs};
-use crate::tier::PortKind;
+use crate::tier::{Isolation, PortKind};
 use crate::yaml::Node;
 
 pub fn check(
@@ -120,6 +122,16 @@ fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
             &format!("{path}.tier"),
             format!("an instance of tier '{tier}' cannot have sockets of the kernel's stack"),
             "remove 'tier': an instance that listens is of tier 'process'",
+        );
+    }
+    if let Program::Path { api, .. } = &instance.program
+        && *api != PortApi::Library
+        && tier.isolation() != Isolation::PROCESS
+    {
+        report.error(
+            &format!("{path}.api"),
+            format!("a program of tier '{tier}' has no ports of the switch"),
+            "remove 'api', or 'tier'",
         );
     }
     if tier.capabilities().queues {

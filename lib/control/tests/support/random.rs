@@ -10,8 +10,8 @@ use nfluid_control::interface::{Interface, Route};
 use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
-    Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortRef, Program,
-    Restart, RestartPolicy, Steering, SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
+    Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortApi, PortRef,
+    Program, Restart, RestartPolicy, Steering, SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
 };
 use nfluid_control::placement::Placement;
 use nfluid_control::portion::Portion;
@@ -154,6 +154,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
             Program::Path {
                 program: "/bin/nf".into(),
                 args,
+                api: choices.pick(&[PortApi::Library, PortApi::Dpdk]),
             }
         } else {
             let nf = choices.pick(&["bridge", "firewall"]).to_owned();

@@ -7,6 +7,7 @@ use crate::doorbell;
 use crate::machine;
 use crate::maker::Maker;
 use anyhow::Context;
+use nfluid_control::model::PortApi;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::record::Record;
 use nfluid_protocol::daemon::memory_file;
@@ -100,6 +101,7 @@ impl Maker {
             zygote: self.uses_zygote.then_some(&self.shell_zygote),
             program: (&program.0, &program.1),
             arguments: Vec::new(),
+            api: PortApi::Library,
             limits: Limits::default(),
         };
         let instance = self.start(&start, None, handover, environment(env)?, &fds)?;

@@ -1,5 +1,6 @@
 //! Starting the program of an instance in its sandbox.
 
+mod dpdk;
 pub mod hosting;
 mod inheritance;
 
@@ -16,7 +17,7 @@ use crate::programs::OpenProgram;
 use crate::terminator::{self, Connecting};
 use anyhow::Context;
 use inheritance::{FIRST_FD, Inheritance, environment};
-use nfluid_control::model::Program as ProgramModel;
+use nfluid_control::model::{PortApi, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::cores::pinned_to;
 use nfluid_lifecycle::record::Record;
@@ -112,9 +113,10 @@ impl Maker {
         let program = match (program, &spec.program) {
             (Some(open), _) => open,
             _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
-            (None, ProgramModel::Path { program, .. }) if !spec.is_hosted() => {
-                self.programs.open(program)?
-            }
+            (None, ProgramModel::Path { program, api, .. }) if !spec.is_hosted() => match api {
+                PortApi::Library => self.programs.open(program)?,
+                PortApi::Dpdk => self.programs.on_dpdk(program)?,
+            },
             _ => self.programs.host_of(spec.tier)?,
         };
         let (program, filter) = &*program;
@@ -146,6 +148,7 @@ impl Maker {
             zygote: self.uses_zygote.then_some(&self.zygote),
             program: (program, filter),
             arguments: arguments(&spec.program)?,
+            api: api(&spec.program),
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
         // The connector ends by itself if the terminator does not start.
@@ -208,12 +211,18 @@ impl Maker {
         let shell = match shell {
             Some(shell) => shell,
             None => {
-                let root = Root::for_linkage(program.linkage());
+                let root = match start.api {
+                    PortApi::Library => Root::for_linkage(program.linkage()),
+                    PortApi::Dpdk => dpdk::root(),
+                };
                 let name = start.owner.name.to_owned();
+                let sandbox = self.sandbox(name, start.owner.user, start.owner.cgroup, root)?;
                 Shell::prepare(&ShellSpec {
                     cpus: start.owner.cpus(),
                     zygote: start.zygote,
-                    ..self.sandbox(name, start.owner.user, start.owner.cgroup, root)?
+                    // The sealed namespaces have no other directories.
+                    sealed: sandbox.sealed.filter(|_| start.api == PortApi::Library),
+                    ..sandbox
                 })?
             }
         };
@@ -280,7 +289,16 @@ struct Start<'a> {
     zygote: Option<&'a Zygote>,
     program: (&'a Program, &'a Filter),
     arguments: Vec<CString>,
+    /// How the program has its ports.
+    api: PortApi,
     limits: Limits,
+}
+
+fn api(program: &ProgramModel) -> PortApi {
+    match program {
+        ProgramModel::Path { api, .. } => *api,
+        _ => PortApi::Library,
+    }
 }
 
 /// Returns the arguments of a program, as an instance gets them.

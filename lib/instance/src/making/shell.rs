@@ -15,7 +15,7 @@ use crate::limits::{cap_of, give_slice, set_weight};
 use crate::port_specs::{port_specs, tx_slots};
 use crate::seed::seeded;
 use anyhow::Context;
-use nfluid_control::model::{DEFAULT_MTU, Program};
+use nfluid_control::model::{DEFAULT_MTU, PortApi, Program};
 use nfluid_control::pool::{PoolSpec, Purpose};
 use nfluid_control::quantity::Mac;
 use nfluid_control::spec::{InstanceSpec, PortSpec, Resources};
@@ -94,6 +94,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         Purpose::Programs | Purpose::StaticPrograms => Program::Path {
             program: String::new(),
             args: Vec::new(),
+            api: PortApi::Library,
         },
     };
     let bare = InstanceSpec::bare(program, pool.purpose.tier());

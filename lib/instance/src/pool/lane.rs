@@ -131,7 +131,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::{Lane, Recent, WINDOW};
-    use nfluid_control::model::Program;
+    use nfluid_control::model::{PortApi, Program};
     use nfluid_control::pool::{PoolSpec, Purpose, Size};
     use nfluid_control::quantity::Bytes;
     use nfluid_control::spec::InstanceSpec;
@@ -158,6 +158,7 @@ mod tests {
         let program = Program::Path {
             program: "/bin/nf".to_owned(),
             args: Vec::new(),
+            api: PortApi::Library,
         };
         let spec = InstanceSpec::bare(program, Tier::PROCESS);
         let interpreter = "/lib64/ld.so".into();

@@ -122,7 +122,7 @@ fn prepare(
     };
     match &spec.program {
         Program::BuiltIn { .. } => bail!("a built-in NF has no interfaces"),
-        Program::Path { program, args } => {
+        Program::Path { program, args, .. } => {
             let said = (program.as_str(), &args[..]);
             host::open(maker, owner.name, &spec.ports, said, access, shown)
         }

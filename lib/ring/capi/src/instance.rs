@@ -21,7 +21,7 @@ use std::time::Duration;
 pub struct NflInstance {
     ports: NonNull<[Port]>,
     handles: NonNull<[NflPort]>,
-    doorbell: Doorbell,
+    pub(crate) doorbell: Doorbell,
 }
 
 impl NflInstance {
@@ -158,9 +158,7 @@ pub unsafe extern "C" fn nfl_wait(
         // SAFETY: null or attached, and used by this thread alone, as the caller promises.
         let instance = unsafe { instance.as_mut() }.ok_or(INVALID)?;
         let other = borrow_fd(other_fd)?;
-        let timeout = u64::try_from(timeout_ms)
-            .map_or(AGEING, Duration::from_millis)
-            .min(AGEING);
+        let timeout = timeout(timeout_ms);
         // SAFETY: the ports live as long as the instance, and no other thread uses one of them.
         let ports = unsafe { instance.ports.as_mut() };
         let woken = instance.doorbell.wait(ports, other.as_deref(), timeout);
@@ -176,6 +174,12 @@ pub unsafe extern "C" fn nfl_wait(
             Err(error) => Err(Errno::from(&error)),
         }
     })
+}
+
+/// A time in milliseconds, as the functions that wait take it.
+pub(crate) fn timeout(ms: c_int) -> Duration {
+    let wanted = u64::try_from(ms).map_or(AGEING, Duration::from_millis);
+    wanted.min(AGEING)
 }
 
 /// The caller's descriptor for the time of one call; -1 is none.

@@ -11,6 +11,7 @@ mod instance;
 mod lane;
 mod offload;
 mod ports;
+mod sleep;
 mod traffic;
 
 pub use errors::nfl_strerror;
@@ -25,6 +26,7 @@ pub use ports::{
     nfl_port_mac, nfl_port_mtu, nfl_port_name, nfl_port_queue, nfl_port_queues, nfl_port_rx_long,
     nfl_port_tx_long,
 };
+pub use sleep::{nfl_awake, nfl_sleep, nfl_wait_ring};
 pub use traffic::{
     NflStats, nfl_flush, nfl_forward, nfl_queued, nfl_receive, nfl_release, nfl_send_copy,
     nfl_send_offload, nfl_stats, nfl_tx_commit, nfl_tx_reserve,

@@ -4,6 +4,7 @@ use crate::errors::{Errno, INVALID, count, or_null, status};
 use crate::frames::NflFrame;
 use crate::instance::NflInstance;
 use crate::lane::{Lane, Place};
+use nfluid_ring::doorbell::fresh_epoch;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::port::Port;
 use nfluid_ring::table::PortEntry;
@@ -22,6 +23,8 @@ pub struct NflPort {
     lenders: u64,
     /// The next TX slot is being written by the caller.
     pub(crate) reserved: bool,
+    /// Sleep epoch of the last sleep that [`crate::sleep::nfl_sleep`] has announced.
+    pub(crate) epoch: u32,
 }
 
 impl NflPort {
@@ -38,6 +41,7 @@ impl NflPort {
             lanes,
             lenders: 0,
             reserved: false,
+            epoch: fresh_epoch(),
         }
     }
 

@@ -47,7 +47,10 @@ const BUSY: Errno = Errno(libc::EBUSY);
 /// # Safety
 /// `port` is null or a port of an attached instance, used by this thread alone.
 #[inline]
-unsafe fn on(port: *mut NflPort, body: impl FnOnce(&mut NflPort) -> Result<c_int, Errno>) -> c_int {
+pub(crate) unsafe fn on(
+    port: *mut NflPort,
+    body: impl FnOnce(&mut NflPort) -> Result<c_int, Errno>,
+) -> c_int {
     status(|| {
         // SAFETY: as this function's caller promises.
         let port = unsafe { port.as_mut() }.ok_or(INVALID)?;

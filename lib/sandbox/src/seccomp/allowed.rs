@@ -486,6 +486,12 @@ pub(super) const PROGRAMS: &[Allowed] = table! {
     SYS_setfsgid => "to itself: its namespace has no other group",
 };
 
+/// For programs on DPDK: what rte_eal_init() does, without huge pages.
+pub(super) const DPDK: &[Allowed] = table! {
+    SYS_memfd_create => "its heap",
+    SYS_ftruncate => "the size of its heap; Landlock leaves it no file to write",
+};
+
 /// fcntl(2) commands of servers. The kernel signals only processes that the caller may signal.
 const OWN_FCNTL: &[&[Test]] = descriptor_commands! {
     libc::F_GETLK,

@@ -46,6 +46,7 @@ pub struct Policy {
     emulator: Option<Accelerator>,
     own_network: bool,
     programs: bool,
+    dpdk: bool,
 }
 
 impl Policy {
@@ -67,6 +68,7 @@ impl Policy {
             emulator: None,
             own_network: false,
             programs: false,
+            dpdk: false,
         }
     }
 
@@ -138,6 +140,17 @@ impl Policy {
         self.programs = true;
         self.processes = true;
         // Programs that it executes are dynamically linked, whatever the first is.
+        self.profile = Profile::Loader;
+        self
+    }
+
+    /// Also allows what programs on DPDK do when they start. They end if a thread cannot be pinned to a CPU: they are told
+    /// that it was, and the platform's choice stays. One of DPDK's drivers reaches for hardware ports as soon as it is
+    /// loaded: that fails and does not kill.
+    #[must_use]
+    pub fn with_dpdk(mut self) -> Self {
+        self.dpdk = true;
+        // Linked statically or not, it reads what CPUs there are.
         self.profile = Profile::Loader;
         self
     }

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Frames from a ring into packet buffers of the program. */
+#include "driver.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <rte_ip.h>
+#include <rte_net.h>
+
+/* Copies a frame into `mbuf` and as many more buffers as it fills. Returns false if the pool has none left. */
+static bool fill(struct receiver *receiver, struct rte_mbuf *mbuf, const uint8_t *data, uint32_t len)
+{
+	struct rte_mbuf *last = mbuf, *next;
+	uint32_t room, done = 0;
+
+	mbuf->port = receiver->device;
+	mbuf->pkt_len = len;
+	for (;;) {
+		room = rte_pktmbuf_tailroom(last);
+		room = RTE_MIN(room, len - done);
+		memcpy(rte_pktmbuf_mtod(last, void *), data + done, room);
+		last->data_len = room;
+		done += room;
+		if (done == len)
+			return true;
+		next = rte_pktmbuf_alloc(receiver->pool);
+		if (!next)
+			return false;
+		last->next = next;
+		mbuf->nb_segs++;
+		last = next;
+	}
+}
+
+/* What the checksums of a packet are worth, for a program that has asked. */
+static void verify(struct rte_mbuf *mbuf)
+{
+	struct rte_net_hdr_lens lens;
+	uint32_t type = rte_net_get_ptype(mbuf, &lens, RTE_PTYPE_ALL_MASK);
+	uint32_t transport = type & RTE_PTYPE_L4_MASK;
+	uint16_t end = lens.l2_len + lens.l3_len;
+	const void *ip;
+	int bad;
+
+	mbuf->packet_type = type;
+	if (mbuf->data_len < end)
+		return;
+	ip = rte_pktmbuf_mtod_offset(mbuf, const void *, lens.l2_len);
+	if (RTE_ETH_IS_IPV4_HDR(type)) {
+		bad = rte_raw_cksum(ip, lens.l3_len) != 0xffff;
+		mbuf->ol_flags |= bad ? RTE_MBUF_F_RX_IP_CKSUM_BAD : RTE_MBUF_F_RX_IP_CKSUM_GOOD;
+	} else if (!RTE_ETH_IS_IPV6_HDR(type)) {
+		return;
+	}
+	if (transport != RTE_PTYPE_L4_TCP && transport != RTE_PTYPE_L4_UDP)
+		return;
+	if (RTE_ETH_IS_IPV4_HDR(type)) {
+		const struct rte_udp_hdr *udp = rte_pktmbuf_mtod_offset(mbuf, const void *, end);
+
+		/* RFC 768: the sender has computed none. */
+		if (transport == RTE_PTYPE_L4_UDP && mbuf->data_len >= end + sizeof(*udp) &&
+		    udp->dgram_cksum == 0)
+			return;
+		bad = rte_ipv4_udptcp_cksum_mbuf_verify(mbuf, ip, end);
+	} else {
+		bad = rte_ipv6_udptcp_cksum_mbuf_verify(mbuf, ip, end);
+	}
+	mbuf->ol_flags |= bad ? RTE_MBUF_F_RX_L4_CKSUM_BAD : RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+}
+
+#define CHECKSUMS RTE_ETH_RX_OFFLOAD_CHECKSUM
+
+/* Keeps one packet of a super-frame until the program takes it. */
+static int keep(void *context, const uint8_t *data, size_t len)
+{
+	struct receiver *receiver = context;
+	struct rte_mbuf *mbuf = NULL;
+
+	if (receiver->waiting < PACKETS_MAX)
+		mbuf = rte_pktmbuf_alloc(receiver->pool);
+	if (!mbuf || !fill(receiver, mbuf, data, len)) {
+		rte_pktmbuf_free(mbuf);
+		receiver->no_buffer++;
+		return 0;
+	}
+	if (receiver->offloads & CHECKSUMS)
+		verify(mbuf);
+	receiver->packets[receiver->waiting++] = mbuf;
+	return 0;
+}
+
+/*
+ * Does what was left to be done to a frame, or keeps its packets for later. Returns true if the frame is
+ * to be handed over as it is now.
+ */
+static bool finish(struct receiver *receiver, const struct nfl_frame *frame, struct nfl_offload *left)
+{
+	struct nfl_port *port = receiver->lane->port;
+
+	if (nfl_frame_settle(port, frame) || nfl_frame_offload(port, frame, left)) {
+		receiver->bad++;
+		return false;
+	}
+	if (left->gso_type == NFL_GSO_NONE)
+		return left->flags == 0 || nfl_frame_finish(port, frame) == 0;
+	if ((receiver->offloads & RTE_ETH_RX_OFFLOAD_TCP_LRO) && left->gso_type != NFL_GSO_UDP_L4)
+		return true;
+	if (nfl_frame_cut(port, frame, keep, receiver) < 0)
+		receiver->bad++;
+	return false;
+}
+
+/* Hands over packets that wait. */
+static uint16_t take(struct receiver *receiver, struct rte_mbuf **packets, uint16_t count)
+{
+	uint16_t taken = RTE_MIN(count, receiver->waiting - receiver->next);
+
+	memcpy(packets, receiver->packets + receiver->next, taken * sizeof(*packets));
+	receiver->next += taken;
+	if (receiver->next == receiver->waiting)
+		receiver->next = receiver->waiting = 0;
+	return taken;
+}
+
+/* Hands over one frame. Returns the number of packets, at most `count`. */
+static uint16_t hand_over(struct receiver *receiver, const struct nfl_frame *frame, bool has_metadata,
+			  struct rte_mbuf *mbuf, struct rte_mbuf **packets, uint16_t count)
+{
+	struct nfl_offload left = { 0 };
+
+	if (has_metadata && !finish(receiver, frame, &left)) {
+		rte_pktmbuf_free(mbuf);
+		return take(receiver, packets, count);
+	}
+	if (unlikely(!fill(receiver, mbuf, frame->data, frame->len))) {
+		rte_pktmbuf_free(mbuf);
+		receiver->no_buffer++;
+		return 0;
+	}
+	if (left.gso_type) {
+		mbuf->ol_flags |= RTE_MBUF_F_RX_LRO | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+		mbuf->tso_segsz = left.gso_size;
+	} else if (receiver->offloads & CHECKSUMS) {
+		verify(mbuf);
+	}
+	*packets = mbuf;
+	return 1;
+}
+
+/*
+ * Hands over at most BATCH frames, and at most `count` packets: frames are taken one at a time where one
+ * may become many packets.
+ */
+static uint16_t batch(struct receiver *receiver, struct rte_mbuf **packets, uint16_t count)
+{
+	struct nfl_port *port = receiver->lane->port;
+	bool has_metadata = nfl_port_level(port) != NFL_LEVEL_PLAIN;
+	struct nfl_frame frames[BATCH];
+	struct rte_mbuf *mbufs[BATCH];
+	uint16_t done = 0;
+	int found, i;
+
+	found = nfl_receive(port, frames, has_metadata ? 1 : RTE_MIN(count, BATCH));
+	if (found <= 0)
+		return 0;
+	if (unlikely(rte_pktmbuf_alloc_bulk(receiver->pool, mbufs, found))) {
+		receiver->no_buffer += found;
+		nfl_release(port);
+		return 0;
+	}
+	for (i = 0; i < found; i++) {
+		if (i + 2 < found)
+			rte_prefetch0(frames[i + 2].data);
+		done += hand_over(receiver, &frames[i], has_metadata, mbufs[i], packets + done,
+				  count - done);
+	}
+	nfl_release(port);
+	return done;
+}
+
+uint16_t nfluid_receive(void *queue, struct rte_mbuf **packets, uint16_t count)
+{
+	struct receiver *receiver = queue;
+	uint16_t done, step, i;
+
+	done = take(receiver, packets, count);
+	lane_lock(receiver->lane);
+	while (done < count) {
+		step = batch(receiver, packets + done, count - done);
+		if (step == 0)
+			break;
+		done += step;
+	}
+	lane_unlock(receiver->lane);
+	for (i = 0; i < done; i++)
+		receiver->bytes += packets[i]->pkt_len;
+	receiver->frames += done;
+	return done;
+}
