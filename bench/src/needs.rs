@@ -26,7 +26,7 @@ pub const CLANG: &[Need] = &[
 /// For compiling C peers against Debian's DPDK.
 pub const DPDK: &[Need] = &[
     ("dpdk-testpmd", "dpdk-dev"),
-    ("/usr/include/dpdk/rte_config.h", "libdpdk-dev"),
+    ("/usr/include/dpdk/rte_ethdev.h", "libdpdk-dev"),
     ("pkg-config", "pkg-config"),
     ("cc", "gcc"),
 ];

@@ -83,6 +83,15 @@ impl Peer {
         )
     }
 
+    /// As [`Peer::start_program`], as the program of an instance.
+    pub fn start_program_in(
+        instance: &ScratchInstance,
+        command: &mut Command,
+    ) -> anyhow::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Peer::of(instance.spawn(command)?)
+    }
+
     fn of(mut child: Child) -> anyhow::Result<Self> {
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().context("standard output of a role")?);

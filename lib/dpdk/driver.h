@@ -47,6 +47,8 @@ struct receiver {
 	struct rte_mempool *pool;
 	uint16_t device;
 	uint64_t offloads;
+	/* Polls in a row that found nothing. */
+	uint32_t empty;
 	uint64_t frames;
 	uint64_t bytes;
 	/* Frames for which the pool had no buffer. */

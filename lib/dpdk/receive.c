@@ -3,10 +3,14 @@
 #include "driver.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 
 #include <rte_ip.h>
 #include <rte_net.h>
+
+/* Polls that find nothing before a thread gives its core to others that wait for it. */
+#define EMPTY_POLLS 32
 
 /* Copies a frame into `mbuf` and as many more buffers as it fills. Returns false if the pool has none left. */
 static bool fill(struct receiver *receiver, struct rte_mbuf *mbuf, const uint8_t *data, uint32_t len)
@@ -179,6 +183,18 @@ static uint16_t batch(struct receiver *receiver, struct rte_mbuf **packets, uint
 	return done;
 }
 
+/*
+ * A poll found nothing. Programs on DPDK poll until their time slice is over; whoever would send them
+ * a frame may wait for their core. A yield costs a program that is alone on its core one system call.
+ */
+static void idle(struct receiver *receiver)
+{
+	if (++receiver->empty < EMPTY_POLLS)
+		return;
+	receiver->empty = 0;
+	sched_yield();
+}
+
 uint16_t nfluid_receive(void *queue, struct rte_mbuf **packets, uint16_t count)
 {
 	struct receiver *receiver = queue;
@@ -193,6 +209,11 @@ uint16_t nfluid_receive(void *queue, struct rte_mbuf **packets, uint16_t count)
 		done += step;
 	}
 	lane_unlock(receiver->lane);
+	if (done == 0) {
+		idle(receiver);
+		return 0;
+	}
+	receiver->empty = 0;
 	for (i = 0; i < done; i++)
 		receiver->bytes += packets[i]->pkt_len;
 	receiver->frames += done;

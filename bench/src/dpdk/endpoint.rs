@@ -3,6 +3,7 @@
 use super::Dpdk;
 use crate::peer::Peer;
 use crate::traffic::udp_frame;
+use nfluid_testbed::scratch::ScratchInstance;
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -37,6 +38,17 @@ impl Dpdk {
     pub fn start(&self, endpoint: &Endpoint, devices: &[String]) -> anyhow::Result<Peer> {
         let mut command = self.command(&self.program, endpoint.core, 1, devices);
         Peer::start_program(endpoint.arguments(&mut command))
+    }
+
+    /// Starts an endpoint as the program of an instance whose ports are these devices.
+    pub fn start_in(
+        &self,
+        instance: &ScratchInstance,
+        endpoint: &Endpoint,
+        devices: &[String],
+    ) -> anyhow::Result<Peer> {
+        let mut command = self.command(&self.program, endpoint.core, 1, devices);
+        Peer::start_program_in(instance, endpoint.arguments(&mut command))
     }
 }
 

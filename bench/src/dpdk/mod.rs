@@ -1,5 +1,6 @@
 //! Processes on DPDK, as Debian ships it: our own small program and testpmd.
 
+pub mod driver;
 pub mod endpoint;
 pub mod hugepages;
 pub mod memif;
@@ -30,6 +31,8 @@ pub struct Dpdk {
     directory: ScratchDirectory,
     pages: Option<HugePages>,
     sockets: u32,
+    /// A driver that DPDK does not have itself.
+    driver: Option<PathBuf>,
 }
 
 impl Dpdk {
@@ -46,7 +49,13 @@ impl Dpdk {
             directory,
             pages: HugePages::take(processes * MEGABYTES),
             sockets: 0,
+            driver: None,
         })
+    }
+
+    /// Has all processes load a driver.
+    pub fn load(&mut self, driver: PathBuf) {
+        self.driver = Some(driver);
     }
 
     /// Returns a description of the processes' memory.
@@ -82,6 +91,9 @@ impl Dpdk {
         } else {
             ["--no-huge", "--no-shconf"]
         });
+        if let Some(driver) = &self.driver {
+            command.arg("-d").arg(driver);
+        }
         for device in devices {
             command.args(["--vdev", device]);
         }

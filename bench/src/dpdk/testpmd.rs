@@ -3,7 +3,8 @@
 use super::Dpdk;
 use crate::host::forwards::Forwards;
 use nfluid_testbed::process::Service;
-use std::process::Stdio;
+use nfluid_testbed::scratch::ScratchInstance;
+use std::process::{Child, Command, Stdio};
 
 /// The treatment of a frame between the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,32 @@ impl Testpmd {
     /// # Errors
     /// `CannotRun` when testpmd is not installed.
     pub fn start(dpdk: &Dpdk, mode: Mode, core: usize, devices: &[String]) -> anyhow::Result<Self> {
+        let spawn = |command: &mut Command| Ok(command.spawn()?);
+        Testpmd::start_by(dpdk, mode, core, devices, spawn)
+    }
+
+    /// Starts the forwarder as the program of an instance whose ports are these devices.
+    ///
+    /// # Errors
+    /// As for [`Testpmd::start`].
+    pub fn start_in(
+        instance: &ScratchInstance,
+        dpdk: &Dpdk,
+        mode: Mode,
+        core: usize,
+        devices: &[String],
+    ) -> anyhow::Result<Self> {
+        let spawn = |command: &mut Command| Ok(instance.spawn(command)?);
+        Testpmd::start_by(dpdk, mode, core, devices, spawn)
+    }
+
+    fn start_by(
+        dpdk: &Dpdk,
+        mode: Mode,
+        core: usize,
+        devices: &[String],
+        spawn: impl FnOnce(&mut Command) -> anyhow::Result<Child>,
+    ) -> anyhow::Result<Self> {
         // The first thread waits for a key.
         let mut command = dpdk.command(&Dpdk::testpmd()?, core, 2, devices);
         let mode = match mode {
@@ -36,7 +63,7 @@ impl Testpmd {
             .args(["--total-num-mbufs=8191", "--rxd=1024", "--txd=1024"])
             .args(["--disable-link-check", "--no-lsc-interrupt"])
             .stdin(Stdio::piped());
-        Service::start("dpdk-testpmd", &mut command, dpdk.log()).map(Testpmd)
+        Service::start_by("dpdk-testpmd", &mut command, dpdk.log(), spawn).map(Testpmd)
     }
 
     /// Returns true while the process runs.

@@ -25,9 +25,22 @@ impl Service {
     /// # Errors
     /// When the program cannot be started.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> anyhow::Result<Self> {
+        Service::start_by(name, command, log, |command| Ok(command.spawn()?))
+    }
+
+    /// As [`Service::start`], by `spawn`: as the program of an instance, for example.
+    ///
+    /// # Errors
+    /// As those of `spawn`.
+    pub fn start_by(
+        name: &str,
+        command: &mut Command,
+        log: PathBuf,
+        spawn: impl FnOnce(&mut Command) -> anyhow::Result<Child>,
+    ) -> anyhow::Result<Self> {
         let file = File::options().create(true).append(true).open(&log);
         let file = file.with_context(|| format!("the log of {name}"))?;
-        let child = command.stdout(Stdio::null()).stderr(file).spawn();
+        let child = spawn(command.stdout(Stdio::null()).stderr(file));
         Ok(Service {
             name: name.to_owned(),
             child: child.with_context(|| format!("starting {name}"))?,

@@ -116,6 +116,16 @@ pub const TOPIC: Topic = Topic {
             run: peers::run,
         },
         Experiment {
+            name: "dpdk",
+            aliases: &["h13"],
+            summary: "testpmd over nfluid's driver, memif and vhost-user, on two cores and on one; l3fwd-power, idle",
+            needs: Needs {
+                required: &[DPDK],
+                compared: &[],
+            },
+            run: peers::driver::run,
+        },
+        Experiment {
             name: "chain-peers",
             aliases: &["h11peers"],
             summary: "chains of 1 to 10 hops of Linux bridges, nftables, XDP, testpmd, Open vSwitch",

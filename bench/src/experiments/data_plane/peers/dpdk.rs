@@ -3,14 +3,23 @@
 use super::polling::{BATCH, FORWARDING_CORE, Polling, RING_BITS, TRAFFIC};
 use super::resources::Resources;
 use super::way::Way;
+use crate::dpdk::endpoint::Endpoint;
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};
-use crate::dpdk::{Dpdk, await_sockets};
+use crate::dpdk::{Dpdk, await_sockets, driver};
+use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::path::{Path, PathBuf};
+
+/// Slots of a ring of nfluid: as many as the peers have.
+const RING: u32 = 1 << RING_BITS;
+/// Slots in which a port sends, as the daemon gives them.
+const TX_SLOTS: u32 = 64;
+/// Length of the frames by which a set-up shows that it forwards.
+const FIRST_LEN: usize = 64;
 
 /// Types of the ports.
 #[derive(Clone, Copy)]
-enum Ports {
+pub enum Ports {
     Memif {
         zero_copy: bool,
     },
@@ -18,6 +27,8 @@ enum Ports {
     VirtioUser,
     /// The forwarder has vhost's side, as a switch.
     Vhost,
+    /// Both are instances of nfluid, by nfluid's driver.
+    Nfluid,
 }
 
 pub fn memif_zero_copy(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
@@ -37,16 +48,64 @@ pub fn vhost(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
 }
 
 fn start(resources: &mut Resources, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
+    start_with(resources, ports, &TRAFFIC)
+}
+
+/// Starts a forwarder, and the process that sends and receives.
+///
+/// # Errors
+/// When this host cannot run such ports, or a process does not start.
+pub fn start_with(
+    resources: &mut Resources,
+    ports: Ports,
+    traffic: &Endpoint,
+) -> anyhow::Result<Box<dyn Way>> {
+    let instances = match ports {
+        Ports::Nfluid => Some(linked(&mut resources.scratch)?),
+        _ => None,
+    };
     let dpdk = resources.dpdk()?;
     anyhow::ensure!(
-        dpdk.has_huge_pages() || matches!(ports, Ports::Memif { zero_copy: false }),
+        dpdk.has_huge_pages() || !ports.shares_memory(),
         "{} needs huge pages, of which this host has none to give",
         ports.name()
     );
-    connect(dpdk, ports).map_err(|error| dpdk.explain(error))
+    let connected = match instances {
+        Some(instances) => attach(dpdk, instances, traffic),
+        None => connect(dpdk, ports, traffic),
+    };
+    connected.map_err(|error| dpdk.explain(error))
 }
 
-fn connect(dpdk: &mut Dpdk, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
+/// The instances of the forwarder and of the traffic, whose ports of the same number are linked.
+fn linked(scratch: &mut Scratch) -> anyhow::Result<[ScratchInstance; 2]> {
+    let mut forwarder = scratch.instance(2, RING, TX_SLOTS)?;
+    let mut traffic = scratch.instance(2, RING, TX_SLOTS)?;
+    for port in 0..2 {
+        scratch.link((&mut forwarder, port), (&mut traffic, port))?;
+    }
+    Ok([forwarder, traffic])
+}
+
+fn attach(
+    dpdk: &mut Dpdk,
+    instances: [ScratchInstance; 2],
+    traffic: &Endpoint,
+) -> anyhow::Result<Box<dyn Way>> {
+    dpdk.load(driver::build()?);
+    let devices = [0, 1].map(driver::device);
+    let [forwarder, other] = &instances;
+    let testpmd = Testpmd::start_in(forwarder, dpdk, Mode::Macswap, FORWARDING_CORE, &devices)?;
+    let mut sends = dpdk.start_in(other, traffic, &devices)?;
+    sends.await_ready()?;
+    let conditions = Ports::Nfluid.conditions(traffic, RING as usize, dpdk);
+    let forwarding = vec![Box::new(testpmd) as _];
+    let mut polling = Polling::new(forwarding, sends, conditions)?.with(instances.into());
+    polling.await_forwarding(FIRST_LEN)?;
+    Ok(Box::new(polling))
+}
+
+fn connect(dpdk: &mut Dpdk, ports: Ports, endpoint: &Endpoint) -> anyhow::Result<Box<dyn Way>> {
     let sockets = [dpdk.socket(), dpdk.socket()];
     let devices = |serves| -> Vec<String> {
         let device = |(index, socket): (usize, &PathBuf)| ports.device(index, socket, serves);
@@ -60,24 +119,20 @@ fn connect(dpdk: &mut Dpdk, ports: Ports) -> anyhow::Result<Box<dyn Way>> {
     let (testpmd, mut traffic) = if serves {
         let mut testpmd = start(dpdk, true)?;
         await_sockets(&sockets, || testpmd.is_running())?;
-        let traffic = dpdk.start(&TRAFFIC, &devices(false))?;
+        let traffic = dpdk.start(endpoint, &devices(false))?;
         (testpmd, traffic)
     } else {
-        let mut traffic = dpdk.start(&TRAFFIC, &devices(true))?;
+        let mut traffic = dpdk.start(endpoint, &devices(true))?;
         await_sockets(&sockets, || traffic.is_running())?;
         let testpmd = start(dpdk, false)?;
         (testpmd, traffic)
     };
     traffic.await_ready()?;
-    let conditions = format!(
-        "{}; testpmd macswap on core 0, sender and receiver are one process on core 1, both poll; \
-         batch {BATCH}, {} slots, {}; CPU time of testpmd",
-        ports.name(),
-        1 << RING_BITS,
-        dpdk.memory()
-    );
+    let conditions = ports.conditions(endpoint, 1 << RING_BITS, dpdk);
     let forwarding = vec![Box::new(testpmd) as _];
-    Ok(Box::new(Polling::new(forwarding, traffic, conditions)?))
+    let mut polling = Polling::new(forwarding, traffic, conditions)?;
+    polling.await_forwarding(FIRST_LEN)?;
+    Ok(Box::new(polling))
 }
 
 impl Ports {
@@ -87,7 +142,27 @@ impl Ports {
             Ports::Memif { zero_copy: false } => "memif, copies on both sides",
             Ports::VirtioUser => "virtio-user in the forwarder, vhost-user in the traffic",
             Ports::Vhost => "vhost-user in the forwarder, virtio-user in the traffic",
+            Ports::Nfluid => "nfluid's driver on both sides, the switch between them",
         }
+    }
+
+    fn shares_memory(self) -> bool {
+        !matches!(self, Ports::Memif { zero_copy: false } | Ports::Nfluid)
+    }
+
+    fn conditions(self, traffic: &Endpoint, slots: usize, dpdk: &Dpdk) -> String {
+        format!(
+            "{}; testpmd macswap on core {FORWARDING_CORE}, which polls; sender and receiver are one process on \
+             core {}, which {}; batch {BATCH}, {slots} slots, {}; CPU time of testpmd",
+            self.name(),
+            traffic.core,
+            if traffic.yields {
+                "yields when it has nothing to do"
+            } else {
+                "polls"
+            },
+            dpdk.memory()
+        )
     }
 
     fn forwarder_serves(self) -> bool {
@@ -104,6 +179,7 @@ impl Ports {
             Ports::VirtioUser | Ports::Vhost if serves => {
                 format!("net_vhost{index},iface={path},queues=1")
             }
+            Ports::Nfluid => driver::device(index),
             Ports::VirtioUser | Ports::Vhost => virtio_user_device(index, socket, false),
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod chains;
 mod dpdk;
+pub mod driver;
 mod kernel;
 mod nfluid;
 mod ovs;

@@ -5,6 +5,9 @@ use super::way::{Round, Way};
 use crate::dpdk::endpoint::{Endpoint, Work};
 use crate::host::forwards::Forwards;
 use crate::peer::Peer;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::scratch::ScratchInstance;
+use std::time::{Duration, Instant};
 
 pub const FORWARDING_CORE: usize = 0;
 pub const TRAFFIC_CORE: usize = 1;
@@ -12,6 +15,9 @@ pub const BATCH: usize = 32;
 /// Slots of a ring, as a power of two.
 pub const RING_BITS: u32 = 10;
 const WINDOW: u32 = 512;
+/// A look whether frames come back: long enough for the sender to see that earlier ones are lost.
+const FIRST_SECONDS: f64 = 0.15;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The process that sends on its first port and receives on its last port.
 pub const TRAFFIC: Endpoint = Endpoint {
@@ -28,6 +34,8 @@ pub struct Polling {
     traffic: Peer,
     conditions: String,
     idle_since: f64,
+    /// The instances of the processes, if they are programs of nfluid.
+    _instances: Vec<ScratchInstance>,
 }
 
 impl Polling {
@@ -45,9 +53,31 @@ impl Polling {
             traffic,
             conditions,
             idle_since: 0.0,
+            _instances: Vec::new(),
         };
         polling.runs(false)?;
         Ok(polling)
+    }
+
+    /// Sends until frames come back: a process that is not connected yet forwards none.
+    ///
+    /// # Errors
+    /// When none comes back for long.
+    pub fn await_forwarding(&mut self, len: usize) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while self.round(len, FIRST_SECONDS)?.frames == 0 {
+            interrupt::check()?;
+            anyhow::ensure!(start.elapsed() < PATIENCE, "no frame comes back");
+        }
+        Ok(())
+    }
+
+    /// Keeps instances as long as their processes.
+    pub fn with(self, instances: Vec<ScratchInstance>) -> Self {
+        Polling {
+            _instances: instances,
+            ..self
+        }
     }
 
     fn runs(&self, runs: bool) -> anyhow::Result<()> {

@@ -1,0 +1,141 @@
+//! Programs on DPDK, unchanged, over nfluid's driver (H13): testpmd forwards over it, over memif and over vhost-user, with a
+//! core for itself and on the core of its traffic.
+
+use super::dpdk::{Ports, start_with};
+use super::polling::{FORWARDING_CORE, TRAFFIC};
+use super::resources::Resources;
+use super::way::Contender;
+use crate::dpdk::endpoint::Endpoint;
+use crate::host::cpu::require_two_cores;
+use crate::report::Report;
+use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
+use nfluid_figures::statistics::highest;
+use nfluid_testbed::interrupt;
+
+const SIZES: [usize; 2] = [64, 1514];
+/// Processes on DPDK at a time.
+const PROCESSES: usize = 16;
+const QUANTITIES: [Quantity; 3] = [
+    Quantity::new(".per_cpu", "frames/s", &[("per CPU-second", Shown::Whole)])
+        .meaning("CPU time of what forwards"),
+    Quantity::MPPS,
+    Quantity::new(
+        ".per_cpu_all",
+        "frames/s",
+        &[("traffic's too", Shown::Whole)],
+    )
+    .meaning("CPU time of every process"),
+];
+const PER_CPU: usize = 0;
+
+/// Peers of nfluid's driver, by name, each with all its ways.
+const RIVALS: [(&str, &[Ports]); 2] = [
+    (
+        "memif",
+        &[
+            Ports::Memif { zero_copy: true },
+            Ports::Memif { zero_copy: false },
+        ],
+    ),
+    ("vhost", &[Ports::VirtioUser, Ports::Vhost]),
+];
+
+/// Where the traffic is, beside the forwarder: name in figures, and the process.
+const PLACES: [(&str, Endpoint); 2] = [
+    ("", TRAFFIC),
+    (
+        ".samecore",
+        Endpoint {
+            core: FORWARDING_CORE,
+            yields: true,
+            ..TRAFFIC
+        },
+    ),
+];
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let mut resources = Resources::new("dpdk", &SIZES, PROCESSES)?;
+    for (place, traffic) in &PLACES {
+        compare(report, &mut resources, place, traffic)?;
+    }
+    Ok(())
+}
+
+fn compare(
+    report: &mut Report,
+    resources: &mut Resources,
+    place: &str,
+    traffic: &Endpoint,
+) -> anyhow::Result<()> {
+    let ours = start_with(resources, Ports::Nfluid, traffic)?;
+    let mut contenders = vec![Contender {
+        peer: "nfluid",
+        way: ours,
+    }];
+    for (peer, ways) in RIVALS {
+        for ports in &ways[..report.choose(ways.len(), 1)] {
+            interrupt::check()?;
+            match start_with(resources, *ports, traffic) {
+                Ok(way) => contenders.push(Contender { peer, way }),
+                Err(error) => println!("{peer} left out: {error:#}"),
+            }
+        }
+    }
+    let mut sides = Vec::new();
+    for (at, contender) in contenders.iter().enumerate() {
+        for len in SIZES {
+            let id = match contender.peer {
+                "nfluid" => format!("dpdk.macswap{place}.{len}"),
+                peer => format!("dpdk.{peer}.macswap{place}.{len}"),
+            };
+            let key = [contender.peer.to_owned(), len.to_string()];
+            let side = Side::new(key, id, (at, len));
+            sides.push(side.under(&contender.way.conditions()));
+        }
+    }
+    let mut sweep = Sweep::new(&["driver", "size"], QUANTITIES);
+    sweep.notes = &["how"];
+    let (rounds, seconds) = report.effort((11, 0.5), (3, 0.1));
+    sweep.run(report, rounds, &mut sides, |(at, len), counts| {
+        let seconds = if counts { seconds } else { seconds / 2.0 };
+        let [mpps, own, all, ..] = contenders[*at].round(*len, seconds)?;
+        Ok([own, mpps, all])
+    })?;
+    for row in sweep.rows_mut() {
+        row.notes.push(row.conditions.clone());
+    }
+    sweep.print(match place.is_empty() {
+        true => "testpmd forwards, its traffic on another core",
+        false => "testpmd forwards on the core of its traffic",
+    });
+    for len in SIZES {
+        let all: [usize; QUANTITIES.len()] = std::array::from_fn(|at| at);
+        let id = format!("dpdk.macswap{place}.{len}");
+        let Some(own) = fastest(sweep.rows(), &id) else {
+            continue;
+        };
+        sweep.report_some(report, own, &all);
+        for (peer, _) in RIVALS {
+            let rival = format!("dpdk.{peer}.macswap{place}.{len}");
+            let Some(rival) = fastest(sweep.rows(), &rival) else {
+                continue;
+            };
+            sweep.report_some(report, rival, &all);
+            let ratio = own.samples[PER_CPU].ratios(&rival.samples[PER_CPU]);
+            let conditions = format!(
+                "per CPU-second of testpmd, nfluid / {peer}, round by round; nfluid: {}; {peer}: {}",
+                own.conditions, rival.conditions
+            );
+            report.figure(format!("{id}.vs_{peer}"), &ratio, "x", &conditions);
+        }
+    }
+    Ok(())
+}
+
+/// The fastest way of a peer: per CPU-second of what forwards.
+fn fastest<'a, const N: usize>(rows: &'a [Row<N>], id: &str) -> Option<&'a Row<N>> {
+    let ways = rows.iter().filter(|row| row.id == id);
+    highest(ways, |row| &row.samples[PER_CPU])
+}
