@@ -40,6 +40,31 @@ pub fn build() -> anyhow::Result<PathBuf> {
     Ok(built.join("librte_net_nfluid.so"))
 }
 
+/// Builds an example of DPDK's source, which Debian does not build, beside the driver.
+///
+/// # Errors
+/// [`CannotRun`] when the source cannot be had, or the compiler's error text.
+pub fn example(driver: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let directory = driver.with_file_name("examples");
+    let program = directory.join(name).join(name);
+    if program.exists() {
+        return Ok(program);
+    }
+    let mut source = Command::new(Path::new(SOURCE).join("source"));
+    source.arg(&directory).arg(format!("examples/{name}"));
+    source.arg("examples/common");
+    if let Err(why) = output(&mut source) {
+        return Err(CannotRun(format!("DPDK's example {name}: {why:#}")).into());
+    }
+    // The folder's file names and the library's flags are lists of words.
+    let compile = "cc -O3 -o \"$0\" \"$1\"/*.c -DALLOW_EXPERIMENTAL_API -I\"$2\" $(pkg-config --cflags --libs libdpdk)";
+    let mut cc = Command::new("sh");
+    cc.args(["-c", compile]).arg(&program);
+    cc.arg(directory.join(name)).arg(directory.join("common"));
+    output(&mut cc)?;
+    Ok(program)
+}
+
 /// The EAL argument for a port of the instance that the process is.
 pub fn device(index: usize) -> String {
     format!("net_nfluid{index},port=p{index}")

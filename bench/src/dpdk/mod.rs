@@ -11,7 +11,9 @@ use anyhow::Context;
 use hugepages::HugePages;
 use nfluid_testbed::CannotRun;
 use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::process::Service;
 use nfluid_testbed::program::{find, install};
+use nfluid_testbed::scratch::ScratchInstance;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -116,6 +118,23 @@ impl Dpdk {
             Some(last) => error.context(format!("DPDK said last: {last}")),
             None => error,
         }
+    }
+
+    /// Starts a program of DPDK's own on one core, as that of an instance whose ports are these devices.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_program(
+        &self,
+        instance: &ScratchInstance,
+        (program, arguments): (&Path, &[&str]),
+        core: usize,
+        devices: &[String],
+    ) -> anyhow::Result<Service> {
+        let mut command = self.command(program, core, 1, devices);
+        let spawn = |command: &mut Command| Ok(instance.spawn(command)?);
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        Service::start_by(&name, command.args(arguments), self.log(), spawn)
     }
 
     fn testpmd() -> anyhow::Result<PathBuf> {

@@ -105,6 +105,8 @@ impl Service {
             let _ = self.signal(Signal::TERM);
             // The program may have been stopped.
             let _ = self.signal(Signal::CONT);
+            // It may go on reading after the signal, as testpmd does.
+            drop(self.child.stdin.take());
         }
     }
 

@@ -14,7 +14,7 @@ pub fn project() -> PathBuf {
 
 /// The folder with `libnfluid.so`: the one that `NFLUID_BIN_DIR` names, or the one of the running test, built if
 /// missing.
-fn library_folder() -> PathBuf {
+pub fn library_folder() -> PathBuf {
     let named = std::env::var_os("NFLUID_BIN_DIR").map(PathBuf::from);
     let test = std::env::current_exe().expect("/proc is mounted");
     let beside = test.ancestors().nth(2).expect("target/debug/deps");

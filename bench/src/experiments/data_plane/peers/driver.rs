@@ -5,14 +5,19 @@ use super::dpdk::{Ports, start_with};
 use super::polling::{FORWARDING_CORE, TRAFFIC};
 use super::resources::Resources;
 use super::way::Contender;
+use crate::dpdk::driver;
 use crate::dpdk::endpoint::Endpoint;
 use crate::host::cpu::require_two_cores;
+use crate::host::forwards::Forwards;
 use crate::report::Report;
 use crate::sweep::{Quantity, Row, Shown, Side, Sweep};
-use nfluid_figures::statistics::highest;
+use nfluid_figures::statistics::{Samples, highest};
 use nfluid_testbed::interrupt;
+use std::time::Duration;
 
 const SIZES: [usize; 2] = [64, 1514];
+/// Time that a program on DPDK has to start.
+const SETTLES: Duration = Duration::from_secs(4);
 /// Processes on DPDK at a time.
 const PROCESSES: usize = 16;
 const QUANTITIES: [Quantity; 3] = [
@@ -28,16 +33,17 @@ const QUANTITIES: [Quantity; 3] = [
 ];
 const PER_CPU: usize = 0;
 
-/// Peers of nfluid's driver, by name, each with all its ways.
-const RIVALS: [(&str, &[Ports]); 2] = [
+/// Peers of nfluid's driver, by name, each with all its ways, and how many of these are in a quick run.
+const RIVALS: [(&str, &[Ports], usize); 2] = [
     (
         "memif",
         &[
             Ports::Memif { zero_copy: true },
             Ports::Memif { zero_copy: false },
         ],
+        1,
     ),
-    ("vhost", &[Ports::VirtioUser, Ports::Vhost]),
+    ("vhost", &[Ports::VirtioUser, Ports::Vhost], 0),
 ];
 
 /// Where the traffic is, beside the forwarder: name in figures, and the process.
@@ -60,6 +66,54 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     for (place, traffic) in &PLACES {
         compare(report, &mut resources, place, traffic)?;
     }
+    idle(report, &mut resources)
+}
+
+/// CPU time of l3fwd-power, which sleeps until a receive interrupt comes, without traffic.
+fn idle(report: &mut Report, resources: &mut Resources) -> anyhow::Result<()> {
+    let instance = resources.scratch.instance(2, 256, 64)?;
+    let dpdk = resources.dpdk()?;
+    let built = driver::build()?;
+    let program = match driver::example(&built, "l3fwd-power") {
+        Ok(program) => program,
+        Err(error) => {
+            println!("l3fwd-power left out: {error:#}");
+            return Ok(());
+        }
+    };
+    dpdk.load(built);
+    let devices = [0, 1].map(driver::device);
+    let arguments = [
+        "-p",
+        "3",
+        "-P",
+        "--config",
+        "(0,0,0),(1,0,0)",
+        "--interrupt-only",
+        "--no-numa",
+    ];
+    let program = (program.as_path(), arguments.as_slice());
+    let mut service = dpdk.start_program(&instance, program, FORWARDING_CORE, &devices)?;
+    let (rounds, seconds) = report.effort((5, 2.0), (1, 1.0));
+    std::thread::sleep(report.choose(SETTLES, SETTLES / 2));
+    let mut percent = Samples::default();
+    for _ in 0..rounds {
+        interrupt::check()?;
+        let before = service.cpu_seconds()?;
+        std::thread::sleep(Duration::from_secs_f64(seconds));
+        percent.push((service.cpu_seconds()? - before) / seconds * 100.0);
+    }
+    anyhow::ensure!(
+        service.is_running(),
+        "l3fwd-power has ended: {}",
+        service.last_log_line()
+    );
+    println!(
+        "\nl3fwd-power over nfluid's driver, idle: {:.2} % of a core",
+        percent.median()
+    );
+    let conditions = "percent of a core; l3fwd-power --interrupt-only with two ports, no traffic";
+    report.figure("dpdk.idle_cpu_percent", &percent, "%", conditions);
     Ok(())
 }
 
@@ -74,8 +128,8 @@ fn compare(
         peer: "nfluid",
         way: ours,
     }];
-    for (peer, ways) in RIVALS {
-        for ports in &ways[..report.choose(ways.len(), 1)] {
+    for (peer, ways, quick) in RIVALS {
+        for ports in &ways[..report.choose(ways.len(), quick)] {
             interrupt::check()?;
             match start_with(resources, *ports, traffic) {
                 Ok(way) => contenders.push(Contender { peer, way }),
@@ -117,7 +171,7 @@ fn compare(
             continue;
         };
         sweep.report_some(report, own, &all);
-        for (peer, _) in RIVALS {
+        for (peer, ..) in RIVALS {
             let rival = format!("dpdk.{peer}.macswap{place}.{len}");
             let Some(rival) = fastest(sweep.rows(), &rival) else {
                 continue;

@@ -1,0 +1,293 @@
+//! The promise: programs on DPDK, as Debian ships them or as they are in DPDK's source, run as instances. The test builds
+//! nfluid's driver as the guide says.
+
+mod c_fixture;
+
+use c_fixture::{library_folder, project};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::skip::{is_root, skip};
+use nfluid_tests::harness::transfer::stream;
+use nfluid_tests::harness::two_hosts::{UPLINKS, two_hosts};
+use rustix::process::Signal;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const TESTPMD: &str = "/usr/bin/dpdk-testpmd";
+
+/// The driver, in a folder that every instance sees; removed when dropped.
+struct Driver(PathBuf);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Driver {
+    /// Builds it; reports the reason and returns `None` where it cannot be built.
+    fn build(test: &str) -> Option<Self> {
+        if !is_root(test) {
+            return None;
+        }
+        if !Path::new(TESTPMD).is_file() {
+            skip(test, "it needs dpdk-dev");
+            return None;
+        }
+        let folder = PathBuf::from(format!("/usr/lib/nfl-{}-{test}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let driver = Driver(folder);
+        let library = library_folder().join("libnfluid.a");
+        let mut make = Command::new("make");
+        make.args(["-s", "-C"]).arg(project().join("lib/dpdk"));
+        make.arg(format!("BUILD={}", driver.0.display()));
+        make.arg(format!("NFLUID_LIBRARY={}", library.display()));
+        driver.built(test, &mut make)
+    }
+
+    /// Builds an example of DPDK's source.
+    fn with_example(self, test: &str, name: &str) -> Option<Self> {
+        let folder = self.0.clone();
+        let mut source = Command::new(project().join("lib/dpdk/source"));
+        source.arg(&folder).arg(format!("examples/{name}"));
+        let driver = self.built(test, &mut source)?;
+        let flags = said(Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]));
+        let mut cc = Command::new("cc");
+        cc.arg("-DALLOW_EXPERIMENTAL_API").arg("-O2").arg("-o");
+        cc.arg(driver.0.join("program"));
+        for file in fs::read_dir(folder.join(name)).expect("the example") {
+            let path = file.expect("a file").path();
+            cc.args(
+                path.extension()
+                    .is_some_and(|end| end == "c")
+                    .then_some(path),
+            );
+        }
+        cc.args(flags.split_whitespace());
+        said(&mut cc);
+        Some(driver)
+    }
+
+    /// Returns the driver if the command succeeds. An archive without the source of DPDK is no failure of ours; the compiler's
+    /// errors are.
+    fn built(self, test: &str, command: &mut Command) -> Option<Self> {
+        let done = command.output().expect("it starts");
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        if text.contains("cannot be had") {
+            skip(test, text.lines().last().unwrap_or_default());
+            return None;
+        }
+        assert!(done.status.success(), "{text}");
+        Some(self)
+    }
+
+    /// The words of EAL, with these devices.
+    fn eal(&self, devices: &[&str]) -> Vec<String> {
+        let mut words = "--no-huge --no-shconf --no-pci --no-telemetry -m 64 -d"
+            .split(' ')
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        let path = self.0.join("librte_net_nfluid.so");
+        words.push(path.display().to_string());
+        for device in devices {
+            words.extend(["--vdev".to_owned(), (*device).to_owned()]);
+        }
+        words
+    }
+}
+
+fn said(command: &mut Command) -> String {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().expect("it starts");
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).expect("text")
+}
+
+/// A chain of one program on DPDK, with these arguments and keys.
+fn chain(program: &str, arguments: &[String], keys: &str) -> String {
+    let mut words = String::new();
+    for argument in arguments {
+        write!(words, "'{argument}', ").expect("memory");
+    }
+    format!(
+        "{UPLINKS}instances:
+  a:
+    program: {program}
+    api: dpdk
+    args: [{words}]
+    memory: 256MiB
+    {keys}
+    ports: {{ in: {{}}, out: {{}} }}
+chains:
+  web: {{ from: lan, to: wan, via: [a] }}
+"
+    )
+}
+
+fn log(platform: &Platform) -> String {
+    fs::read_to_string(platform.instance_log("a")).unwrap_or_default()
+}
+
+const BOTH: [&str; 2] = ["net_nfluid0,port=in", "net_nfluid1,port=out"];
+
+/// testpmd, which sends on one port what it receives on the other.
+fn testpmd(driver: &Driver, keys: &str, options: &[&str]) -> String {
+    let mut words = driver.eal(&BOTH);
+    words.extend(["--lcores", "0,1@0", "--", "--total-num-mbufs=4096"].map(str::to_owned));
+    words.extend(["--forward-mode=io", "--stats-period=1"].map(str::to_owned));
+    words.extend(options.iter().map(|option| (*option).to_owned()));
+    chain(TESTPMD, &words, keys)
+}
+
+// promise: 21.1
+#[test]
+fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
+    let test = "testpmd_forwards_as_it_is";
+    let Some(driver) = Driver::build(test) else {
+        return;
+    };
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(&testpmd(&driver, "cpus: [1]", &[]));
+    eventually("testpmd forwards", || platform.pings("client", "10.0.0.2"));
+    stream(&platform, 4 << 20);
+    let pid = platform.pids()["a"];
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let allowed = status
+        .lines()
+        .find(|line| line.starts_with("Cpus_allowed_list"));
+    let cpus = allowed.and_then(|line| line.split_whitespace().last());
+    assert_eq!(cpus, Some("1"), "EAL pins no thread: {status}");
+    signal(pid, Signal::KILL);
+    eventually("another one runs", || {
+        platform.pids().get("a").is_some_and(|now| *now != pid)
+    });
+    eventually("it forwards again", || platform.pings("client", "10.0.0.2"));
+    stream(&platform, 1 << 20);
+    assert!(log(&platform).contains("RX-packets"), "{}", log(&platform));
+}
+
+// promise: 21.4
+#[test]
+fn frames_with_work_left_undone_reach_a_program_on_dpdk_as_packets() {
+    let test = "frames_with_work_left_undone";
+    let Some(driver) = Driver::build(test) else {
+        return;
+    };
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    for options in [[].as_slice(), &["--enable-rx-cksum"]] {
+        platform.apply(&testpmd(&driver, "frames: super", options));
+        platform.await_frames(&["lan", "wan"], "super");
+        eventually("testpmd forwards", || platform.pings("client", "10.0.0.2"));
+        stream(&platform, 4 << 20);
+        let snmp = platform.on("server", "cat /proc/net/snmp");
+        let errors = snmp.stdout.lines().filter(|line| line.starts_with("Tcp:"));
+        let of_tcp: Vec<&str> = errors.flat_map(str::split_whitespace).collect();
+        let (names, values) = of_tcp.split_at(of_tcp.len() / 2);
+        let at = names.iter().position(|name| *name == "InCsumErrors");
+        assert_eq!(values[at.expect("Linux counts them")], "0");
+    }
+}
+
+// promise: 21.2
+#[test]
+fn a_device_that_cannot_be_is_refused_with_the_reason() {
+    let test = "a_device_that_cannot_be";
+    let Some(driver) = Driver::build(test) else {
+        return;
+    };
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    for (devices, reason) in [
+        (
+            &["net_nfluid0,port=sideways"][..],
+            "the instance has no port 'sideways'; it has: in, out",
+        ),
+        (&["net_nfluid0"], "write --vdev=net_nfluid0,port=NAME"),
+        (
+            &["net_nfluid0,port=in", "net_nfluid1,port=in"],
+            "port 'in' is the port of net_nfluid0 already",
+        ),
+        (
+            &["net_nfluid0,prot=in"],
+            "write --vdev=net_nfluid0,port=NAME",
+        ),
+    ] {
+        let mut words = driver.eal(devices);
+        words.extend(["--", "--total-num-mbufs=4096"].map(str::to_owned));
+        platform.apply(&chain(TESTPMD, &words, "restart: never"));
+        eventually(reason, || log(&platform).contains(reason));
+        platform.apply(UPLINKS);
+    }
+    // A program that nfluid has not started has no ports.
+    let words = driver.eal(&BOTH[..1]);
+    let mut alone = Command::new(TESTPMD);
+    let done = alone.args(words).output().expect("it starts");
+    let text =
+        String::from_utf8_lossy(&done.stderr).into_owned() + &String::from_utf8_lossy(&done.stdout);
+    assert!(
+        text.contains("start this program as an nfluid instance"),
+        "{text}"
+    );
+    assert!(!done.status.success());
+}
+
+// promise: 21.3
+#[test]
+fn a_program_that_sleeps_on_receive_interrupts_wakes_for_every_frame() {
+    let test = "a_program_that_sleeps";
+    let Some(driver) = Driver::build(test) else {
+        return;
+    };
+    let Some(driver) = driver.with_example(test, "l3fwd-power") else {
+        return;
+    };
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    let mut words = driver.eal(&BOTH);
+    let own = "--lcores 0 -- -p 3 -P --config (0,0,0),(1,0,0) --interrupt-only --no-numa";
+    words.extend(own.split(' ').map(str::to_owned));
+    // It has memory for 8192 packets.
+    let memory = words.iter().position(|word| word == "64").expect("-m 64");
+    words[memory] = "160".to_owned();
+    let program = driver.0.join("program").display().to_string();
+    platform.apply(&chain(&program, &words, ""));
+    eventually("it sleeps", || {
+        log(&platform).contains("sleeps until interrupt")
+    });
+    let received = || {
+        let page = platform.page("/metrics");
+        let of = |line: &str| {
+            line.strip_prefix("nfluid_port_rx_packets_total{port=\"a.in\"} ")?
+                .parse()
+                .ok()
+        };
+        page.lines().find_map(of).unwrap_or(0_u64)
+    };
+    let neighbour = "ip neighbour add 10.0.0.2 lladdr 02:00:00:00:00:99 dev eth0";
+    assert!(platform.on("client", neighbour).succeeded());
+    // One by one, each after a pause in which it sleeps: no later frame wakes it for an earlier one.
+    let wakes = || {
+        log(&platform)
+            .matches("is waked up from rx interrupt on port 0")
+            .count()
+    };
+    for _ in 0..20 {
+        let (before, woken) = (received(), wakes());
+        let _unanswered = platform.on("client", "ping -c 1 -W 0.1 10.0.0.2");
+        eventually("it wakes for the frame", || {
+            received() > before && wakes() > woken
+        });
+    }
+}
