@@ -3,7 +3,7 @@
 mod support;
 
 use nfluid_control::document::read_unchecked;
-use nfluid_control::model::{Deployment, PortRef};
+use nfluid_control::model::{Deployment, PortApi, PortRef, Program};
 use nfluid_control::wiring::{Destination, wiring};
 use nfluid_control::yaml::Node;
 use support::{check, deployment, lines};
@@ -95,6 +95,43 @@ fn aliases_within_reason_are_fine() {
     let text = "version: 1\ninstances:\n  a: &fw { nf: firewall, share: 1% }\n  b: *fw\n";
     let deployment = deployment(text);
     assert_eq!(deployment.instances.get("a"), deployment.instances.get("b"));
+}
+
+// promise: 21.2
+#[test]
+fn a_program_says_how_it_has_its_ports() {
+    let text = |keys: &str| format!("version: 1\ninstances:\n  a: {{ {keys} }}\n");
+    let api = |keys: &str| match &deployment(&text(keys))
+        .instances
+        .get("a")
+        .expect("there")
+        .program
+    {
+        Program::Path { api, .. } => *api,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(api("program: /bin/sh"), PortApi::Library);
+    assert_eq!(api("program: /bin/sh, api: library"), PortApi::Library);
+    assert_eq!(api("program: /bin/sh, api: dpdk"), PortApi::Dpdk);
+    for (keys, expected) in [
+        (
+            "nf: bridge, api: dpdk",
+            "only a program of the host has an 'api'",
+        ),
+        ("program: /bin/sh, api: dpkd", "did you mean 'dpdk'?"),
+        (
+            "program: /boot/x, api: dpdk, tier: linux",
+            "has no ports of the switch",
+        ),
+        (
+            "program: /bin/sh, api: dpdk, ports: { eth0: { kind: interface } }",
+            "has no ports of the switch",
+        ),
+    ] {
+        let errors = check(&text(keys)).expect_err(keys);
+        let lines = lines(&errors);
+        assert!(lines.contains(expected), "{keys}: {lines}");
+    }
 }
 
 #[test]

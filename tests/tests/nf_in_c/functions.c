@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Calls every function of libnfluid as an instance with two ports, p0 and p1, each with 64 slots:
- * sends 64 frames on p0, waits for one there and sends it back. Ends with 0 if everything was as the
+ * sends 64 frames on p0, sleeps until one comes there and sends it back. Ends with 0 if everything was as the
  * header says.
  */
 #include <nfluid.h>
@@ -69,6 +69,19 @@ static void sending(struct nfl_port *port)
 	CHECK(nfl_flush(port, ~NFL_KEEP) == -EINVAL && nfl_queued(port) == SLOTS);
 	CHECK(nfl_flush(port, NFL_KEEP) == SLOTS && nfl_queued(port) == 0);
 	CHECK(nfl_flush(port, 0) == 0);
+}
+
+/* Sleeps until the one frame comes: a frame that waits without a ring would be found by the next announcement. */
+static void sleeping(struct nfl_instance *instance, struct nfl_port *port)
+{
+	int asleep = nfl_sleep(port);
+
+	while (asleep == 1 && nfl_wait_ring(instance, -1) == 0) {
+		asleep = nfl_sleep(port);
+		CHECK(asleep == 1);
+	}
+	CHECK(nfl_sleep(port) == 0);
+	CHECK(nfl_awake(port) == 0);
 }
 
 /* Waits for the one frame that comes, and sends it back where it came from. */
@@ -145,6 +158,7 @@ int main(void)
 	p0 = nfl_port_at(instance, 0);
 	ports(instance);
 	sending(p0);
+	sleeping(instance, p0);
 	answering(instance, p0);
 	waiting(instance);
 	counting(p0);

@@ -214,6 +214,9 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
 
 /// Makes the ports interfaces.
 fn on_own_stack(instance: &mut Instance, choices: &mut Choices) {
+    if let Program::Path { api, .. } = &mut instance.program {
+        *api = PortApi::Library;
+    }
     let address = |number: usize| format!("192.0.2.{number}/24").parse().expect("an address");
     let route = |to: &str, via: Option<&str>| Route {
         to: to.parse().expect("a network"),

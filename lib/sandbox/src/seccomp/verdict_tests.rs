@@ -257,6 +257,28 @@ fn an_image_executes_programs_and_what_they_should_not_do_fails() {
     assert_eq!(of(libc::SYS_clone, [namespace, 0, 0, 0, 0, 0]), EPERM);
 }
 
+// promise: 21.1
+#[test]
+fn a_program_on_dpdk_starts_and_pins_nothing() {
+    for linkage in [loader(), strict()] {
+        let filter = linkage.with_dpdk().compile().unwrap();
+        let of = |number| verdict(&filter, number, [0; 6]);
+        assert_eq!(of(libc::SYS_sched_setaffinity), ERRNO, "it is told: done");
+        assert_eq!(of(libc::SYS_iopl), EPERM);
+        assert_eq!(of(libc::SYS_ioperm), KILL);
+        assert_eq!(of(libc::SYS_memfd_create), ALLOW);
+        assert_eq!(of(libc::SYS_openat), ALLOW);
+        let makes = [0, 0, libc::O_CREAT as u64, 0, 0, 0];
+        assert_eq!(verdict(&filter, libc::SYS_openat, makes), EPERM);
+        for number in [libc::SYS_socket, libc::SYS_mkdir, libc::SYS_mlockall] {
+            assert_eq!(of(number), EPERM, "{number}");
+        }
+    }
+    let other = loader().compile().unwrap();
+    let pins = verdict(&other, libc::SYS_sched_setaffinity, [0; 6]);
+    assert_eq!(pins, EPERM, "others are not told so");
+}
+
 // promise: 19.2
 #[test]
 fn a_server_has_sockets_and_no_way_into_the_switch() {
