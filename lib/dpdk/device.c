@@ -142,8 +142,7 @@ static int info(struct rte_eth_dev *dev, struct rte_eth_dev_info *info)
 	if (device->sends_metadata)
 		info->tx_offload_capa |= RTE_ETH_TX_OFFLOAD_IPV4_CKSUM |
 					 RTE_ETH_TX_OFFLOAD_TCP_CKSUM |
-					 RTE_ETH_TX_OFFLOAD_UDP_CKSUM |
-					 RTE_ETH_TX_OFFLOAD_TCP_TSO;
+					 RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_TSO;
 	info->default_rxportconf = usual;
 	info->default_txportconf = usual;
 	return 0;
@@ -284,11 +283,12 @@ static int stats_reset(struct rte_eth_dev *dev)
 
 /* Extended statistics: what the driver drops by reason, and what libnfluid counts. The switch's drops are the platform's. */
 static const char *const reasons[] = {
-	"rx_no_buffer",	  "rx_bad_offload", "tx_bad_packets", "tx_port_down",
+	"rx_no_buffer",	 "rx_bad_offload", "tx_bad_packets", "tx_port_down",
 	"hyperio_calls", "doorbells_rung", "tx_no_slot",
 };
 
-static int xstats_names(struct rte_eth_dev *dev, struct rte_eth_xstat_name *names, unsigned int size)
+static int xstats_names(struct rte_eth_dev *dev, struct rte_eth_xstat_name *names,
+			unsigned int size)
 {
 	unsigned int i;
 
@@ -352,9 +352,9 @@ static int accept_all(struct rte_eth_dev *dev)
 static const uint32_t *packet_types(struct rte_eth_dev *dev)
 {
 	static const uint32_t types[] = {
-		RTE_PTYPE_L2_ETHER,	 RTE_PTYPE_L2_ETHER_VLAN, RTE_PTYPE_L3_IPV4,
-		RTE_PTYPE_L3_IPV4_EXT, RTE_PTYPE_L3_IPV6,	  RTE_PTYPE_L3_IPV6_EXT,
-		RTE_PTYPE_L4_TCP,	 RTE_PTYPE_L4_UDP,	  RTE_PTYPE_UNKNOWN,
+		RTE_PTYPE_L2_ETHER,    RTE_PTYPE_L2_ETHER_VLAN, RTE_PTYPE_L3_IPV4,
+		RTE_PTYPE_L3_IPV4_EXT, RTE_PTYPE_L3_IPV6,	RTE_PTYPE_L3_IPV6_EXT,
+		RTE_PTYPE_L4_TCP,      RTE_PTYPE_L4_UDP,	RTE_PTYPE_UNKNOWN,
 	};
 
 	return dev->data->dev_conf.rxmode.offloads & RTE_ETH_RX_OFFLOAD_CHECKSUM ? types : NULL;
@@ -396,7 +396,8 @@ static int find(struct device *device, const char *name, struct rte_eth_dev_data
 		if (strcmp(nfl_port_name(lanes[i].port), name) != 0)
 			continue;
 		if (lanes[i].device) {
-			LOG(ERR, "%s: port '%s' is the port of %s already; give each device its own",
+			LOG(ERR,
+			    "%s: port '%s' is the port of %s already; give each device its own",
 			    data->name, name, lanes[i].device->name);
 			return -EBUSY;
 		}

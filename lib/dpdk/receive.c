@@ -13,7 +13,8 @@
 #define EMPTY_POLLS 32
 
 /* Copies a frame into `mbuf` and as many more buffers as it fills. Returns false if the pool has none left. */
-static bool fill(struct receiver *receiver, struct rte_mbuf *mbuf, const uint8_t *data, uint32_t len)
+static bool fill(struct receiver *receiver, struct rte_mbuf *mbuf, const uint8_t *data,
+		 uint32_t len)
 {
 	struct rte_mbuf *last = mbuf, *next;
 	uint32_t room, done = 0;
@@ -98,7 +99,8 @@ static int keep(void *context, const uint8_t *data, size_t len)
  * Does what was left to be done to a frame, or keeps its packets for later. Returns true if the frame is
  * to be handed over as it is now.
  */
-static bool finish(struct receiver *receiver, const struct nfl_frame *frame, struct nfl_offload *left)
+static bool finish(struct receiver *receiver, const struct nfl_frame *frame,
+		   struct nfl_offload *left)
 {
 	struct nfl_port *port = receiver->lane->port;
 
@@ -128,8 +130,9 @@ static uint16_t take(struct receiver *receiver, struct rte_mbuf **packets, uint1
 }
 
 /* Hands over one frame. Returns the number of packets, at most `count`. */
-static uint16_t hand_over(struct receiver *receiver, const struct nfl_frame *frame, bool has_metadata,
-			  struct rte_mbuf *mbuf, struct rte_mbuf **packets, uint16_t count)
+static uint16_t hand_over(struct receiver *receiver, const struct nfl_frame *frame,
+			  bool has_metadata, struct rte_mbuf *mbuf, struct rte_mbuf **packets,
+			  uint16_t count)
 {
 	struct nfl_offload left = { 0 };
 

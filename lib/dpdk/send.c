@@ -9,8 +9,7 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#define LEAVES_WORK                                                                                \
-	(RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_L4_MASK | RTE_MBUF_F_TX_TCP_SEG)
+#define LEAVES_WORK (RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_L4_MASK | RTE_MBUF_F_TX_TCP_SEG)
 
 /* Copies all segments of a packet, which has no more bytes than `to`. Returns false if its lengths differ. */
 static bool gather(const struct rte_mbuf *mbuf, uint8_t *to)
@@ -63,8 +62,8 @@ static bool describe(const struct rte_mbuf *mbuf, uint8_t *data, struct nfl_offl
 	if (start + left->csum_offset + sizeof(sum) > mbuf->pkt_len)
 		return false;
 	/* DPDK leaves the length out of the sum of a packet that is to be cut; Linux does not. */
-	sum = is_v6 ? rte_ipv6_phdr_cksum((void *)(data + mbuf->l2_len), 0) :
-		      rte_ipv4_phdr_cksum((void *)(data + mbuf->l2_len), 0);
+	sum = is_v6 ? rte_ipv6_phdr_cksum((void *)(data + mbuf->l2_len), 0)
+		    : rte_ipv4_phdr_cksum((void *)(data + mbuf->l2_len), 0);
 	memcpy(data + start + left->csum_offset, &sum, sizeof(sum));
 	left->flags = NFL_NEEDS_CSUM;
 	left->csum_start = start;
@@ -86,8 +85,7 @@ static int queue_packet(struct sender *sender, const struct rte_mbuf *mbuf)
 	int error;
 
 	if (likely(mbuf->nb_segs == 1 && !(mbuf->ol_flags & LEAVES_WORK)))
-		return nfl_send_copy(port, rte_pktmbuf_mtod(mbuf, const uint8_t *),
-				     mbuf->pkt_len);
+		return nfl_send_copy(port, rte_pktmbuf_mtod(mbuf, const uint8_t *), mbuf->pkt_len);
 	if (!(mbuf->ol_flags & LEAVES_WORK) && mbuf->pkt_len <= NFL_FRAME_MAX) {
 		error = nfl_tx_reserve(port, &slot);
 		if (error < 0)

@@ -10,7 +10,9 @@ use crate::promises;
 use crate::session::{Interrupted, Session};
 
 /// Folders with C sources.
-const C_FOLDERS: [&str; 6] = ["bench", "bpf", "lib/dpi", "lib/ring", "examples", "tests"];
+const C_FOLDERS: [&str; 7] = [
+    "bench", "bpf", "lib/dpdk", "lib/dpi", "lib/ring", "examples", "tests",
+];
 
 /// Formats all sources, or only checks them.
 ///
