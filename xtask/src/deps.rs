@@ -59,14 +59,14 @@ const TEST: Packages = &[
     "xdp-tools",
     "xz-utils",
 ];
+/// Programs on DPDK, and what nfluid's driver for them is built against.
+const DPDK: Packages = &["dpdk-dev", "libdpdk-dev"];
 /// For building libFuzzer.
 const FUZZ: Packages = &["g++"];
 /// Peers with which the tests of the benchmarks compare. `make bench` asks nfluid-bench for the packages that it needs.
 const PEERS: Packages = &[
-    "dpdk-dev",
     "haproxy",
     "iptables",
-    "libdpdk-dev",
     "openvswitch-switch-dpdk",
     "wrk",
 ];
@@ -92,11 +92,11 @@ const fn needs(packages: &'static [Packages], targets: &'static [&'static str]) 
 
 pub const FOR_BUILD: Needs = needs(&[BUILD, DPI], HOST);
 pub const FOR_DEMO: Needs = needs(&[BUILD, DEMO], &[instance::TARGET]);
-pub const FOR_TEST: Needs = needs(&[BUILD, DPI, DEMO, TRAFFIC, TEST], ALL_TARGETS);
+pub const FOR_TEST: Needs = needs(&[BUILD, DPI, DEMO, TRAFFIC, TEST, DPDK], ALL_TARGETS);
 pub const FOR_FUZZ: Needs = needs(&[BUILD, DPI, FUZZ], GUESTS);
 pub const FOR_LINT: Needs = needs(&[BUILD, DPI, LINT], GUESTS);
 pub const ALL: Needs = needs(
-    &[BUILD, DPI, LINT, DEMO, TRAFFIC, TEST, FUZZ, PEERS],
+    &[BUILD, DPI, LINT, DEMO, TRAFFIC, TEST, DPDK, FUZZ, PEERS],
     ALL_TARGETS,
 );
 
