@@ -85,7 +85,7 @@ static int queue_packet(struct sender *sender, const struct rte_mbuf *mbuf)
 	int error;
 
 	if (likely(mbuf->nb_segs == 1 && !(mbuf->ol_flags & LEAVES_WORK)))
-		return nfl_send_copy(port, rte_pktmbuf_mtod(mbuf, const uint8_t *), mbuf->pkt_len);
+		return nfl_send_copy(port, rte_pktmbuf_mtod(mbuf, const uint8_t *), mbuf->data_len);
 	if (!(mbuf->ol_flags & LEAVES_WORK) && mbuf->pkt_len <= NFL_FRAME_MAX) {
 		error = nfl_tx_reserve(port, &slot);
 		if (error < 0)

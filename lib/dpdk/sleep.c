@@ -77,7 +77,9 @@ static int start_relay(void)
 
 static struct lane *lane_of(struct rte_eth_dev *dev, uint16_t queue)
 {
-	return ((struct receiver *)dev->data->rx_queues[queue])->lane;
+	const struct receiver *receiver = dev->data->rx_queues[queue];
+
+	return receiver->lane;
 }
 
 void nfluid_sleep_remove(struct rte_eth_dev *dev)
@@ -136,7 +138,8 @@ int nfluid_sleep_install(struct rte_eth_dev *dev)
 
 int nfluid_sleep_enable(struct rte_eth_dev *dev, uint16_t queue)
 {
-	struct lane *lane = lane_of(dev, queue);
+	const struct receiver *receiver = dev->data->rx_queues[queue];
+	struct lane *lane = receiver->lane;
 	int asleep;
 
 	if (lane->bell < 0)
@@ -145,7 +148,8 @@ int nfluid_sleep_enable(struct rte_eth_dev *dev, uint16_t queue)
 	lane_lock(lane);
 	asleep = nfl_sleep(lane->port);
 	lane_unlock(lane);
-	if (asleep == 0)
+	/* Packets of a super-frame wait in the driver, not in the ring. */
+	if (asleep == 0 || receiver->waiting > 0)
 		wake(lane);
 	return RTE_MIN(asleep, 0);
 }

@@ -64,12 +64,7 @@ const DPDK: Packages = &["dpdk-dev", "libdpdk-dev"];
 /// For building libFuzzer.
 const FUZZ: Packages = &["g++"];
 /// Peers with which the tests of the benchmarks compare. `make bench` asks nfluid-bench for the packages that it needs.
-const PEERS: Packages = &[
-    "haproxy",
-    "iptables",
-    "openvswitch-switch-dpdk",
-    "wrk",
-];
+const PEERS: Packages = &["haproxy", "iptables", "openvswitch-switch-dpdk", "wrk"];
 
 /// Packages and targets that a task needs.
 #[derive(Clone, Copy)]

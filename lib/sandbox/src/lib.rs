@@ -35,6 +35,7 @@ mod affinity;
 mod capability;
 mod capacity;
 mod child;
+mod dpdk;
 mod freed_memory;
 mod identity;
 mod image;

@@ -60,6 +60,7 @@ pub fn probe() -> Vec<Feature> {
         crate::machines::virtual_machines(),
         crate::machines::emulator(),
         crate::image::container_images(),
+        crate::dpdk::programs_on_dpdk(),
     ];
     features.extend(cgroups());
     features
