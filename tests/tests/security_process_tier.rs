@@ -4,6 +4,8 @@
 //! Where the system call filter already refuses, the attempt is made once more without it: the barrier behind must hold
 //! by itself.
 
+#[path = "security_process_tier/dpdk.rs"]
+mod dpdk;
 #[path = "security_process_tier/files.rs"]
 mod files;
 #[path = "security_process_tier/memory.rs"]

@@ -1,8 +1,26 @@
-//! What this host offers to programs on DPDK, for `doctor`.
+//! Programs on DPDK: what they see beside libraries, and what this host offers to them, for `doctor`.
 
 use crate::probing::{Feature, Status};
-use crate::root::LIBRARY_DIRECTORIES;
+use crate::root::{LIBRARY_DIRECTORIES, Root, Shown, View};
 use std::path::{Path, PathBuf};
+
+/// Which CPUs there are, and which memory is near to each. DPDK's environment abstraction layer (EAL) does not start
+/// without.
+const TOPOLOGY: [&str; 2] = ["/sys/devices/system/cpu", "/sys/devices/system/node"];
+/// Modules of the kernel, of which EAL finds none: its drivers for devices of the host have no work here. The instance
+/// makes no files there: its system call filter has no call for that.
+const MODULES: [&str; 1] = ["/sys/module"];
+
+impl Root {
+    /// For a program on DPDK.
+    pub fn for_dpdk() -> Self {
+        Self::Libraries(Shown {
+            extra: TOPOLOGY.map(|path| View::from(PathBuf::from(path))).into(),
+            scratch: &MODULES,
+            ..Shown::default()
+        })
+    }
+}
 
 const NAME: &str = "programs on DPDK";
 /// The library of the release that nfluid's driver is for, 22.11.

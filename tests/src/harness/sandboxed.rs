@@ -52,6 +52,8 @@ pub struct Setup<'a> {
     pub sealed: bool,
     /// On a network stack of its own, with these capabilities; `None`: as other instances.
     pub own_stack: Option<Capabilities>,
+    /// True: as programs on DPDK.
+    pub dpdk: bool,
     /// Forks from this process instead of from the test itself.
     pub zygote: Option<&'a Zygote>,
 }
@@ -69,6 +71,7 @@ impl Default for Setup<'_> {
             limits: Limits::default(),
             sealed: false,
             own_stack: None,
+            dpdk: false,
             zygote: None,
         }
     }
@@ -180,15 +183,23 @@ impl Sandboxes {
     /// # Panics
     /// If the filter cannot be compiled.
     pub fn filter(&self, processes: bool) -> Filter {
-        self.filter_of(false, processes)
+        self.filter_of(&Setup {
+            processes,
+            ..Setup::default()
+        })
     }
 
-    fn filter_of(&self, own_stack: bool, processes: bool) -> Filter {
+    fn filter_of(&self, setup: &Setup<'_>) -> Filter {
         let policy = Policy::new(self.hostile.linkage(), LEVEL);
-        let policy = match (own_stack, processes) {
-            (true, _) => policy.with_own_network(),
-            (false, true) => policy.with_processes(),
-            (false, false) => policy,
+        let policy = match setup {
+            Setup {
+                own_stack: Some(_), ..
+            } => policy.with_own_network(),
+            Setup { dpdk: true, .. } => policy.with_dpdk(),
+            Setup {
+                processes: true, ..
+            } => policy.with_processes(),
+            _ => policy,
         };
         policy.compile().expect("the tables compile")
     }
@@ -223,6 +234,7 @@ impl Sandboxes {
                     scratch: &["/tmp", "/run"],
                     ..Shown::default()
                 }),
+                None if setup.dpdk => Root::for_dpdk(),
                 None => Root::for_linkage(self.hostile.linkage()),
             },
             net: setup.net,
@@ -242,7 +254,7 @@ impl Sandboxes {
         let sealed = setup
             .sealed
             .then(|| self.hostile.sealed_copy().expect("a sealed copy"));
-        let filter = self.filter_of(setup.own_stack.is_some(), setup.processes);
+        let filter = self.filter_of(&setup);
         let arguments = ["hostile"].iter().chain(attempts);
         let launch = Launch {
             argv: arguments

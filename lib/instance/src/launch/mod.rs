@@ -1,6 +1,5 @@
 //! Starting the program of an instance in its sandbox.
 
-mod dpdk;
 pub mod hosting;
 mod inheritance;
 
@@ -213,7 +212,7 @@ impl Maker {
             None => {
                 let root = match start.api {
                     PortApi::Library => Root::for_linkage(program.linkage()),
-                    PortApi::Dpdk => dpdk::root(),
+                    PortApi::Dpdk => Root::for_dpdk(),
                 };
                 let name = start.owner.name.to_owned();
                 let sandbox = self.sandbox(name, start.owner.user, start.owner.cgroup, root)?;
