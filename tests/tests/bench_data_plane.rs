@@ -1,7 +1,7 @@
 //! The promise: paths of frames are measured beside those that a user would otherwise take.
 
 use nfluid_tests::harness::experiments::{bench, effort, text, values};
-use nfluid_tests::harness::skip::is_root;
+use nfluid_tests::harness::skip::{is_root, skip};
 
 // promise: 13.2
 #[test]
@@ -48,6 +48,30 @@ fn peers_are_measured_or_left_out_by_name() {
         assert!(rates.iter().all(|rate| *rate > 0.0), "{peer}: {output}");
         let idle = values(&output, &format!("peers.{peer}.idle_cpu_percent"));
         assert_eq!(idle.is_empty(), left_out, "{peer}: {output}");
+    }
+}
+
+// promise: 13.2
+#[test]
+fn programs_on_dpdk_are_measured_over_nfluids_driver_and_others() {
+    if !is_root("programs_on_dpdk_are_measured_over_nfluids_driver_and_others") {
+        return;
+    }
+    let output = bench(&["dpdk", effort()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("cannot run the experiment") {
+        skip("programs_on_dpdk_are_measured", said.trim());
+        return;
+    }
+    let output = text(&output);
+    for place in ["", ".samecore"] {
+        for len in [64, 1514] {
+            let ratio = values(&output, &format!("dpdk.macswap{place}.{len}.vs_memif"));
+            let is_one = ratio.len() == 1 && ratio[0] > 0.0;
+            assert!(is_one || output.contains("memif left out: "), "{output}");
+            let own = values(&output, &format!("dpdk.macswap{place}.{len}.per_cpu"));
+            assert!(own.len() == 1 && own[0] > 0.0, "{output}");
+        }
     }
 }
 

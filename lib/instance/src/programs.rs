@@ -74,8 +74,7 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub fn open(&self, path: &str) -> anyhow::Result<OpenProgram> {
-        let program = Program::open(Path::new(path))?.unchangeable()?;
-        Ok(Arc::new(with_filter(program)?))
+        opened(Path::new(path), |policy| policy)
     }
 
     /// Opens a program of the user's that is on DPDK.
@@ -83,10 +82,7 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub(crate) fn on_dpdk(&self, path: &str) -> anyhow::Result<OpenProgram> {
-        let program = Program::open(Path::new(path))?.unchangeable()?;
-        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_dpdk();
-        let filter = policy.compile()?;
-        Ok(Arc::new((program, filter)))
+        opened(Path::new(path), Policy::with_dpdk)
     }
 
     /// Takes a program of an image, whose every program has the same filter.
@@ -114,10 +110,7 @@ impl Programs {
     /// # Errors
     /// When it is missing or cannot be run in an instance.
     pub(crate) fn server(&self, path: &str) -> anyhow::Result<OpenProgram> {
-        let program = Program::open(Path::new(path))?.unchangeable()?;
-        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_own_network();
-        let filter = policy.compile()?;
-        Ok(Arc::new((program, filter)))
+        opened(Path::new(path), Policy::with_own_network)
     }
 
     /// The program of terminators, beside that of built-in NFs, in the version that is installed now.
@@ -167,10 +160,7 @@ impl Programs {
         {
             return Ok(Arc::clone(made));
         }
-        let program = Program::open(path)?.unchangeable()?;
-        let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_emulator(accelerator);
-        let filter = policy.compile()?;
-        let made = Arc::new((program, filter));
+        let made = opened(path, |policy| policy.with_emulator(accelerator))?;
         kept.insert(accelerator, (found, Arc::clone(&made)));
         Ok(made)
     }
@@ -251,6 +241,14 @@ impl Programs {
         *copied = found;
         Ok(())
     }
+}
+
+/// Opens a program of the host, whose filter is that of every instance and what `allow` adds.
+fn opened(path: &Path, allow: impl FnOnce(Policy) -> Policy) -> anyhow::Result<OpenProgram> {
+    let program = Program::open(path)?.unchangeable()?;
+    let policy = Policy::new(program.linkage(), SOL_NFLUID as u32);
+    let filter = allow(policy).compile()?;
+    Ok(Arc::new((program, filter)))
 }
 
 fn built_in(path: &Path) -> anyhow::Result<(Program, Filter)> {
