@@ -18,8 +18,8 @@ use std::time::Duration;
 const SIZES: [usize; 2] = [64, 1514];
 /// Time that a program on DPDK has to start.
 const SETTLES: Duration = Duration::from_secs(4);
-/// Processes on DPDK at a time.
-const PROCESSES: usize = 16;
+/// Processes on DPDK at a time: in a full run, and in a quick one.
+const PROCESSES: [usize; 2] = [10, 4];
 const QUANTITIES: [Quantity; 3] = [
     Quantity::new(".per_cpu", "frames/s", &[("per CPU-second", Shown::Whole)])
         .meaning("CPU time of what forwards"),
@@ -62,7 +62,8 @@ const PLACES: [(&str, Endpoint); 2] = [
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
-    let mut resources = Resources::new("dpdk", &SIZES, PROCESSES)?;
+    let [full, quick] = PROCESSES;
+    let mut resources = Resources::new("dpdk", &SIZES, report.choose(full, quick))?;
     for (place, traffic) in &PLACES {
         compare(report, &mut resources, place, traffic)?;
     }
