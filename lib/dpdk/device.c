@@ -23,6 +23,7 @@
 #define BUILT_FOR "DPDK 22.11"
 
 #define PORT_ARGUMENT "port"
+#define ZERO_COPY_ARGUMENT "zero-copy"
 #define BURST 32
 #define RING_DEFAULT 512
 
@@ -212,16 +213,23 @@ static void release_sender(struct rte_eth_dev *dev, uint16_t queue)
 	dev->data->tx_queues[queue] = NULL;
 }
 
+/* Other devices may have the port. */
+static void forget(struct device *device)
+{
+	uint16_t i;
+
+	for (i = 0; i < device->lane_count; i++)
+		device->lanes[i]->device = NULL;
+}
+
 static int close_device(struct rte_eth_dev *dev)
 {
 	struct device *device = dev->data->dev_private;
-	uint16_t i;
 
 	if (rte_eal_process_type() != RTE_PROC_PRIMARY)
 		return 0;
 	stop(dev);
-	for (i = 0; i < device->lane_count; i++)
-		device->lanes[i]->device = NULL;
+	forget(device);
 	dev->data->mac_addrs = NULL;
 	return 0;
 }
@@ -399,6 +407,7 @@ static int find(struct device *device, const char *name, struct rte_eth_dev_data
 			LOG(ERR,
 			    "%s: port '%s' is the port of %s already; give each device its own",
 			    data->name, name, lanes[i].device->name);
+			device->lane_count = 0;
 			return -EBUSY;
 		}
 		queue = nfl_port_queue(lanes[i].port);
@@ -424,6 +433,29 @@ static int find(struct device *device, const char *name, struct rte_eth_dev_data
 	return 0;
 }
 
+/* Lets packets keep frames of the device's rings. Returns 0, or a negative errno value. */
+static int lend_frames(struct device *device, const char *name)
+{
+	unsigned int i;
+
+	if (device->has_metadata) {
+		LOG(ERR,
+		    "%s: zero-copy is for frames as they are on a wire: remove 'frames' in the deployment",
+		    name);
+		return -EINVAL;
+	}
+	for (i = 0; i < device->lane_count; i++) {
+		struct lane *lane = device->lanes[i];
+
+		/* Not freed: packets may outlive the device. */
+		if (!lane->holds)
+			lane->holds = calloc(HOLDS, sizeof(*lane->holds));
+		if (!lane->holds)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
 static int read_name(const char *key, const char *value, void *name)
 {
 	RTE_SET_USED(key);
@@ -431,15 +463,26 @@ static int read_name(const char *key, const char *value, void *name)
 	return *(const char **)name ? 0 : -ENOMEM;
 }
 
-/* The port's name in the arguments of a device, to be freed; NULL: there is none. */
-static char *port_argument(struct rte_vdev_device *vdev)
+static int read_yes(const char *key, const char *value, void *is_yes)
 {
-	static const char *const known[] = { PORT_ARGUMENT, NULL };
+	RTE_SET_USED(key);
+	*(bool *)is_yes = strcmp(value, "yes") == 0;
+	return *(bool *)is_yes || strcmp(value, "no") == 0 ? 0 : -EINVAL;
+}
+
+/* The port's name in the arguments of a device, to be freed; NULL: there is none, or another one cannot be read. */
+static char *read_arguments(struct rte_vdev_device *vdev, bool *zero_copy)
+{
+	static const char *const known[] = { PORT_ARGUMENT, ZERO_COPY_ARGUMENT, NULL };
 	struct rte_kvargs *arguments = rte_kvargs_parse(rte_vdev_device_args(vdev), known);
 	char *name = NULL;
 
 	if (arguments && rte_kvargs_count(arguments, PORT_ARGUMENT) == 1)
 		rte_kvargs_process(arguments, PORT_ARGUMENT, read_name, &name);
+	if (name && rte_kvargs_process(arguments, ZERO_COPY_ARGUMENT, read_yes, zero_copy) < 0) {
+		free(name);
+		name = NULL;
+	}
 	rte_kvargs_free(arguments);
 	return name;
 }
@@ -449,6 +492,7 @@ static int probe(struct rte_vdev_device *vdev)
 	const char *device_name = rte_vdev_device_name(vdev);
 	struct rte_eth_dev *dev;
 	struct device *device;
+	bool zero_copy = false;
 	char *name;
 	int error;
 
@@ -465,10 +509,11 @@ static int probe(struct rte_vdev_device *vdev)
 	error = attach();
 	if (error)
 		return error;
-	name = port_argument(vdev);
+	name = read_arguments(vdev, &zero_copy);
 	if (!name) {
-		LOG(ERR, "%s: write --vdev=%s,port=NAME; the instance's ports are: %s", device_name,
-		    device_name, port_names());
+		LOG(ERR,
+		    "%s: write --vdev=%s,port=NAME[,zero-copy=yes]; the instance's ports are: %s",
+		    device_name, device_name, port_names());
 		return -EINVAL;
 	}
 	dev = rte_eth_vdev_allocate(vdev, sizeof(*device));
@@ -479,7 +524,10 @@ static int probe(struct rte_vdev_device *vdev)
 	device = dev->data->dev_private;
 	error = find(device, name, dev->data);
 	free(name);
+	if (!error && zero_copy)
+		error = lend_frames(device, device_name);
 	if (error) {
+		forget(device);
 		rte_eth_dev_release_port(dev);
 		return error;
 	}
@@ -513,4 +561,4 @@ static struct rte_vdev_driver driver = {
 };
 
 RTE_PMD_REGISTER_VDEV(net_nfluid, driver);
-RTE_PMD_REGISTER_PARAM_STRING(net_nfluid, PORT_ARGUMENT "=<name>");
+RTE_PMD_REGISTER_PARAM_STRING(net_nfluid, PORT_ARGUMENT "=<name> " ZERO_COPY_ARGUMENT "=yes|no");

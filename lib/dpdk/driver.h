@@ -31,6 +31,8 @@ extern int nfluid_log;
  * A queue of a port. DPDK lets one thread receive and another send on it; libnfluid has one thread
  * at a time. The lock is free nearly always.
  */
+struct hold;
+
 struct lane {
 	struct nfl_port *port;
 	rte_spinlock_t lock;
@@ -40,7 +42,29 @@ struct lane {
 	bool sleeps;
 	/* The device that has the port; NULL: none. */
 	struct rte_eth_dev_data *device;
+	/*
+	 * Zero-copy: the frames that are held of the ring, in order; NULL: each is copied and given back at once. They
+	 * belong to the lane, for a program may keep a packet longer than a queue.
+	 */
+	struct hold *holds;
+	uint32_t oldest, newest;
 };
+
+/* A received frame whose bytes may be a packet buffer's. */
+struct hold {
+	struct rte_mbuf_ext_shared_info shared;
+	struct nfl_frame frame;
+	struct lane *lane;
+	bool is_free;
+};
+
+#define HOLDS NFL_RING_MAX
+
+/* Gives the slots of the oldest frames back, as far as nobody has their packets any more. The lane is the caller's. */
+void nfluid_give_back(struct lane *lane);
+
+/* The packet's bytes are those of a frame in its ring, which can be sent as it is; NULL: no. */
+const struct hold *nfluid_whole_frame(const struct rte_mbuf *mbuf);
 
 struct receiver {
 	struct lane *lane;

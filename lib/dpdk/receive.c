@@ -155,6 +155,100 @@ static uint16_t hand_over(struct receiver *receiver, const struct nfl_frame *fra
 	return 1;
 }
 
+/* Frames of a ring that packets may keep at a time; what is received beyond is copied. */
+#define LENT_MAX 64
+
+/* The last owner of a packet has given it back, on any thread. */
+static void freed(void *bytes, void *context)
+{
+	struct hold *hold = context;
+
+	RTE_SET_USED(bytes);
+	__atomic_store_n(&hold->is_free, true, __ATOMIC_RELEASE);
+}
+
+const struct hold *nfluid_whole_frame(const struct rte_mbuf *mbuf)
+{
+	const struct hold *hold;
+
+	if (mbuf->shinfo->free_cb != freed)
+		return NULL;
+	hold = mbuf->shinfo->fcb_opaque;
+	if (mbuf->nb_segs != 1 || mbuf->data_off != 0 || rte_mbuf_refcnt_read(mbuf) != 1 ||
+	    rte_mbuf_ext_refcnt_read(&hold->shared) != 1)
+		return NULL;
+	return hold;
+}
+
+void nfluid_give_back(struct lane *lane)
+{
+	uint32_t count = 0;
+
+	while (lane->oldest + count != lane->newest &&
+	       __atomic_load_n(&lane->holds[(lane->oldest + count) % HOLDS].is_free,
+			       __ATOMIC_ACQUIRE))
+		count++;
+	if (count > 0 && nfl_release_first(lane->port, count) == 0)
+		lane->oldest += count;
+}
+
+/* Makes the frame's bytes those of the packet. */
+static void lend(struct receiver *receiver, struct rte_mbuf *mbuf, struct hold *hold)
+{
+	const struct nfl_frame *frame = &hold->frame;
+
+	hold->is_free = false;
+	hold->shared.free_cb = freed;
+	hold->shared.fcb_opaque = hold;
+	rte_mbuf_ext_refcnt_set(&hold->shared, 1);
+	rte_pktmbuf_attach_extbuf(mbuf, frame->data, RTE_BAD_IOVA, NFL_FRAME_MAX, &hold->shared);
+	mbuf->data_off = 0;
+	mbuf->port = receiver->device;
+	mbuf->data_len = frame->len;
+	mbuf->pkt_len = frame->len;
+}
+
+/* As batch(), of frames as they are on a wire, which stay in their ring until the packets are given back. */
+static uint16_t batch_lent(struct receiver *receiver, struct rte_mbuf **packets, uint16_t count)
+{
+	struct lane *lane = receiver->lane;
+	struct nfl_frame frames[BATCH];
+	struct rte_mbuf *mbufs[BATCH];
+	uint16_t done = 0;
+	bool has_buffers;
+	int found, i;
+
+	nfluid_give_back(lane);
+	found = nfl_receive(lane->port, frames, RTE_MIN(count, BATCH));
+	if (found <= 0)
+		return 0;
+	has_buffers = rte_pktmbuf_alloc_bulk(receiver->pool, mbufs, found) == 0;
+	for (i = 0; i < found; i++) {
+		struct hold *hold = &lane->holds[lane->newest % HOLDS];
+
+		hold->frame = frames[i];
+		hold->lane = lane;
+		hold->is_free = true;
+		if (unlikely(!has_buffers)) {
+			receiver->no_buffer++;
+		} else if (lane->newest - lane->oldest < LENT_MAX &&
+			   frames[i].len <= NFL_FRAME_MAX) {
+			lend(receiver, mbufs[i], hold);
+			packets[done++] = mbufs[i];
+		} else if (fill(receiver, mbufs[i], frames[i].data, frames[i].len)) {
+			packets[done++] = mbufs[i];
+		} else {
+			rte_pktmbuf_free(mbufs[i]);
+			receiver->no_buffer++;
+		}
+		lane->newest++;
+	}
+	if (receiver->offloads & CHECKSUMS)
+		for (i = 0; i < done; i++)
+			verify(packets[i]);
+	return done;
+}
+
 /*
  * Hands over at most BATCH frames, and at most `count` packets: frames are taken one at a time where one
  * may become many packets.
@@ -201,12 +295,14 @@ static void idle(struct receiver *receiver)
 uint16_t nfluid_receive(void *queue, struct rte_mbuf **packets, uint16_t count)
 {
 	struct receiver *receiver = queue;
+	bool lends = receiver->lane->holds != NULL;
 	uint16_t done, step, i;
 
 	done = take(receiver, packets, count);
 	lane_lock(receiver->lane);
 	while (done < count) {
-		step = batch(receiver, packets + done, count - done);
+		step = lends ? batch_lent(receiver, packets + done, count - done)
+			     : batch(receiver, packets + done, count - done);
 		if (step == 0)
 			break;
 		done += step;

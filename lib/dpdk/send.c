@@ -76,14 +76,40 @@ static bool describe(const struct rte_mbuf *mbuf, uint8_t *data, struct nfl_offl
 	return true;
 }
 
+/*
+ * Queues the frame that the packet has come in, without a copy. Both its lane and the sender's are this
+ * thread's until the flush: *borrowed is the other one. Returns false if it cannot be had.
+ */
+static bool forward(struct sender *sender, const struct rte_mbuf *mbuf, struct lane **borrowed)
+{
+	const struct hold *hold = nfluid_whole_frame(mbuf);
+	struct nfl_frame frame;
+	struct lane *from;
+
+	if (!hold)
+		return false;
+	from = hold->lane;
+	if (from != sender->lane && from != *borrowed) {
+		if (*borrowed || !rte_spinlock_trylock(&from->lock))
+			return false;
+		*borrowed = from;
+	}
+	frame = hold->frame;
+	frame.len = mbuf->data_len;
+	return nfl_forward(sender->lane->port, &frame) == 0;
+}
+
 /* Queues a packet. 0; -ENOBUFS: no slot is free; another error: it never can be sent. */
-static int queue_packet(struct sender *sender, const struct rte_mbuf *mbuf)
+static int queue_packet(struct sender *sender, const struct rte_mbuf *mbuf, struct lane **borrowed)
 {
 	struct nfl_port *port = sender->lane->port;
 	struct nfl_offload left;
 	uint8_t *slot;
 	int error;
 
+	if (RTE_MBUF_HAS_EXTBUF(mbuf) && !(mbuf->ol_flags & LEAVES_WORK) &&
+	    forward(sender, mbuf, borrowed))
+		return 0;
 	if (likely(mbuf->nb_segs == 1 && !(mbuf->ol_flags & LEAVES_WORK)))
 		return nfl_send_copy(port, rte_pktmbuf_mtod(mbuf, const uint8_t *), mbuf->data_len);
 	if (!(mbuf->ol_flags & LEAVES_WORK) && mbuf->pkt_len <= NFL_FRAME_MAX) {
@@ -119,16 +145,17 @@ static void flush(struct sender *sender)
 uint16_t nfluid_send(void *queue, struct rte_mbuf **packets, uint16_t count)
 {
 	struct sender *sender = queue;
+	struct lane *borrowed = NULL;
 	uint64_t bytes = 0;
 	uint16_t done, bad = 0;
 	int error;
 
 	lane_lock(sender->lane);
 	for (done = 0; done < count; done++) {
-		error = queue_packet(sender, packets[done]);
+		error = queue_packet(sender, packets[done], &borrowed);
 		if (unlikely(error == -ENOBUFS)) {
 			flush(sender);
-			error = queue_packet(sender, packets[done]);
+			error = queue_packet(sender, packets[done], &borrowed);
 			/* The program may try again: an I/O thread has them all. */
 			if (error == -ENOBUFS)
 				break;
@@ -139,6 +166,8 @@ uint16_t nfluid_send(void *queue, struct rte_mbuf **packets, uint16_t count)
 			bytes += packets[done]->pkt_len;
 	}
 	flush(sender);
+	if (borrowed)
+		lane_unlock(borrowed);
 	lane_unlock(sender->lane);
 	rte_pktmbuf_free_bulk(packets, done);
 	sender->bad += bad;

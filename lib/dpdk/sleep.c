@@ -146,6 +146,9 @@ int nfluid_sleep_enable(struct rte_eth_dev *dev, uint16_t queue)
 		return -ENOTSUP;
 	__atomic_store_n(&lane->sleeps, true, __ATOMIC_SEQ_CST);
 	lane_lock(lane);
+	/* A full ring takes no frame that could wake. */
+	if (lane->holds)
+		nfluid_give_back(lane);
 	asleep = nfl_sleep(lane->port);
 	lane_unlock(lane);
 	/* Packets of a super-frame wait in the driver, not in the ring. */

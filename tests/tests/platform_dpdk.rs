@@ -135,10 +135,14 @@ fn log(platform: &Platform) -> String {
 }
 
 const BOTH: [&str; 2] = ["net_nfluid0,port=in", "net_nfluid1,port=out"];
+const LENT: [&str; 2] = [
+    "net_nfluid0,port=in,zero-copy=yes",
+    "net_nfluid1,port=out,zero-copy=yes",
+];
 
 /// testpmd, which sends on one port what it receives on the other.
-fn testpmd(driver: &Driver, keys: &str, options: &[&str]) -> String {
-    let mut words = driver.eal(&BOTH);
+fn testpmd(driver: &Driver, devices: &[&str], keys: &str, options: &[&str]) -> String {
+    let mut words = driver.eal(devices);
     words.extend(["--lcores", "0,1@0", "--", "--total-num-mbufs=4096"].map(str::to_owned));
     words.extend(["--forward-mode=io", "--stats-period=1"].map(str::to_owned));
     words.extend(options.iter().map(|option| (*option).to_owned()));
@@ -155,7 +159,7 @@ fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
     let Some(platform) = two_hosts(test) else {
         return;
     };
-    platform.apply(&testpmd(&driver, "cpus: [1]", &[]));
+    platform.apply(&testpmd(&driver, &BOTH, "cpus: [1]", &[]));
     eventually("testpmd forwards", || platform.pings("client", "10.0.0.2"));
     stream(&platform, 4 << 20);
     let pid = platform.pids()["a"];
@@ -174,6 +178,36 @@ fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
     assert!(log(&platform).contains("RX-packets"), "{}", log(&platform));
 }
 
+// promise: 21.6
+#[test]
+fn frames_that_are_lent_to_a_program_come_back() {
+    let test = "frames_that_are_lent";
+    let Some(driver) = Driver::build(test) else {
+        return;
+    };
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    // Beside the smallest ring, which a program can hold as a whole; with checksums that the driver looks at, and with
+    // packets that a program sends twice, or holds back until there are more of them.
+    for (keys, options) in [
+        ("", [].as_slice()),
+        ("flavor: small", &["--enable-rx-cksum", "--burst=64"]),
+        ("flavor: small", &["--burst=128", "--mbcache=0"]),
+    ] {
+        platform.apply(&testpmd(&driver, &LENT, keys, options));
+        eventually("testpmd forwards", || platform.pings("client", "10.0.0.2"));
+        stream(&platform, 8 << 20);
+        let before = platform.pids()["a"];
+        // More frames than slots, and then none: all have come back.
+        let _flood = platform.flood("client", "10.0.0.2", 0);
+        eventually("it forwards after a flood", || {
+            platform.pings("client", "10.0.0.2")
+        });
+        assert_eq!(platform.pids()["a"], before, "{}", log(&platform));
+    }
+}
+
 // promise: 21.4
 #[test]
 fn frames_with_work_left_undone_reach_a_program_on_dpdk_as_packets() {
@@ -185,7 +219,7 @@ fn frames_with_work_left_undone_reach_a_program_on_dpdk_as_packets() {
         return;
     };
     for options in [[].as_slice(), &["--enable-rx-cksum"]] {
-        platform.apply(&testpmd(&driver, "frames: super", options));
+        platform.apply(&testpmd(&driver, &BOTH, "frames: super", options));
         platform.await_frames(&["lan", "wan"], "super");
         eventually("testpmd forwards", || platform.pings("client", "10.0.0.2"));
         stream(&platform, 4 << 20);
@@ -213,14 +247,21 @@ fn a_device_that_cannot_be_is_refused_with_the_reason() {
             &["net_nfluid0,port=sideways"][..],
             "the instance has no port 'sideways'; it has: in, out",
         ),
-        (&["net_nfluid0"], "write --vdev=net_nfluid0,port=NAME"),
+        (
+            &["net_nfluid0"],
+            "write --vdev=net_nfluid0,port=NAME[,zero-copy=yes]",
+        ),
         (
             &["net_nfluid0,port=in", "net_nfluid1,port=in"],
             "port 'in' is the port of net_nfluid0 already",
         ),
         (
-            &["net_nfluid0,prot=in"],
+            &["net_nfluid0,port=in,zero-copy=maybe"],
             "write --vdev=net_nfluid0,port=NAME",
+        ),
+        (
+            &["net_nfluid0,prot=in"],
+            "write --vdev=net_nfluid0,port=NAME[,zero-copy=yes]",
         ),
     ] {
         let mut words = driver.eal(devices);
@@ -229,6 +270,15 @@ fn a_device_that_cannot_be_is_refused_with_the_reason() {
         eventually(reason, || log(&platform).contains(reason));
         platform.apply(UPLINKS);
     }
+    let reason = "zero-copy is for frames as they are on a wire";
+    platform.apply(&testpmd(
+        &driver,
+        &LENT,
+        "restart: never\n    frames: super",
+        &[],
+    ));
+    eventually(reason, || log(&platform).contains(reason));
+    platform.apply(UPLINKS);
     // A program that nfluid has not started has no ports.
     let words = driver.eal(&BOTH[..1]);
     let mut alone = Command::new(TESTPMD);

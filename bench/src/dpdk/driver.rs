@@ -65,7 +65,8 @@ pub fn example(driver: &Path, name: &str) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// The EAL argument for a port of the instance that the process is.
-pub fn device(index: usize) -> String {
-    format!("net_nfluid{index},port=p{index}")
+/// The EAL argument for a port of the instance that the process is; with `zero_copy`, packets lie in the port's ring.
+pub fn device(index: usize, zero_copy: bool) -> String {
+    let zero_copy = if zero_copy { ",zero-copy=yes" } else { "" };
+    format!("net_nfluid{index},port=p{index}{zero_copy}")
 }

@@ -184,6 +184,11 @@ int nfl_receive(struct nfl_port *port, struct nfl_frame *frames, size_t max);
 int nfl_release(struct nfl_port *port);
 
 /*
+ * The same for the `count` frames that were received first, of those that are held. -EINVAL: fewer are held.
+ */
+int nfl_release_first(struct nfl_port *port, size_t count);
+
+/*
  * Functions nfl_frame_..(): `port` is the port that has received the frame, and has not released it;
  * frame->data must be as nfl_receive() set it. -EINVAL: the port has received no such frame; -EMSGSIZE:
  * frame->len is not the length of a frame, or more than nfl_frame_room(). After an error nothing has

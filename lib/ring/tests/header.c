@@ -132,6 +132,7 @@ static void null_pointers(void)
 	CHECK(nfl_flush(NULL, 0) == -EINVAL);
 	CHECK(nfl_queued(NULL) == -EINVAL);
 	CHECK(nfl_wait(NULL, -1, 0) == -EINVAL);
+	CHECK(nfl_release_first(NULL, 1) == -EINVAL);
 	CHECK(nfl_wait_ring(NULL, 0) == -EINVAL);
 	CHECK(nfl_sleep(NULL) == -EINVAL && nfl_awake(NULL) == -EINVAL);
 	CHECK(nfl_stats(NULL, &stats) == -EINVAL);

@@ -116,7 +116,12 @@ static void answering(struct nfl_instance *instance, struct nfl_port *port)
 	frames[0].data[0] ^= 0xff;
 	CHECK(nfl_forward(port, &frames[0]) == 0);
 	CHECK(nfl_release(port) == -EBUSY);
+	CHECK(nfl_release_first(port, 1) == -EBUSY);
 	CHECK(nfl_flush(port, 0) == 1);
+	CHECK(nfl_release_first(port, 0) == -EINVAL);
+	CHECK(nfl_release_first(port, 2) == -EINVAL);
+	CHECK(nfl_release_first(port, 1) == 0);
+	CHECK(nfl_release_first(port, 1) == -EINVAL);
 	CHECK(nfl_release(port) == 0);
 }
 

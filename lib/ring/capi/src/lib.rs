@@ -7,6 +7,7 @@
 
 mod errors;
 mod frames;
+mod held;
 mod instance;
 mod lane;
 mod offload;
@@ -28,6 +29,6 @@ pub use ports::{
 };
 pub use sleep::{nfl_awake, nfl_sleep, nfl_wait_ring};
 pub use traffic::{
-    NflStats, nfl_flush, nfl_forward, nfl_queued, nfl_receive, nfl_release, nfl_send_copy,
-    nfl_send_offload, nfl_stats, nfl_tx_commit, nfl_tx_reserve,
+    NflStats, nfl_flush, nfl_forward, nfl_queued, nfl_receive, nfl_release, nfl_release_first,
+    nfl_send_copy, nfl_send_offload, nfl_stats, nfl_tx_commit, nfl_tx_reserve,
 };

@@ -2,6 +2,7 @@
 
 use crate::errors::{Errno, INVALID, count, or_null, status};
 use crate::frames::NflFrame;
+use crate::held::Held;
 use crate::instance::NflInstance;
 use crate::lane::{Lane, Place};
 use nfluid_ring::doorbell::fresh_epoch;
@@ -23,6 +24,8 @@ pub struct NflPort {
     lenders: u64,
     /// The next TX slot is being written by the caller.
     pub(crate) reserved: bool,
+    /// The frames that are held.
+    pub(crate) held: Held,
     /// Sleep epoch of the last sleep that [`crate::sleep::nfl_sleep`] has announced.
     pub(crate) epoch: u32,
 }
@@ -41,6 +44,7 @@ impl NflPort {
             lanes,
             lenders: 0,
             reserved: false,
+            held: Held::default(),
             epoch: fresh_epoch(),
         }
     }

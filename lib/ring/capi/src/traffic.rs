@@ -87,6 +87,7 @@ pub unsafe extern "C" fn nfl_receive(
             let Some(taken) = handle.port_mut().take_slot() else {
                 break;
             };
+            handle.held.push(taken.position);
             handle.lane().note(Place {
                 slot: taken.slot,
                 slots: taken.slots,
@@ -118,7 +119,26 @@ pub unsafe extern "C" fn nfl_release(port: *mut NflPort) -> c_int {
         if handle.has_lent() {
             return Err(BUSY);
         }
+        handle.held.clear();
         handle.port_mut().release();
+        Ok(0)
+    };
+    // SAFETY: the same contract.
+    unsafe { on(port, body) }
+}
+
+/// Gives the slots of the `count` frames that were received first back.
+///
+/// # Safety
+/// `port` is null or a port of an attached instance, used by this thread alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nfl_release_first(port: *mut NflPort, count: usize) -> c_int {
+    let body = |handle: &mut NflPort| {
+        if handle.has_lent() {
+            return Err(BUSY);
+        }
+        let end = handle.held.take(count).ok_or(INVALID)?;
+        handle.port_mut().release_to(end);
         Ok(0)
     };
     // SAFETY: the same contract.

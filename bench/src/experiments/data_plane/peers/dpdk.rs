@@ -28,7 +28,10 @@ pub enum Ports {
     /// The forwarder has vhost's side, as a switch.
     Vhost,
     /// Both are instances of nfluid, by nfluid's driver.
-    Nfluid,
+    Nfluid {
+        /// The forwarder copies no frame.
+        zero_copy: bool,
+    },
 }
 
 pub fn memif_zero_copy(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
@@ -61,7 +64,7 @@ pub fn start_with(
     traffic: &Endpoint,
 ) -> anyhow::Result<Box<dyn Way>> {
     let instances = match ports {
-        Ports::Nfluid => Some(linked(&mut resources.scratch)?),
+        Ports::Nfluid { .. } => Some(linked(&mut resources.scratch)?),
         _ => None,
     };
     let dpdk = resources.dpdk()?;
@@ -71,7 +74,7 @@ pub fn start_with(
         ports.name()
     );
     let connected = match instances {
-        Some(instances) => attach(dpdk, instances, traffic),
+        Some(instances) => attach(dpdk, ports, instances, traffic),
         None => connect(dpdk, ports, traffic),
     };
     connected.map_err(|error| dpdk.explain(error))
@@ -89,16 +92,23 @@ fn linked(scratch: &mut Scratch) -> anyhow::Result<[ScratchInstance; 2]> {
 
 fn attach(
     dpdk: &mut Dpdk,
+    ports: Ports,
     instances: [ScratchInstance; 2],
     traffic: &Endpoint,
 ) -> anyhow::Result<Box<dyn Way>> {
     dpdk.load(driver::build()?);
-    let devices = [0, 1].map(driver::device);
+    let devices = |serves| [0, 1].map(|index| ports.device(index, Path::new(""), serves));
     let [forwarder, other] = &instances;
-    let testpmd = Testpmd::start_in(forwarder, dpdk, Mode::Macswap, FORWARDING_CORE, &devices)?;
-    let mut sends = dpdk.start_in(other, traffic, &devices)?;
+    let testpmd = Testpmd::start_in(
+        forwarder,
+        dpdk,
+        Mode::Macswap,
+        FORWARDING_CORE,
+        &devices(false),
+    )?;
+    let mut sends = dpdk.start_in(other, traffic, &devices(true))?;
     sends.await_ready()?;
-    let conditions = Ports::Nfluid.conditions(traffic, RING as usize, dpdk);
+    let conditions = ports.conditions(traffic, RING as usize, dpdk);
     let forwarding = vec![Box::new(testpmd) as _];
     let mut polling = Polling::new(forwarding, sends, conditions)?.with(instances.into());
     polling.await_forwarding(FIRST_LEN)?;
@@ -142,12 +152,20 @@ impl Ports {
             Ports::Memif { zero_copy: false } => "memif, copies on both sides",
             Ports::VirtioUser => "virtio-user in the forwarder, vhost-user in the traffic",
             Ports::Vhost => "vhost-user in the forwarder, virtio-user in the traffic",
-            Ports::Nfluid => "nfluid's driver on both sides, the switch between them",
+            Ports::Nfluid { zero_copy: true } => {
+                "nfluid's driver on both sides, zero-copy on both, the switch between them"
+            }
+            Ports::Nfluid { zero_copy: false } => {
+                "nfluid's driver on both sides, copies on both, the switch between them"
+            }
         }
     }
 
     fn shares_memory(self) -> bool {
-        !matches!(self, Ports::Memif { zero_copy: false } | Ports::Nfluid)
+        !matches!(
+            self,
+            Ports::Memif { zero_copy: false } | Ports::Nfluid { .. }
+        )
     }
 
     fn conditions(self, traffic: &Endpoint, slots: usize, dpdk: &Dpdk) -> String {
@@ -179,7 +197,7 @@ impl Ports {
             Ports::VirtioUser | Ports::Vhost if serves => {
                 format!("net_vhost{index},iface={path},queues=1")
             }
-            Ports::Nfluid => driver::device(index),
+            Ports::Nfluid { zero_copy } => driver::device(index, zero_copy),
             Ports::VirtioUser | Ports::Vhost => virtio_user_device(index, socket, false),
         }
     }

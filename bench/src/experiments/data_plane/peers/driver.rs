@@ -19,7 +19,7 @@ const SIZES: [usize; 2] = [64, 1514];
 /// Time that a program on DPDK has to start.
 const SETTLES: Duration = Duration::from_secs(4);
 /// Processes on DPDK at a time: in a full run, and in a quick one.
-const PROCESSES: [usize; 2] = [10, 4];
+const PROCESSES: [usize; 2] = [12, 6];
 const QUANTITIES: [Quantity; 3] = [
     Quantity::new(".per_cpu", "frames/s", &[("per CPU-second", Shown::Whole)])
         .meaning("CPU time of what forwards"),
@@ -83,7 +83,7 @@ fn idle(report: &mut Report, resources: &mut Resources) -> anyhow::Result<()> {
         }
     };
     dpdk.load(built);
-    let devices = [0, 1].map(driver::device);
+    let devices = [0, 1].map(|index| driver::device(index, false));
     let arguments = [
         "-p",
         "3",
@@ -124,11 +124,14 @@ fn compare(
     place: &str,
     traffic: &Endpoint,
 ) -> anyhow::Result<()> {
-    let ours = start_with(resources, Ports::Nfluid, traffic)?;
-    let mut contenders = vec![Contender {
-        peer: "nfluid",
-        way: ours,
-    }];
+    let mut contenders = Vec::new();
+    for zero_copy in [true, false] {
+        let way = start_with(resources, Ports::Nfluid { zero_copy }, traffic)?;
+        contenders.push(Contender {
+            peer: "nfluid",
+            way,
+        });
+    }
     for (peer, ways, quick) in RIVALS {
         for ports in &ways[..report.choose(ways.len(), quick)] {
             interrupt::check()?;
