@@ -14,7 +14,7 @@ pub(crate) struct Held {
 impl Default for Held {
     fn default() -> Self {
         Held {
-            ends: vec![0; RING_MAX as usize].into(),
+            ends: vec![0; RING_MAX].into(),
             first: 0,
             count: 0,
         }
