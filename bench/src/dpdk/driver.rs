@@ -13,7 +13,7 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lib/dpdk");
 /// The library in it, which is built beside this program.
 const LIBRARY: &str = "libnfluid.a";
 
-/// Builds the driver beside this program, for DPDK loads none from a directory below one that everybody may write to.
+/// Builds the driver beside this program.
 ///
 /// # Errors
 /// [`CannotRun`] when something that it is built of is missing.

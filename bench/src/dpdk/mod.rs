@@ -94,7 +94,8 @@ impl Dpdk {
             ["--no-huge", "--no-shconf"]
         });
         if let Some(driver) = &self.driver {
-            command.arg("-d").arg(driver);
+            // Not by `-d`: EAL takes no driver from below a directory that everybody may write to, such as /tmp.
+            command.env("LD_PRELOAD", driver);
         }
         for device in devices {
             command.args(["--vdev", device]);
