@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <ethdev_vdev.h>
 #include <rte_kvargs.h>
@@ -164,6 +163,7 @@ static int set_receiver(struct rte_eth_dev *dev, uint16_t queue, uint16_t descri
 	receiver->lane = device->lanes[queue];
 	receiver->pool = pool;
 	receiver->device = dev->data->port_id;
+	receiver->has_metadata = device->has_metadata;
 	receiver->offloads = conf->offloads | dev->data->dev_conf.rxmode.offloads;
 	dev->data->rx_queues[queue] = receiver;
 	return 0;
@@ -425,7 +425,6 @@ static int find(struct device *device, const char *name, struct rte_eth_dev_data
 	for (i = 0; i < device->lane_count; i++)
 		device->lanes[i]->device = data;
 	nfl_port_mac(port, device->mac.addr_bytes);
-	rte_strlcpy(device->name, name, sizeof(device->name));
 	device->mtu = nfl_port_mtu(port);
 	device->has_metadata = nfl_port_level(port) != NFL_LEVEL_PLAIN;
 	device->sends_metadata = nfl_port_tx_long(port) > 0;

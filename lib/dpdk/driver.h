@@ -71,6 +71,8 @@ struct receiver {
 	struct rte_mempool *pool;
 	uint16_t device;
 	uint64_t offloads;
+	/* Frames may arrive with work left to be done to them. */
+	bool has_metadata;
 	/* Polls in a row that found nothing. */
 	uint32_t empty;
 	uint64_t frames;
@@ -103,13 +105,11 @@ struct device {
 	struct lane *lanes[QUEUES_MAX];
 	uint16_t lane_count;
 	struct rte_ether_addr mac;
-	char name[32];
 	uint16_t mtu;
 	/* Frames arrive with work left to be done to them. */
 	bool has_metadata;
 	/* The program may leave work to be done, and send long frames. */
 	bool sends_metadata;
-	uint32_t longest_sent;
 	uint32_t longest_received;
 };
 

@@ -131,12 +131,11 @@ static uint16_t take(struct receiver *receiver, struct rte_mbuf **packets, uint1
 
 /* Hands over one frame. Returns the number of packets, at most `count`. */
 static uint16_t hand_over(struct receiver *receiver, const struct nfl_frame *frame,
-			  bool has_metadata, struct rte_mbuf *mbuf, struct rte_mbuf **packets,
-			  uint16_t count)
+			  struct rte_mbuf *mbuf, struct rte_mbuf **packets, uint16_t count)
 {
 	struct nfl_offload left = { 0 };
 
-	if (has_metadata && !finish(receiver, frame, &left)) {
+	if (receiver->has_metadata && !finish(receiver, frame, &left)) {
 		rte_pktmbuf_free(mbuf);
 		return take(receiver, packets, count);
 	}
@@ -256,13 +255,12 @@ static uint16_t batch_lent(struct receiver *receiver, struct rte_mbuf **packets,
 static uint16_t batch(struct receiver *receiver, struct rte_mbuf **packets, uint16_t count)
 {
 	struct nfl_port *port = receiver->lane->port;
-	bool has_metadata = nfl_port_level(port) != NFL_LEVEL_PLAIN;
 	struct nfl_frame frames[BATCH];
 	struct rte_mbuf *mbufs[BATCH];
 	uint16_t done = 0;
 	int found, i;
 
-	found = nfl_receive(port, frames, has_metadata ? 1 : RTE_MIN(count, BATCH));
+	found = nfl_receive(port, frames, receiver->has_metadata ? 1 : RTE_MIN(count, BATCH));
 	if (found <= 0)
 		return 0;
 	if (unlikely(rte_pktmbuf_alloc_bulk(receiver->pool, mbufs, found))) {
@@ -273,8 +271,7 @@ static uint16_t batch(struct receiver *receiver, struct rte_mbuf **packets, uint
 	for (i = 0; i < found; i++) {
 		if (i + 2 < found)
 			rte_prefetch0(frames[i + 2].data);
-		done += hand_over(receiver, &frames[i], has_metadata, mbufs[i], packets + done,
-				  count - done);
+		done += hand_over(receiver, &frames[i], mbufs[i], packets + done, count - done);
 	}
 	nfl_release(port);
 	return done;

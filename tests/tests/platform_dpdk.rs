@@ -99,6 +99,11 @@ impl Driver {
     }
 }
 
+/// The driver, and a platform between two hosts; `None`: the test is skipped.
+fn driver_and_hosts(test: &str) -> Option<(Driver, Platform)> {
+    Some((Driver::build(test)?, two_hosts(test)?))
+}
+
 fn said(command: &mut Command) -> String {
     let Output {
         status,
@@ -153,10 +158,7 @@ fn testpmd(driver: &Driver, devices: &[&str], keys: &str, options: &[&str]) -> S
 #[test]
 fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
     let test = "testpmd_forwards_as_it_is";
-    let Some(driver) = Driver::build(test) else {
-        return;
-    };
-    let Some(platform) = two_hosts(test) else {
+    let Some((driver, platform)) = driver_and_hosts(test) else {
         return;
     };
     platform.apply(&testpmd(&driver, &BOTH, "cpus: [1]", &[]));
@@ -182,10 +184,7 @@ fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
 #[test]
 fn frames_that_are_lent_to_a_program_come_back() {
     let test = "frames_that_are_lent";
-    let Some(driver) = Driver::build(test) else {
-        return;
-    };
-    let Some(platform) = two_hosts(test) else {
+    let Some((driver, platform)) = driver_and_hosts(test) else {
         return;
     };
     // Beside the smallest ring, which a program can hold as a whole; with checksums that the driver looks at, and with
@@ -212,10 +211,7 @@ fn frames_that_are_lent_to_a_program_come_back() {
 #[test]
 fn frames_with_work_left_undone_reach_a_program_on_dpdk_as_packets() {
     let test = "frames_with_work_left_undone";
-    let Some(driver) = Driver::build(test) else {
-        return;
-    };
-    let Some(platform) = two_hosts(test) else {
+    let Some((driver, platform)) = driver_and_hosts(test) else {
         return;
     };
     for options in [[].as_slice(), &["--enable-rx-cksum"]] {
@@ -236,10 +232,7 @@ fn frames_with_work_left_undone_reach_a_program_on_dpdk_as_packets() {
 #[test]
 fn a_device_that_cannot_be_is_refused_with_the_reason() {
     let test = "a_device_that_cannot_be";
-    let Some(driver) = Driver::build(test) else {
-        return;
-    };
-    let Some(platform) = two_hosts(test) else {
+    let Some((driver, platform)) = driver_and_hosts(test) else {
         return;
     };
     for (devices, reason) in [

@@ -7,10 +7,11 @@ use crate::dpdk::endpoint::Endpoint;
 use crate::dpdk::memif::device;
 use crate::dpdk::testpmd::{Mode, Testpmd};
 use crate::dpdk::{Dpdk, await_sockets, driver};
+use crate::peer::Peer;
 use nfluid_testbed::scratch::{Scratch, ScratchInstance};
 use std::path::{Path, PathBuf};
 
-/// Slots of a ring of nfluid: as many as the peers have.
+/// Slots of a ring, nfluid's and the peers'.
 const RING: u32 = 1 << RING_BITS;
 /// Slots in which a port sends, as the daemon gives them.
 const TX_SLOTS: u32 = 64;
@@ -29,7 +30,7 @@ pub enum Ports {
     Vhost,
     /// Both are instances of nfluid, by nfluid's driver.
     Nfluid {
-        /// The forwarder copies no frame.
+        /// No driver copies a frame.
         zero_copy: bool,
     },
 }
@@ -77,8 +78,19 @@ pub fn start_with(
         Some(instances) => attach(dpdk, ports, instances, traffic),
         None => connect(dpdk, ports, traffic),
     };
-    connected.map_err(|error| dpdk.explain(error))
+    let measured = connected.and_then(|(testpmd, mut sends, instances)| {
+        sends.await_ready()?;
+        let conditions = ports.conditions(traffic, dpdk);
+        let forwarding = vec![Box::new(testpmd) as _];
+        let mut polling = Polling::new(forwarding, sends, conditions)?.with(instances);
+        polling.await_forwarding(FIRST_LEN)?;
+        Ok(Box::new(polling) as _)
+    });
+    measured.map_err(|error| dpdk.explain(error))
 }
+
+/// The forwarder, the process that sends and receives, and the instances that they are.
+type Connected = (Testpmd, Peer, Vec<ScratchInstance>);
 
 /// The instances of the forwarder and of the traffic, whose ports of the same number are linked.
 fn linked(scratch: &mut Scratch) -> anyhow::Result<[ScratchInstance; 2]> {
@@ -95,27 +107,16 @@ fn attach(
     ports: Ports,
     instances: [ScratchInstance; 2],
     traffic: &Endpoint,
-) -> anyhow::Result<Box<dyn Way>> {
+) -> anyhow::Result<Connected> {
     dpdk.load(driver::build()?);
-    let devices = |serves| [0, 1].map(|index| ports.device(index, Path::new(""), serves));
+    let devices = [0, 1].map(|index| ports.device(index, Path::new(""), false));
     let [forwarder, other] = &instances;
-    let testpmd = Testpmd::start_in(
-        forwarder,
-        dpdk,
-        Mode::Macswap,
-        FORWARDING_CORE,
-        &devices(false),
-    )?;
-    let mut sends = dpdk.start_in(other, traffic, &devices(true))?;
-    sends.await_ready()?;
-    let conditions = ports.conditions(traffic, RING as usize, dpdk);
-    let forwarding = vec![Box::new(testpmd) as _];
-    let mut polling = Polling::new(forwarding, sends, conditions)?.with(instances.into());
-    polling.await_forwarding(FIRST_LEN)?;
-    Ok(Box::new(polling))
+    let testpmd = Testpmd::start_in(forwarder, dpdk, Mode::Macswap, FORWARDING_CORE, &devices)?;
+    let sends = dpdk.start_in(other, traffic, &devices)?;
+    Ok((testpmd, sends, instances.into()))
 }
 
-fn connect(dpdk: &mut Dpdk, ports: Ports, endpoint: &Endpoint) -> anyhow::Result<Box<dyn Way>> {
+fn connect(dpdk: &mut Dpdk, ports: Ports, endpoint: &Endpoint) -> anyhow::Result<Connected> {
     let sockets = [dpdk.socket(), dpdk.socket()];
     let devices = |serves| -> Vec<String> {
         let device = |(index, socket): (usize, &PathBuf)| ports.device(index, socket, serves);
@@ -126,7 +127,7 @@ fn connect(dpdk: &mut Dpdk, ports: Ports, endpoint: &Endpoint) -> anyhow::Result
     let start = |dpdk: &Dpdk, serves| {
         Testpmd::start(dpdk, Mode::Macswap, FORWARDING_CORE, &devices(serves))
     };
-    let (testpmd, mut traffic) = if serves {
+    let (testpmd, traffic) = if serves {
         let mut testpmd = start(dpdk, true)?;
         await_sockets(&sockets, || testpmd.is_running())?;
         let traffic = dpdk.start(endpoint, &devices(false))?;
@@ -137,12 +138,7 @@ fn connect(dpdk: &mut Dpdk, ports: Ports, endpoint: &Endpoint) -> anyhow::Result
         let testpmd = start(dpdk, false)?;
         (testpmd, traffic)
     };
-    traffic.await_ready()?;
-    let conditions = ports.conditions(endpoint, 1 << RING_BITS, dpdk);
-    let forwarding = vec![Box::new(testpmd) as _];
-    let mut polling = Polling::new(forwarding, traffic, conditions)?;
-    polling.await_forwarding(FIRST_LEN)?;
-    Ok(Box::new(polling))
+    Ok((testpmd, traffic, Vec::new()))
 }
 
 impl Ports {
@@ -168,10 +164,10 @@ impl Ports {
         )
     }
 
-    fn conditions(self, traffic: &Endpoint, slots: usize, dpdk: &Dpdk) -> String {
+    fn conditions(self, traffic: &Endpoint, dpdk: &Dpdk) -> String {
         format!(
             "{}; testpmd macswap on core {FORWARDING_CORE}, which polls; sender and receiver are one process on \
-             core {}, which {}; batch {BATCH}, {slots} slots, {}; CPU time of testpmd",
+             core {}, which {}; batch {BATCH}, {RING} slots, {}; CPU time of testpmd",
             self.name(),
             traffic.core,
             if traffic.yields {
