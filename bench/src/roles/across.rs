@@ -354,6 +354,10 @@ impl Work for Across {
         got
     }
 
+    fn awaits_frames(&self) -> bool {
+        true
+    }
+
     fn finish(&mut self, attached: &mut Attached) {
         while self.under_way() > 0 {
             if self.receive(&mut attached.ports) == 0 {

@@ -95,6 +95,12 @@ pub trait Work {
         BURSTS_PER_LOOK
     }
 
+    /// Returns true if a run without a frame says nothing: on a busy host, NFs may wait for their core for longer than a
+    /// short run takes. Such a run goes on until a frame has come, for [`FIRST_FRAME`] at most.
+    fn awaits_frames(&self) -> bool {
+        false
+    }
+
     /// After the end of the run: takes the frames in flight, so that they do not fill rings.
     fn finish(&mut self, _attached: &mut Attached) {}
 
@@ -108,6 +114,8 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// Longest wait for the first frame of a run.
+const FIRST_FRAME: Duration = Duration::from_secs(10);
 /// Bursts per reading of the clock.
 const BURSTS_PER_LOOK: u32 = 64;
 
@@ -133,12 +141,14 @@ impl Span {
 }
 
 pub fn run_for(attached: &mut Attached, work: &mut dyn Work, span: Span) -> Outcome {
-    bursts(attached, work, || monotonic_ns() >= span.from_ns);
+    bursts(attached, work, |_| monotonic_ns() >= span.from_ns);
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let mut elapsed = Duration::ZERO;
-    let frames = bursts(attached, work, || {
+    let awaits_frames = work.awaits_frames();
+    let frames = bursts(attached, work, |frames| {
         elapsed = start.elapsed();
-        elapsed >= span.time
+        let says_something = frames > 0 || !awaits_frames || elapsed >= FIRST_FRAME;
+        elapsed >= span.time && says_something
     });
     let mut outcome = Outcome {
         frames,
@@ -147,16 +157,20 @@ pub fn run_for(attached: &mut Attached, work: &mut dyn Work, span: Span) -> Outc
         ..Outcome::default()
     };
     let end = span.time + span.after;
-    bursts(attached, work, || start.elapsed() >= end);
+    bursts(attached, work, |_| start.elapsed() >= end);
     work.finish(attached);
     work.report(&mut outcome);
     outcome
 }
 
-/// Works until `is_over` returns true; returns the number of frames.
-fn bursts(attached: &mut Attached, work: &mut dyn Work, mut is_over: impl FnMut() -> bool) -> u64 {
+/// Works until `is_over`, which is told the number of frames so far, returns true; returns that number.
+fn bursts(
+    attached: &mut Attached,
+    work: &mut dyn Work,
+    mut is_over: impl FnMut(u64) -> bool,
+) -> u64 {
     let mut frames = 0;
-    while !is_over() {
+    while !is_over(frames) {
         for _ in 0..work.bursts_per_look() {
             let burst = work.burst(attached);
             frames += burst;

@@ -122,13 +122,17 @@ pub struct NfConfigError {
     pub message: String,
 }
 
-/// Returns the number of bytes that the rings of an instance need: for each port a TX and an RX ring of frame slots,
-/// and their descriptors and control words.
-pub const fn rings_bytes(ring: u32, ports: usize) -> u64 {
+/// Returns the number of bytes that the rings of an instance need: for each port an RX ring of frame slots, and as many
+/// TX slots as `tx_rings` such rings have, and their descriptors and control words.
+pub const fn rings_bytes(ring: u32, ports: usize, tx_rings: u32) -> u64 {
     const SLOT_BYTES: u64 = 2048;
     const CONTROL_BYTES: u64 = 20_480;
-    ports as u64 * (2 * ring as u64 * SLOT_BYTES + CONTROL_BYTES)
+    ports as u64 * ((1 + tx_rings as u64) * ring as u64 * SLOT_BYTES + CONTROL_BYTES)
 }
+
+/// TX slots of each port of a program on netmap, in rings: a buffer for each slot of its transmit ring; one for each frame
+/// that it swaps out of a receive ring; and as many for those that it keeps.
+pub const NETMAP_TX_RINGS: u32 = 3;
 
 /// Returns the number of frame slots of an instance: those of its RX rings, and the TX slots of each port.
 pub const fn slots(ring: u32, ports: usize) -> u64 {

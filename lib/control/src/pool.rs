@@ -218,14 +218,8 @@ impl PoolSpec {
                 "an instance on the kernel's stack has a network namespace of its own, and shells have none",
             ),
             (
-                matches!(
-                    instance.program,
-                    Program::Path {
-                        api: PortApi::Dpdk,
-                        ..
-                    }
-                ),
-                "a program on DPDK sees more than shells do",
+                instance.program.api() != PortApi::Library,
+                "a program on DPDK or netmap sees more than shells do",
             ),
             (
                 resources.placement != Placement::Free,

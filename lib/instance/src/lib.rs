@@ -39,6 +39,7 @@ pub mod logs;
 mod machine;
 pub mod maker;
 pub mod making;
+mod netmap;
 pub mod numbers;
 pub mod paths;
 pub mod pool;

@@ -1,6 +1,7 @@
 //! The ports of an instance, for the switch.
 
-use nfluid_control::host::{TX_SLOTS, TX_SLOTS_BUILT_IN};
+use nfluid_control::host::{NETMAP_TX_RINGS, TX_SLOTS, TX_SLOTS_BUILT_IN};
+use nfluid_control::model::PortApi;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_ring::Level;
 use nfluid_switch::{LongSlots, PortSpec, Wake};
@@ -11,7 +12,9 @@ const TX_LONG_SLOTS: u32 = 64;
 /// Returns the TX slots of each port of a new instance. An I/O thread returns slots late, so that an instance with
 /// one needs more.
 pub fn tx_slots(spec: &InstanceSpec) -> u32 {
-    if spec.is_hosted() && spec.trust.is_none() && !spec.io.has_threads() {
+    if spec.program.api() == PortApi::Netmap {
+        NETMAP_TX_RINGS * spec.ring
+    } else if spec.is_hosted() && spec.trust.is_none() && !spec.io.has_threads() {
         TX_SLOTS_BUILT_IN
     } else {
         TX_SLOTS

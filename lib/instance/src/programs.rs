@@ -1,11 +1,12 @@
 //! The programs of instances, open, and their system call filters.
 
+use crate::netmap::NetmapLibrary;
 use crate::terminator;
 use anyhow::{Context, bail};
 use nfluid_control::tier::{Isolation, Tier};
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};
-use nfluid_sandbox::{Accelerator, EMULATOR, FileVersion, Program, file_version};
+use nfluid_sandbox::{Accelerator, EMULATOR, FileVersion, Linkage, Program, file_version};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -83,6 +84,28 @@ impl Programs {
     /// When it is missing or cannot be run in an instance.
     pub(crate) fn on_dpdk(&self, path: &str) -> anyhow::Result<OpenProgram> {
         opened(Path::new(path), Policy::with_dpdk)
+    }
+
+    /// Opens a program of the user's that is on netmap.
+    ///
+    /// # Errors
+    /// When it is missing, cannot be run in an instance, or takes no library by `LD_PRELOAD`.
+    pub(crate) fn on_netmap(&self, path: &str) -> anyhow::Result<OpenProgram> {
+        let open = self.open(path)?;
+        if matches!(open.0.linkage(), Linkage::Static) {
+            bail!(
+                "{path} is linked statically: nfluid's library cannot stand before its C library; link it dynamically"
+            );
+        }
+        Ok(open)
+    }
+
+    /// Finds the library for programs on netmap.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(crate) fn netmap(&self) -> anyhow::Result<NetmapLibrary> {
+        NetmapLibrary::beside(&self.path)
     }
 
     /// Takes a program of an image, whose every program has the same filter.

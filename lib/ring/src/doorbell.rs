@@ -15,8 +15,10 @@
 //!
 //! The reasons for pipes and sleep epochs: `docs/adr/0004-doorbells.md`.
 
+use crate::bells::Bells;
 use crate::engine::ring_all;
 use crate::error::AttachError;
+use crate::patience::Patience;
 use crate::port::Port;
 use crate::wake_sources::WakeSources;
 use std::io;
@@ -34,27 +36,15 @@ pub const SPURIOUS_MAX: u32 = 16;
 pub const DEAF: Duration = Duration::from_millis(1);
 /// Longest sleep: whatever goes wrong elsewhere, a frame waits no longer than this.
 pub const AGEING: Duration = Duration::from_secs(2);
-const SPIN_MAX: u32 = 4096;
-const SPIN_PROBE: u32 = 128;
-const YIELDS_MAX: u32 = 16;
-const YIELDS_PROBE: u32 = 2;
-/// Sleeps after which yielding is tried again although it has not paid.
-const YIELDS_TRIED_EVERY: u64 = 16;
-
 /// The doorbell of a receiver, shared by its ports.
 #[derive(Debug)]
 pub struct Doorbell {
     sources: WakeSources,
     epoch: u32,
-    spin: u32,
-    /// Turns of the next spin that is tried although it has not paid: more each time, since the awaited event may
-    /// take as long as waking its sender, on another core.
-    probe: u32,
+    patience: Patience,
     spurious: u32,
     /// Longest next sleep.
-    patience: Duration,
-    /// Turns given to others before the next sleep.
-    yields: u32,
+    ageing: Duration,
     stats: DoorbellStats,
 }
 
@@ -97,11 +87,9 @@ impl Doorbell {
         Ok(Doorbell {
             sources: WakeSources::new(pipe, kernel)?,
             epoch: fresh_epoch(),
-            spin: SPIN_PROBE,
-            probe: SPIN_PROBE,
+            patience: Patience::default(),
             spurious: 0,
-            patience: AGEING,
-            yields: YIELDS_PROBE,
+            ageing: AGEING,
             stats: DoorbellStats::default(),
         })
     }
@@ -113,7 +101,12 @@ impl Doorbell {
 
     /// Turns of the adaptive spin before the next sleep.
     pub fn spin_turns(&self) -> u32 {
-        self.spin
+        self.patience.spin_turns()
+    }
+
+    /// The doorbell for a program whose threads have ports of their own, and sleep in event loops of their own.
+    pub fn into_bells(self) -> Bells {
+        Bells::new(self.sources)
     }
 
     /// Rings for the receivers that flushes have found asleep, then waits until a port of `ports` has a frame, an I/O
@@ -132,17 +125,19 @@ impl Doorbell {
         timeout: Duration,
     ) -> io::Result<Woken> {
         let wanted = Wanted::by(ports);
-        if self.yields > 0 || self.spin > 0 {
+        if self.patience.takes_turns() {
             ring_all(ports);
         }
         // An I/O thread on this core runs when this thread sleeps, and rings: turns would only delay it.
         let hands_over = ports
             .iter()
             .any(|port| port.queued() > 0 && port.is_served_from_own_core());
-        if !hands_over && let Some(woken) = self.give_way(ports, wanted) {
+        let due_now = || due(ports, wanted);
+        if !hands_over && let Some(woken) = self.patience.give_way(self.stats.sleeps, due_now) {
             return Ok(woken);
         }
-        if let Some(woken) = self.spin(ports, wanted) {
+        if let Some(woken) = self.patience.spin(self.stats.sleeps, due_now) {
+            self.stats.spins_hit += 1;
             return Ok(woken);
         }
         self.announce(ports, wanted);
@@ -180,47 +175,6 @@ impl Doorbell {
         Ok(rung)
     }
 
-    /// Lets other threads on this core run while doing so has paid lately: for the frames that those threads send
-    /// meanwhile, no doorbell needs to be rung. A ring costs what ten such turns cost, in a virtual machine
-    /// (`nfluid-bench sleeping-nfs`: of 40 NFs that sleep at once, half of the CPU time is spent on ringing). For a thread that
-    /// is alone on its core, the turn is a system call.
-    fn give_way(&mut self, ports: &[Port], wanted: Wanted) -> Option<Woken> {
-        for _ in 0..self.yields {
-            rustix::thread::sched_yield();
-            if let Some(woken) = due(ports, wanted) {
-                self.yields = (self.yields * 2).min(YIELDS_MAX);
-                return Some(woken);
-            }
-        }
-        self.yields /= 2;
-        if self.stats.sleeps.is_multiple_of(YIELDS_TRIED_EVERY) {
-            self.yields = self.yields.max(YIELDS_PROBE);
-        }
-        None
-    }
-
-    /// Spins while that has paid lately: it halves after each miss, doubles after each hit.
-    fn spin(&mut self, ports: &[Port], wanted: Wanted) -> Option<Woken> {
-        for _ in 0..self.spin {
-            if let Some(woken) = due(ports, wanted) {
-                self.spin = (self.spin * 2).min(SPIN_MAX);
-                self.stats.spins_hit += 1;
-                return Some(woken);
-            }
-            std::hint::spin_loop();
-        }
-        self.spin /= 2;
-        if self.stats.sleeps.is_multiple_of(64) {
-            self.probe = if self.probe < SPIN_MAX {
-                self.probe * 2
-            } else {
-                SPIN_PROBE
-            };
-            self.spin = self.spin.max(self.probe);
-        }
-        None
-    }
-
     /// Stores a fresh sleep epoch in each port. The fence orders it before the last look at the
     /// rings; the switch orders publication, and an I/O thread consumption, before its look at the epoch.
     fn announce(&mut self, ports: &[Port], wanted: Wanted) {
@@ -250,9 +204,9 @@ impl Doorbell {
         let forgiven = if listen { 0 } else { SPURIOUS_MAX - 1 };
         self.sources.listen_to_pipe(listen)?;
         self.sources.listen_to(other)?;
-        let nothing_until = if listen { self.patience } else { DEAF };
+        let nothing_until = if listen { self.ageing } else { DEAF };
         let rung = self.sources.wait(timeout.min(nothing_until))?;
-        self.patience = AGEING;
+        self.ageing = AGEING;
         if let Some(woken) = due(ports, wanted) {
             self.stats.wakes += 1;
             self.stats.unrung += u64::from(!rung.any());
@@ -273,7 +227,7 @@ impl Doorbell {
         if listen && !rung.any() {
             // A sleep that was to be shorter says nothing about longer ones.
             let next = if timeout < nothing_until { 1 } else { 2 };
-            self.patience = (nothing_until * next).min(AGEING_IDLE);
+            self.ageing = (nothing_until * next).min(AGEING_IDLE);
         }
         Ok(Woken::Nothing)
     }

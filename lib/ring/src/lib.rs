@@ -10,6 +10,7 @@
 //! - [`port`]: receive in place, send, forward without a copy.
 //! - [`engine`]: the loop body of a network function.
 //! - [`doorbell`]: block until a frame arrives.
+//! - [`bells`]: the same for threads with event loops of their own. [`patience`]: the turns before a sleep.
 //! - [`mod@slice`]: how long a thread runs at a time beside others.
 //! - [`clock`]: the time that all of them share.
 //! - [`mpsc`]: one ring of very many producers that trust each other.
@@ -22,6 +23,8 @@ pub mod assignment;
 #[cfg(feature = "port")]
 pub mod attach;
 pub mod batch;
+#[cfg(feature = "port")]
+pub mod bells;
 #[cfg(feature = "port")]
 pub mod clock;
 #[cfg(feature = "port")]
@@ -41,6 +44,8 @@ pub mod memory;
 pub mod mpsc;
 pub mod offload;
 mod packets;
+#[cfg(feature = "port")]
+pub mod patience;
 #[cfg(feature = "port")]
 pub mod port;
 #[cfg(feature = "port")]

@@ -66,6 +66,11 @@ impl WakeSources {
         Ok(sources)
     }
 
+    /// The pipe and the kernel's doorbell, to which another set may listen.
+    pub(crate) fn into_parts(self) -> (Option<OwnedFd>, Option<KernelDoorbell>) {
+        (self.pipe, self.kernel)
+    }
+
     fn add(
         &self,
         fd: &OwnedFd,
@@ -144,19 +149,24 @@ impl WakeSources {
 
     fn drain_pipe(&mut self) {
         self.rings_unread = 0;
-        let mut bytes = [0u8; 4096];
         if let Some(pipe) = &self.pipe {
-            let _ = rustix::io::read(pipe, &mut bytes);
+            drain_pipe(pipe);
         }
     }
 }
 
+/// Reads far more than the rings between two such calls.
+pub(crate) fn drain_pipe(pipe: &OwnedFd) {
+    let mut bytes = [0u8; 4096];
+    let _ = rustix::io::read(pipe, &mut bytes);
+}
+
 /// Each ring is an event, whether or not the ones before were read.
-const BY_EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+pub(crate) const BY_EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 
 /// The user side of a BPF ring buffer whose content does not matter.
 #[derive(Debug)]
-struct KernelDoorbell {
+pub(crate) struct KernelDoorbell {
     fd: OwnedFd,
     consumer: NonNull<AtomicU64>,
     producer: NonNull<AtomicU64>,
@@ -209,8 +219,12 @@ impl KernelDoorbell {
         })
     }
 
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     /// Marks everything as read: a ring buffer with unread records stays readable.
-    fn drain(&self) {
+    pub(crate) fn drain(&self) {
         // SAFETY: both pointers are to mappings of at least a page that live as long as `self`.
         let (consumer, producer) = unsafe { (self.consumer.as_ref(), self.producer.as_ref()) };
         consumer.store(producer.load(Ordering::Acquire), Ordering::Release);

@@ -13,11 +13,17 @@ pub enum PortApi {
     Library,
     /// A driver of DPDK, which is made of that library.
     Dpdk,
+    /// netmap's, by a library that stands before the C library.
+    Netmap,
 }
 
 impl PortApi {
     /// All, with the words of documents.
-    pub const ALL: [(&str, PortApi); 2] = [("library", PortApi::Library), ("dpdk", PortApi::Dpdk)];
+    pub const ALL: [(&str, PortApi); 3] = [
+        ("library", PortApi::Library),
+        ("dpdk", PortApi::Dpdk),
+        ("netmap", PortApi::Netmap),
+    ];
 
     fn is_library(&self) -> bool {
         *self == PortApi::Library
@@ -64,6 +70,14 @@ impl Program {
         match self {
             Program::BuiltIn { nf } if nf == "signature" => Frames::Plain,
             Program::BuiltIn { .. } | Program::Path { .. } | Program::Image { .. } => Frames::Super,
+        }
+    }
+
+    /// Returns the interface by which it has its ports.
+    pub fn api(&self) -> PortApi {
+        match self {
+            Program::Path { api, .. } => *api,
+            Program::BuiltIn { .. } | Program::Image { .. } => PortApi::Library,
         }
     }
 

@@ -130,7 +130,7 @@ impl Template {
 pub fn bytes_of_client(deployment: &Deployment, template: &Template) -> u64 {
     let needed = template.stages.0.iter().filter_map(|stage| {
         let flavor = deployment.flavor(&stage.instance.flavor)?;
-        Some(rings_bytes(flavor.ring, stage.instance.ports.len()) + PROGRAM_BYTES_MIN)
+        Some(rings_bytes(flavor.ring, stage.instance.ports.len(), 1) + PROGRAM_BYTES_MIN)
     });
     needed.fold(0, u64::saturating_add)
 }

@@ -3,7 +3,7 @@
 use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
 use crate::frames::SLOT_MTU_MAX;
-use crate::host::{NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::host::{NETMAP_TX_RINGS, NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{
     BUILT_IN_FLAVORS, Deployment, Frames, Instance, PORTS_MAX, Port, PortApi, Program,
 };
@@ -114,6 +114,27 @@ pub(super) fn check_program(
     }
 }
 
+/// Checks that a program on netmap is asked for nothing that netmap has no words for.
+fn check_netmap(instance: &Instance, path: &str, report: &mut Report<'_>) {
+    if instance
+        .frames
+        .is_some_and(|frames| frames != Frames::Plain)
+    {
+        report.error(
+            &format!("{path}.frames"),
+            "a program on netmap takes frames as they are on a wire",
+            "remove 'frames'",
+        );
+    }
+    if instance.trust.is_some() {
+        report.error(
+            &format!("{path}.trust"),
+            "a program on netmap has buffers of its own, and swaps them between its rings",
+            "remove 'trust'",
+        );
+    }
+}
+
 /// Checks that the tier of an instance has what the instance asks for.
 fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
     let tier = instance.tier;
@@ -124,15 +145,16 @@ fn check_tier(instance: &Instance, path: &str, report: &mut Report<'_>) {
             "remove 'tier': an instance that listens is of tier 'process'",
         );
     }
-    if let Program::Path { api, .. } = &instance.program
-        && *api != PortApi::Library
-        && tier.isolation() != Isolation::PROCESS
-    {
+    let api = instance.program.api();
+    if api != PortApi::Library && tier.isolation() != Isolation::PROCESS {
         report.error(
             &format!("{path}.api"),
             format!("a program of tier '{tier}' has no ports of the switch"),
             "remove 'api', or 'tier'",
         );
+    }
+    if api == PortApi::Netmap {
+        check_netmap(instance, path, report);
     }
     if tier.capabilities().queues {
         return;
@@ -408,7 +430,11 @@ pub(super) fn check_memory(
         return Bytes(0);
     };
     let memory = instance.memory.unwrap_or(flavor.memory);
-    let rings = rings_bytes(flavor.ring, instance.queues());
+    let tx_rings = match instance.program.api() {
+        PortApi::Netmap => NETMAP_TX_RINGS,
+        PortApi::Library | PortApi::Dpdk => 1,
+    };
+    let rings = rings_bytes(flavor.ring, instance.queues(), tx_rings);
     let least = rings.saturating_add(PROGRAM_BYTES_MIN);
     let path = match instance.memory {
         Some(_) => format!("{path}.memory"),

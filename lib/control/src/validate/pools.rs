@@ -27,7 +27,7 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
     let pools = pools(deployment);
     let shells = |spec: &crate::pool::PoolSpec| u64::from(spec.size.most());
     let bytes = pools.values().map(|spec| {
-        let rings = rings_bytes(spec.ring, spec.ports as usize);
+        let rings = rings_bytes(spec.ring, spec.ports as usize, 1);
         shells(spec).saturating_mul(rings + PROGRAM_BYTES_MIN)
     });
     let (bytes, host_bytes) = (bytes.fold(0, u64::saturating_add), host.memory_bytes());

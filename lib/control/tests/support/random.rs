@@ -154,7 +154,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
             Program::Path {
                 program: "/bin/nf".into(),
                 args,
-                api: choices.pick(&[PortApi::Library, PortApi::Dpdk]),
+                api: choices.pick(&[PortApi::Library, PortApi::Dpdk, PortApi::Netmap]),
             }
         } else {
             let nf = choices.pick(&["bridge", "firewall"]).to_owned();

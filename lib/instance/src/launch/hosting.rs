@@ -7,7 +7,6 @@ use crate::doorbell;
 use crate::machine;
 use crate::maker::Maker;
 use anyhow::Context;
-use nfluid_control::model::PortApi;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::record::Record;
 use nfluid_protocol::daemon::memory_file;
@@ -15,7 +14,7 @@ use nfluid_protocol::environment;
 use nfluid_ring::assignment::ASSIGNMENT_ENV;
 use nfluid_ring::table::{ATTACH_ENV, Table};
 use nfluid_sandbox::cgroup::Cgroup;
-use nfluid_sandbox::{Instance, Limits};
+use nfluid_sandbox::{Instance, Limits, Root};
 use nfluid_switch::instance::Doorbells;
 use nfluid_switch::{Handover, InstanceMemory};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -101,10 +100,11 @@ impl Maker {
             zygote: self.uses_zygote.then_some(&self.shell_zygote),
             program: (&program.0, &program.1),
             arguments: Vec::new(),
-            api: PortApi::Library,
+            root: Root::for_linkage(program.0.linkage()),
+            is_foreign: false,
             limits: Limits::default(),
         };
-        let instance = self.start(&start, None, handover, environment(env)?, &fds)?;
+        let instance = self.start(start, None, handover, environment(env)?, &fds)?;
         Ok((instance, Hosting { socket, numbers }))
     }
 }

@@ -115,6 +115,7 @@ impl Maker {
             (None, ProgramModel::Path { program, api, .. }) if !spec.is_hosted() => match api {
                 PortApi::Library => self.programs.open(program)?,
                 PortApi::Dpdk => self.programs.on_dpdk(program)?,
+                PortApi::Netmap => self.programs.on_netmap(program)?,
             },
             _ => self.programs.host_of(spec.tier)?,
         };
@@ -126,6 +127,16 @@ impl Maker {
             let env = equipment.hand_over(memory, |fd| inheritance.give(fd))?;
             inheritance.env.extend(environment(env)?);
         }
+        let api = spec.program.api();
+        let root = match api {
+            PortApi::Library => Root::for_linkage(program.linkage()),
+            PortApi::Dpdk => Root::for_dpdk(),
+            PortApi::Netmap => {
+                let netmap = self.programs.netmap()?;
+                inheritance.env.extend(environment([netmap.preload()])?);
+                netmap.root()
+            }
+        };
         if machine::is_one(spec) {
             let env = machine::equip(&self.programs, spec, |fd| inheritance.give(fd))?;
             inheritance.env.extend(environment(env)?);
@@ -147,7 +158,8 @@ impl Maker {
             zygote: self.uses_zygote.then_some(&self.zygote),
             program: (program, filter),
             arguments: arguments(&spec.program)?,
-            api: api(&spec.program),
+            root,
+            is_foreign: api != PortApi::Library,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
         // The connector ends by itself if the terminator does not start.
@@ -157,7 +169,7 @@ impl Maker {
             self.start_connector(&start, &equipment.namespace, connecting)?;
         }
         let Inheritance { env, fds, .. } = &mut inheritance;
-        let instance = self.start(&start, shell, ports.1, std::mem::take(env), fds)?;
+        let instance = self.start(start, shell, ports.1, std::mem::take(env), fds)?;
         let sliced = give_slice(&instance, spec.resources.slice).map_err(Into::into);
         let accompanied = beside.map(|it| it.start(self, owner));
         if let Err(why) = sliced.and(accompanied.unwrap_or(Ok(()))) {
@@ -174,7 +186,7 @@ impl Maker {
     /// `fds` from [`FIRST_FD`] on.
     fn start(
         &self,
-        start: &Start<'_>,
+        start: Start<'_>,
         shell: Option<Shell>,
         handover: &Handover,
         env: Vec<CString>,
@@ -210,17 +222,14 @@ impl Maker {
         let shell = match shell {
             Some(shell) => shell,
             None => {
-                let root = match start.api {
-                    PortApi::Library => Root::for_linkage(program.linkage()),
-                    PortApi::Dpdk => Root::for_dpdk(),
-                };
                 let name = start.owner.name.to_owned();
-                let sandbox = self.sandbox(name, start.owner.user, start.owner.cgroup, root)?;
+                let (user, cgroup) = (start.owner.user, start.owner.cgroup);
+                let sandbox = self.sandbox(name, user, cgroup, start.root)?;
                 Shell::prepare(&ShellSpec {
                     cpus: start.owner.cpus(),
                     zygote: start.zygote,
                     // The sealed namespaces have no other directories.
-                    sealed: sandbox.sealed.filter(|_| start.api == PortApi::Library),
+                    sealed: sandbox.sealed.filter(|_| !start.is_foreign),
                     ..sandbox
                 })?
             }
@@ -288,16 +297,11 @@ struct Start<'a> {
     zygote: Option<&'a Zygote>,
     program: (&'a Program, &'a Filter),
     arguments: Vec<CString>,
-    /// How the program has its ports.
-    api: PortApi,
+    /// What it sees of the host.
+    root: Root,
+    /// It has its ports by an interface that is not nfluid's, and sees more of the host than others.
+    is_foreign: bool,
     limits: Limits,
-}
-
-fn api(program: &ProgramModel) -> PortApi {
-    match program {
-        ProgramModel::Path { api, .. } => *api,
-        _ => PortApi::Library,
-    }
 }
 
 /// Returns the arguments of a program, as an instance gets them.

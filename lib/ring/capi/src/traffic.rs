@@ -9,7 +9,6 @@ use nfluid_ring::Offload;
 use nfluid_ring::layout::{FRAME_MAX, FRAME_MIN, LONG_MAX};
 use nfluid_ring::port::{Port, WhenFull};
 use std::ffi::{c_int, c_uint};
-use std::time::Duration;
 
 /// `struct nfl_stats`: what the library has counted on a port.
 #[repr(C)]
@@ -34,10 +33,6 @@ pub struct NflStats {
 // The size in `nfluid.h`; lib/ring/tests/header.c asserts it on the other side.
 const _: () = assert!(size_of::<NflStats>() == 56);
 
-/// Looks at what an I/O thread has done, before the first nap.
-const YIELDS: u32 = 64;
-/// Between two later ones.
-const NAP: Duration = Duration::from_micros(50);
 const NFL_KEEP: c_uint = 1;
 const NO_SLOT: Errno = Errno(libc::ENOBUFS);
 const BUSY: Errno = Errno(libc::EBUSY);
@@ -323,8 +318,9 @@ pub unsafe extern "C" fn nfl_flush(port: *mut NflPort, flags: c_uint) -> c_int {
             _ => return Err(INVALID),
         };
         let flushed = handle.port_mut().flush(when_full);
+        // The promise to C programs is that their slots are theirs again after a flush.
         if when_full == WhenFull::Drop {
-            await_io_thread(handle.port_mut());
+            handle.port_mut().await_io_thread();
         }
         if handle.port().queued() == 0 {
             handle.return_all();
@@ -336,22 +332,6 @@ pub unsafe extern "C" fn nfl_flush(port: *mut NflPort, flags: c_uint) -> c_int {
     };
     // SAFETY: the same contract.
     unsafe { on(port, body) }
-}
-
-/// Waits until the I/O thread has made the port's calls, if an I/O thread makes them. The promise to C programs is
-/// that their slots are theirs again after a flush.
-fn await_io_thread(port: &mut Port) {
-    let mut turns: u32 = 0;
-    while port.queued() > 0 && port.is_served() {
-        if port.collect() > 0 {
-            turns = 0;
-        } else if turns < YIELDS {
-            turns += 1;
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(NAP);
-        }
-    }
 }
 
 /// Frames queued and not yet consumed.

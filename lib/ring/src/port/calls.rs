@@ -1,6 +1,12 @@
 //! Handing queued frames over: by the hyperio call, or to an I/O thread.
 
 use super::*;
+use std::time::Duration;
+
+/// Looks at what an I/O thread has done, before the first nap.
+const IO_THREAD_YIELDS: u32 = 64;
+/// Between two later ones.
+const IO_THREAD_NAP: Duration = Duration::from_micros(50);
 
 impl Port {
     /// Hands the queued frames to the switch, in this thread's own context, and wakes the link's
@@ -69,6 +75,22 @@ impl Port {
             self.peer_asleep = asleep;
         }
         Ok(self.collect())
+    }
+
+    /// Waits until the I/O thread has made the port's calls, if an I/O thread makes them: the slots of queued frames are
+    /// the caller's again.
+    pub fn await_io_thread(&mut self) {
+        let mut turns: u32 = 0;
+        while self.queued() > 0 && self.is_served() {
+            if self.collect() > 0 {
+                turns = 0;
+            } else if turns < IO_THREAD_YIELDS {
+                turns += 1;
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(IO_THREAD_NAP);
+            }
+        }
     }
 
     /// Returns true if an I/O thread makes this port's calls.
