@@ -39,24 +39,34 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// The buffers of these ports, of which no transmit ring has any yet.
+    /// The buffers of these ports. [`Buffers::reset`] makes them spare ones.
     pub fn new(pool: &Arc<Pool>, entries: &[PortEntry]) -> Self {
         let mut kinds = vec![Kind::None; pool.slots() as usize];
-        let mut spare = Vec::new();
         for entry in entries {
             kinds[range(entry.rx_base, entry.ring_slots)].fill(Kind::Place);
             kinds[range(entry.tx_base, entry.tx_slots)].fill(Kind::Loose);
-            spare.extend(entry.tx_base..entry.tx_base + entry.tx_slots);
         }
-        // The ones of each port first: `take` begins at the end.
-        spare.reverse();
         Buffers {
             pool: Arc::clone(pool),
             away: kinds.iter().map(|_| AtomicBool::new(false)).collect(),
             kinds: kinds.into(),
-            spare: Mutex::new(spare),
+            spare: Mutex::default(),
             keeps: AtomicBool::new(false),
         }
+    }
+
+    /// All places are at home, and all loose buffers spare ones: no ring has any.
+    pub fn reset(&self) {
+        for away in &self.away {
+            away.store(false, Ordering::Release);
+        }
+        self.keeps.store(false, Ordering::Relaxed);
+        let loose = (0..)
+            .zip(&self.kinds)
+            .filter(|(_, kind)| **kind == Kind::Loose);
+        let mut spare = self.spare();
+        spare.clear();
+        spare.extend(loose.map(|(slot, _)| slot));
     }
 
     /// The index of a slot, as programs see it.

@@ -183,6 +183,7 @@ impl Drop for Descriptor {
                 lane.close(&instance.buffers);
             }
         }
+        instance.reset_if_unused();
         instance.give_interface_back(binding.interface);
     }
 }

@@ -1,14 +1,16 @@
-//! `epoll`: the kernel knows a descriptor of this library in a set by the instance's doorbell only. What its rings are ready
-//! for is found here, at each wait.
+//! `epoll`: the kernel has a latch in each set that has descriptors of this library, and not those descriptors. What their
+//! rings are ready for is found here, at each wait.
 
 use crate::calls::{fail, guarded, milliseconds};
-use crate::descriptor;
+use crate::descriptor::{self, Descriptor};
 use crate::next;
 use crate::waiting::{Awaited, Deadline, Others, wait};
+use nfluid_ring::bells::Latch;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_short};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// What a set is to say of a descriptor.
@@ -18,19 +20,40 @@ struct Interest {
     data: u64,
 }
 
-/// For each set, its descriptors of this library.
-static SETS: Mutex<BTreeMap<c_int, BTreeMap<c_int, Interest>>> = Mutex::new(BTreeMap::new());
+/// The descriptors of this library in a set of the program.
+#[derive(Clone)]
+struct Set {
+    /// In the kernel's set.
+    latch: Arc<Latch>,
+    members: BTreeMap<c_int, Interest>,
+}
+
+type Sets = BTreeMap<c_int, Set>;
+
+static SETS: Mutex<Sets> = Mutex::new(BTreeMap::new());
 /// The number of sets: programs without any look up nothing.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The data by which the kernel knows such a descriptor: an address that no program has.
+/// The data by which the kernel knows a latch: an address that no program has.
 static OWN: u8 = 0;
 
 fn own_data() -> u64 {
     (&raw const OWN) as u64
 }
 
-fn sets() -> MutexGuard<'static, BTreeMap<c_int, BTreeMap<c_int, Interest>>> {
+fn sets() -> MutexGuard<'static, Sets> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Removes sets without members. Their latches are closed, and so leave the kernel's sets, when the lock is free again:
+/// this library's own `close` takes it.
+fn tidy(mut sets: MutexGuard<'static, Sets>) {
+    let (kept, empty) = std::mem::take(&mut *sets)
+        .into_iter()
+        .partition(|(_, set): &(c_int, Set)| !set.members.is_empty());
+    *sets = kept;
+    COUNT.store(sets.len(), Ordering::Release);
+    drop(sets);
+    drop::<Sets>(empty);
 }
 
 /// A descriptor is closed: a set, or a member of sets.
@@ -39,12 +62,71 @@ pub fn forget(fd: c_int) {
         return;
     }
     let mut sets = sets();
-    sets.remove(&fd);
+    if let Some(set) = sets.get_mut(&fd) {
+        set.members.clear();
+    }
     sets.values_mut().for_each(|set| {
-        set.remove(&fd);
+        set.members.remove(&fd);
     });
-    sets.retain(|_, set| !set.is_empty());
+    tidy(sets);
+}
+
+/// Changes what a set is to say of a descriptor of this library. Returns errno if it cannot be.
+fn change(
+    set: c_int,
+    operation: c_int,
+    (fd, descriptor): (c_int, &Descriptor),
+    event: Option<libc::epoll_event>,
+) -> Result<(), c_int> {
+    let mut sets = sets();
+    let is_member = |set: &Set| set.members.contains_key(&fd);
+    match (operation, sets.get(&set).is_some_and(is_member)) {
+        (libc::EPOLL_CTL_ADD, true) => return Err(libc::EEXIST),
+        (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, false) => return Err(libc::ENOENT),
+        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, _) => {}
+        _ => return Err(libc::EINVAL),
+    }
+    if operation == libc::EPOLL_CTL_DEL {
+        if let Some(set) = sets.get_mut(&set) {
+            set.members.remove(&fd);
+        }
+        tidy(sets);
+        return Ok(());
+    }
+    let event = event.ok_or(libc::EFAULT)?;
+    let interest = Interest {
+        events: event.events,
+        data: event.u64,
+    };
+    if let Some(set) = sets.get_mut(&set) {
+        set.members.insert(fd, interest);
+        return Ok(());
+    }
+    let latch = descriptor
+        .instance
+        .bells
+        .latch()
+        .map_err(|_| libc::ENOMEM)?;
+    let mut own = libc::epoll_event {
+        events: libc::EPOLLIN as u32,
+        u64: own_data(),
+    };
+    // SAFETY: the event is ours.
+    let done = unsafe { next::epoll_ctl(set, operation, latch.as_raw_fd(), &raw mut own) };
+    if done != 0 {
+        // SAFETY: errno is the thread's own.
+        let errno = unsafe { *libc::__errno_location() };
+        // Before the latch is closed: see `tidy`.
+        drop(sets);
+        return Err(errno);
+    }
+    let new = Set {
+        latch: Arc::new(latch),
+        members: BTreeMap::from([(fd, interest)]),
+    };
+    sets.insert(set, new);
     COUNT.store(sets.len(), Ordering::Release);
+    Ok(())
 }
 
 /// `epoll_ctl` of the C library.
@@ -58,52 +140,31 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut libc::epoll_event,
 ) -> c_int {
-    if descriptor::find(fd).is_none() {
+    let Some(own) = descriptor::find(fd) else {
         // SAFETY: as the caller promises.
         return unsafe { next::epoll_ctl(set, operation, fd, event) };
-    }
-    // SAFETY: null or an event, as the caller promises.
-    let wanted = unsafe { event.as_ref() }.copied();
-    let mut own = libc::epoll_event {
-        events: libc::EPOLLIN as u32,
-        u64: own_data(),
     };
-    // SAFETY: the event is ours.
-    let done = unsafe { next::epoll_ctl(set, operation, fd, &raw mut own) };
-    if done != 0 {
-        return done;
-    }
-    let mut sets = sets();
-    let members = sets.entry(set).or_default();
-    match (operation, wanted) {
-        (libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD, Some(event)) => {
-            let interest = Interest {
-                events: event.events,
-                data: event.u64,
-            };
-            members.insert(fd, interest);
-        }
-        _ => {
-            members.remove(&fd);
-        }
-    }
-    sets.retain(|_, set| !set.is_empty());
-    COUNT.store(sets.len(), Ordering::Release);
-    0
+    // SAFETY: null or an event, as the caller promises.
+    let event = unsafe { event.as_ref() }.copied();
+    let changed = guarded(
+        || change(set, operation, (fd, &own), event),
+        || Err(libc::EFAULT),
+    );
+    changed.map_or_else(fail, |()| 0)
 }
 
 /// The rest of a set, which the kernel knows.
 struct Rest<'a> {
     set: c_int,
+    latch: Arc<Latch>,
     events: &'a mut Vec<libc::epoll_event>,
     most: usize,
     mask: *const libc::sigset_t,
 }
 
 impl Others for Rest<'_> {
-    /// The latch is in the set already, as is each descriptor of this library. What the kernel has no room to tell now, it
-    /// tells at the next wait.
-    fn wait(&mut self, _latch: Option<c_int>, time: Duration, found: c_int) -> c_int {
+    /// The latch is in the set already. What the kernel has no room to tell now, it tells at the next wait.
+    fn wait(&mut self, _latch: Option<&Latch>, time: Duration, found: c_int) -> c_int {
         let room = self.most - usize::try_from(found).unwrap_or(0).min(self.most);
         if room == 0 {
             return 0;
@@ -124,6 +185,10 @@ impl Others for Rest<'_> {
             _ => count,
         }
     }
+
+    fn latch(&self) -> Option<Arc<Latch>> {
+        Some(Arc::clone(&self.latch))
+    }
 }
 
 /// Waits, if a descriptor of this library is in the set.
@@ -140,7 +205,7 @@ unsafe fn wait_for(
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    let members = sets().get(&set).cloned()?;
+    let Set { latch, members } = sets().get(&set).cloned()?;
     let most = usize::try_from(most).unwrap_or(0);
     if most == 0 || events.is_null() {
         return Some(fail(libc::EINVAL));
@@ -161,6 +226,7 @@ unsafe fn wait_for(
     let mut found = Vec::new();
     let mut rest = Rest {
         set,
+        latch,
         events: &mut found,
         most,
         mask,
@@ -193,7 +259,9 @@ unsafe fn wait_for(
 
 /// A member that was to be told once says nothing until the program asks anew.
 fn silence(set: c_int, fd: c_int) {
-    if let Some(interest) = sets().get_mut(&set).and_then(|set| set.get_mut(&fd)) {
+    let mut sets = sets();
+    let member = sets.get_mut(&set).and_then(|set| set.members.get_mut(&fd));
+    if let Some(interest) = member {
         interest.events = 0;
     }
 }

@@ -63,16 +63,31 @@ impl Instance {
         let buffers = Buffers::new(&pool, &entries);
         let lanes = ports.into_iter().enumerate();
         let lanes = lanes
-            .map(|(index, port)| Mutex::new(Lane::new(port, &region, 2 * index, &buffers)))
+            .map(|(index, port)| Mutex::new(Lane::new(port, &region, 2 * index)))
             .collect();
-        Ok(Instance {
+        let instance = Instance {
             entries,
             lanes,
             buffers,
             region,
             bells: Arc::new(doorbell.into_bells()),
             interfaces: Mutex::new([false; INTERFACES]),
-        })
+        };
+        instance.reset_if_unused();
+        Ok(instance)
+    }
+
+    /// If no descriptor has a port, all buffers are where they were at first: a program may have closed its ports with
+    /// buffers in its hands.
+    pub fn reset_if_unused(&self) {
+        let lanes = (0..self.lanes.len()).map(|lane| self.lane(lane));
+        let mut lanes: Vec<_> = lanes.collect();
+        if lanes.iter().all(|lane| lane.users == 0) {
+            self.buffers.reset();
+            for lane in &mut lanes {
+                lane.reset(&self.buffers);
+            }
+        }
     }
 
     /// The queues of the port of this name, as numbers of lanes, in order. `None`: there is no such port.

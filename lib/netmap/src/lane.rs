@@ -69,14 +69,14 @@ impl Side {
 }
 
 impl Lane {
-    /// The rings of a port: number `number` of the region and the next. The transmit ring gets its buffers.
-    pub fn new(port: Port, region: &Region, number: usize, buffers: &Buffers) -> Self {
+    /// The rings of a port: number `number` of the region and the next. They have no buffers before [`Lane::reset`].
+    pub fn new(port: Port, region: &Region, number: usize) -> Self {
         let side = |number| Side {
             ring: region.ring(number),
             head: 0,
             tail: 0,
         };
-        let mut lane = Lane {
+        let lane = Lane {
             tx: side(number),
             rx: side(number + 1),
             positions: VecDeque::with_capacity(port.entry().ring_slots as usize),
@@ -89,21 +89,31 @@ impl Lane {
         let queue = lane.port.entry().queue;
         region.describe_ring(lane.tx.ring, queue, false);
         region.describe_ring(lane.rx.ring, queue, true);
+        lane
+    }
+
+    /// Both rings as they are at first. No descriptor has the lane, and all buffers are spare ones.
+    pub fn reset(&mut self, buffers: &Buffers) {
+        self.give_back(buffers);
         let mut spare = buffers.spare();
-        for at in 0..lane.tx.ring.slots() {
+        for at in 0..self.tx.ring.slots() {
             let buffer = spare.pop().map_or(0, Buffers::index);
             let slot = |buffer| Slot {
                 buffer,
                 len: 0,
                 flags: 0,
             };
-            lane.tx.ring.set_slot(at, slot(buffer));
-            let place = lane.port.entry().rx_base + at;
-            lane.rx.ring.set_slot(at, slot(Buffers::index(place)));
+            self.tx.ring.set_slot(at, slot(buffer));
+            let place = self.port.entry().rx_base + at;
+            self.rx.ring.set_slot(at, slot(Buffers::index(place)));
         }
-        lane.tx.tail = lane.tx.last();
-        lane.tx.ring.set_tail(lane.tx.tail);
-        lane
+        for side in [&mut self.tx, &mut self.rx] {
+            (side.head, side.tail) = (0, 0);
+            side.ring.set_head(0);
+        }
+        self.tx.tail = self.tx.last();
+        self.tx.ring.set_tail(self.tx.tail);
+        self.rx.ring.set_tail(0);
     }
 
     pub fn tx_ring(&self) -> Ring {

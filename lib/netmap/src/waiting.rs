@@ -5,6 +5,7 @@
 
 use crate::descriptor::Descriptor;
 use crate::next;
+use nfluid_ring::bells::Latch;
 use nfluid_ring::doorbell::AGEING;
 use nfluid_ring::patience::Patience;
 use std::cell::Cell;
@@ -49,9 +50,14 @@ impl Deadline {
 
 /// The other descriptors of a wait, which the kernel knows.
 pub trait Others {
-    /// Waits for them, and for the latch of a descriptor if there is one, for at most `time`. Returns how many of them are
-    /// ready, or -1 with errno. `found` others of this library are ready already.
-    fn wait(&mut self, latch: Option<c_int>, time: Duration, found: c_int) -> c_int;
+    /// Waits for them, and for a latch if there is one, for at most `time`. Returns how many of them are ready, or -1 with
+    /// errno. `found` others of this library are ready already.
+    fn wait(&mut self, latch: Option<&Latch>, time: Duration, found: c_int) -> c_int;
+
+    /// The latch by which a thread sleeps, if it is not that of a descriptor.
+    fn latch(&self) -> Option<Arc<Latch>> {
+        None
+    }
 }
 
 thread_local! {
@@ -140,7 +146,8 @@ fn sleep(awaited: &[Awaited], others: &mut dyn Others, deadline: Deadline) -> c_
     let Some(first) = awaited.iter().find(|one| one.events & IN != 0) else {
         return others.wait(None, deadline.left(), 0);
     };
-    let latch = &first.descriptor.latch;
+    let own = others.latch();
+    let latch = own.as_deref().unwrap_or(&first.descriptor.latch);
     latch.set();
     let epoch = first.descriptor.instance.bells.next_epoch();
     // All, also behind one with a frame: `awake` is for all.
@@ -152,7 +159,7 @@ fn sleep(awaited: &[Awaited], others: &mut dyn Others, deadline: Deadline) -> c_
     } else {
         Duration::ZERO
     };
-    let more = others.wait(Some(latch.as_raw_fd()), time, 0);
+    let more = others.wait(Some(latch), time, 0);
     // SAFETY: errno is the thread's own.
     let errno = unsafe { *libc::__errno_location() };
     for (descriptor, lane) in lanes(awaited) {
@@ -216,9 +223,9 @@ const NOTHING: libc::pollfd = libc::pollfd {
 };
 
 impl Others for Polled<'_> {
-    fn wait(&mut self, latch: Option<c_int>, time: Duration, _found: c_int) -> c_int {
+    fn wait(&mut self, latch: Option<&Latch>, time: Duration, _found: c_int) -> c_int {
         let last = self.own.len() - 1;
-        self.own[last].fd = latch.unwrap_or(-1);
+        self.own[last].fd = latch.map_or(-1, AsRawFd::as_raw_fd);
         let is_empty = self.own.iter().all(|fd| fd.fd < 0);
         if is_empty && time.is_zero() {
             return 0;
