@@ -114,6 +114,21 @@ impl Platform {
         self.namespace_name("p")
     }
 
+    /// TCP segments with a wrong checksum that a host has received.
+    ///
+    /// # Panics
+    /// If the host does not count them.
+    pub fn bad_checksums(&self, host: &str) -> u64 {
+        let snmp = self.on(host, "cat /proc/net/snmp");
+        let lines = snmp.stdout.lines().filter(|line| line.starts_with("Tcp:"));
+        let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
+        let (names, values) = words.split_at(words.len() / 2);
+        let at = names.iter().position(|name| *name == "InCsumErrors");
+        values[at.expect("Linux counts them")]
+            .parse()
+            .expect("a number")
+    }
+
     /// Makes a host: a namespace with `address` on its `eth0`, whose other end is the interface `host` of
     /// [`Platform::edge`]. IPv6 is off at both ends: only the test's own frames travel.
     ///

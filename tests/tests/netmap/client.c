@@ -161,7 +161,7 @@ static void wait_by_epoll(struct port *ports)
 			printf("epoll: %d without a frame\n", (int)events[i].data.u64);
 }
 
-/* forward WAY LEFT RIGHT: both ways, WAY: poll, copy, select, epoll, sync, legacy. */
+/* forward WAY LEFT RIGHT: both ways, WAY: poll, copy, select, epoll, sync, late, legacy. */
 static void forward(char **words)
 {
 	const char *way = words[0];
@@ -194,68 +194,46 @@ static void forward(char **words)
 		}
 		for (i = 0; i < 2; i++)
 			move(&ports[i], &ports[1 - i], strcmp(way, "copy") != 0);
-		/* Before their buffers are back: a forwarder may send first. */
+		/* A forwarder may release first, and send much later, or the other way round. */
+		if (strcmp(way, "late") == 0) {
+			for (i = 0; i < 2; i++)
+				ioctl(ports[i].fd, NIOCRXSYNC, NULL);
+			usleep(300);
+		}
 		for (i = 0; i < 2; i++)
 			ioctl(ports[i].fd, NIOCTXSYNC, NULL);
 	}
 }
 
-#define KEPT_MAX 64
-
-/* keep LEFT RIGHT: holds every frame back, in its own buffer, until KEPT_MAX later ones or 20 ms have come. */
+/*
+ * keep LEFT RIGHT: keeps the first frame of each side for good, in exchange for a buffer of its own, and forwards all later
+ * ones.
+ */
 static void keep(char **words)
 {
 	struct port ports[2];
-	struct slot kept[2][KEPT_MAX];
-	uint32_t free[2 * KEPT_MAX], frees = 0, held[2] = { 0 };
-	int i;
+	int i, has_kept[2] = { 0 };
 
 	for (i = 0; i < 2; i++)
-		take_all(&ports[i], words[i], KEPT_MAX);
-	for (i = 0; i < 2; i++) {
-		struct ring *ring = tx_ring(ports[i].interface, 0);
-		uint32_t index = ports[i].interface->bufs_head;
-
-		for (; index; index = *(uint32_t *)buffer(ring, index))
-			free[frees++] = index;
-		ports[i].interface->bufs_head = 0;
-	}
-	if (frees != 2 * KEPT_MAX) {
-		printf("%u buffers\n", frees);
-		exit(1);
-	}
+		take_all(&ports[i], words[i], 1);
 	printf("ready\n");
 	for (;;) {
 		struct pollfd fds[2];
-		int ready;
 
 		for (i = 0; i < 2; i++)
 			fds[i] = (struct pollfd){ .fd = ports[i].fd, .events = POLLIN };
-		ready = poll(fds, 2, 20);
+		poll(fds, 2, -1);
 		for (i = 0; i < 2; i++) {
 			struct ring *rx = rx_ring(ports[i].interface, 0);
-			struct ring *tx = tx_ring(ports[1 - i].interface, 0);
-			uint32_t at;
 
-			while (rx->head != rx->tail && held[i] < KEPT_MAX && frees > 0) {
-				kept[i][held[i]++] = rx->slot[rx->head];
-				rx->slot[rx->head].buf_idx = free[--frees];
+			if (!has_kept[i] && rx->head != rx->tail) {
+				has_kept[i] = 1;
+				rx->slot[rx->head].buf_idx = ports[i].interface->bufs_head;
 				rx->slot[rx->head].flags |= BUF_CHANGED;
+				ports[i].interface->bufs_head = 0;
 				rx->head = rx->cur = next(rx, rx->head);
 			}
-			if (held[i] < KEPT_MAX && ready > 0)
-				continue;
-			for (at = 0; at < held[i] && space(tx); at++) {
-				struct slot *out = &tx->slot[tx->head];
-
-				free[frees++] = out->buf_idx;
-				out->buf_idx = kept[i][at].buf_idx;
-				out->len = kept[i][at].len;
-				out->flags = BUF_CHANGED;
-				tx->head = tx->cur = next(tx, tx->head);
-			}
-			memmove(kept[i], kept[i] + at, (held[i] - at) * sizeof(kept[i][0]));
-			held[i] -= at;
+			move(&ports[i], &ports[1 - i], 1);
 		}
 	}
 }
