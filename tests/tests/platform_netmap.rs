@@ -158,6 +158,38 @@ fn a_program_on_netmap_swaps_buffers_between_its_rings_whatever_it_waits_by() {
 
 // promise: 22.1
 #[test]
+fn no_frame_is_overwritten_while_a_program_has_its_buffer() {
+    let test = "no_frame_is_overwritten";
+    let Some((client, platform)) = Compiled::client(test).zip(two_hosts(test)) else {
+        return;
+    };
+    let keys = "flavor: small";
+    for way in ["poll", "copy", "epoll", "sync", "late"] {
+        let words = format!("forward {way} left right");
+        let all = [
+            instance("sender", client.path(), "number out", keys, "{ out: {} }"),
+            instance(
+                "middle",
+                client.path(),
+                &words,
+                keys,
+                "{ left: {}, right: {} }",
+            ),
+            instance("receiver", client.path(), "check in", keys, "{ in: {} }"),
+        ];
+        let links = "links:\n  - [sender.out, middle.left]\n  - [middle.right, receiver.in]\n";
+        platform.apply(&format!("version: 1\ninstances:\n{}{links}", all.concat()));
+        eventually("a hundred thousand frames are good", || {
+            let said = log(&platform, "receiver");
+            assert!(!said.contains("wrong"), "{way}: {said}");
+            said.contains("good: 100000")
+        });
+        platform.apply("version: 1");
+    }
+}
+
+// promise: 22.1
+#[test]
 fn a_program_on_netmap_that_is_killed_comes_back_and_forwards() {
     let test = "a_program_on_netmap_that_is_killed";
     let Some((client, platform)) = Compiled::client(test).zip(two_hosts(test)) else {

@@ -238,6 +238,73 @@ static void keep(char **words)
 	}
 }
 
+#define NUMBERED 200
+
+/* number PORT: sends frames that have each their own number, and bytes that follow from it, as fast as it can. */
+static void number(char **words)
+{
+	struct port port;
+	struct ring *tx;
+	uint64_t count = 0;
+	int i;
+
+	take_all(&port, words[0], 0);
+	tx = tx_ring(port.interface, 0);
+	for (;;) {
+		while (space(tx)) {
+			struct slot *slot = &tx->slot[tx->head];
+			uint8_t *frame = buffer(tx, slot->buf_idx);
+
+			count++;
+			memset(frame, 2, 14);
+			memcpy(frame + 14, &count, sizeof(count));
+			for (i = 22; i < NUMBERED; i++)
+				frame[i] = (uint8_t)(count * 31 + i);
+			slot->len = NUMBERED;
+			slot->flags = 0;
+			tx->head = tx->cur = next(tx, tx->head);
+		}
+		ioctl(port.fd, NIOCTXSYNC, NULL);
+	}
+}
+
+/* check PORT: each frame is whole, and its number is greater than the last one's. */
+static void check(char **words)
+{
+	struct port port;
+	struct ring *rx;
+	uint64_t last = 0, good = 0, count;
+	int i;
+
+	take_all(&port, words[0], 0);
+	rx = rx_ring(port.interface, 0);
+	for (;;) {
+		struct pollfd fd = { .fd = port.fd, .events = POLLIN };
+
+		poll(&fd, 1, -1);
+		for (; rx->head != rx->tail; rx->head = rx->cur = next(rx, rx->head)) {
+			struct slot *slot = &rx->slot[rx->head];
+			const uint8_t *frame = buffer(rx, slot->buf_idx);
+
+			memcpy(&count, frame + 14, sizeof(count));
+			if (slot->len != NUMBERED || count <= last) {
+				printf("wrong: number %llu behind %llu\n", (unsigned long long)count,
+				       (unsigned long long)last);
+				pause();
+			}
+			for (i = 22; i < NUMBERED; i++)
+				if (frame[i] != (uint8_t)(count * 31 + i)) {
+					printf("wrong: byte %d of %llu\n", i,
+					       (unsigned long long)count);
+					pause();
+				}
+			last = count;
+			if (++good % 100000 == 0)
+				printf("good: %llu\n", (unsigned long long)good);
+		}
+	}
+}
+
 static struct port shared[2][8];
 
 static void *queue_thread(void *context)
@@ -443,6 +510,10 @@ int main(int count, char **words)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (strcmp(task, "forward") == 0 && count == 5)
 		forward(words + 2);
+	else if (strcmp(task, "number") == 0 && count == 3)
+		number(words + 2);
+	else if (strcmp(task, "check") == 0 && count == 3)
+		check(words + 2);
 	else if (strcmp(task, "keep") == 0 && count == 4)
 		keep(words + 2);
 	else if (strcmp(task, "queues") == 0 && count == 5)
