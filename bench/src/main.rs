@@ -9,6 +9,7 @@ mod host;
 mod io_model;
 mod literature;
 mod needs;
+mod netmap;
 mod options;
 mod ovs;
 mod page;

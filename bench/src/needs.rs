@@ -30,6 +30,8 @@ pub const DPDK: &[Need] = &[
     ("pkg-config", "pkg-config"),
     ("cc", "gcc"),
 ];
+/// For compiling C peers.
+pub const COMPILER: &[Need] = &[("cc", "gcc")];
 pub const OPEN_VSWITCH: &[Need] = &[
     (
         "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk",

@@ -4,6 +4,7 @@ mod alone;
 mod chain;
 mod hyperio;
 mod iperf3;
+mod netmap;
 mod nf;
 mod nic_transmit;
 mod nonf;
@@ -16,7 +17,8 @@ mod wake;
 
 use crate::experiment::{Experiment, Topic};
 use crate::needs::{
-    CLANG, DPDK, ETHTOOL, IPERF3, NETNS, NFT, NOTHING, Needs, OPEN_VSWITCH, PING, TASKSET, TC,
+    CLANG, COMPILER, DPDK, ETHTOOL, IPERF3, NETNS, NFT, NOTHING, Needs, OPEN_VSWITCH, PING,
+    TASKSET, TC,
 };
 
 /// The experiments of this topic.
@@ -124,6 +126,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[],
             },
             run: peers::driver::run,
+        },
+        Experiment {
+            name: "netmap",
+            aliases: &["h13netmap"],
+            summary: "netmap's pkt-gen and bridge, unchanged, as instances, beside nfluid's own; needs NETMAP_SOURCE",
+            needs: Needs {
+                required: &[COMPILER, TASKSET],
+                compared: &[],
+            },
+            run: netmap::run,
         },
         Experiment {
             name: "chain-peers",
