@@ -13,6 +13,8 @@ use crate::session::Session;
 
 const PROGRAMS: [&str; 5] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-vmm", "nfluid-tls"];
 const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
+/// The library for programs on netmap: as cargo names it, and where it is loaded from. No program links it.
+const NETMAP: (&str, &str) = ("libnfluid_netmap.so", "lib/nfluid/libnfluid-netmap.so");
 /// Guest images for tier microvm, built with the monitor.
 const GUESTS: [&str; 2] = ["daytime", "http"];
 const SERVICE: &str = "nfluidd.service";
@@ -139,6 +141,7 @@ fn targets(options: &Options) -> Vec<PathBuf> {
     let guests = GUESTS.map(|name| Path::new("lib/nfluid/guests").join(name));
     let all = programs
         .chain(library)
+        .chain([PathBuf::from(NETMAP.1)])
         .chain(guests)
         .chain([service_path()])
         .chain(completions);
@@ -154,6 +157,7 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
         0o644,
     ));
     sources.push((Source::Text(pkg_config(options)), 0o644));
+    sources.push((Source::File(built.join(NETMAP.0)), 0o644));
     let guests = built
         .with_file_name("guests")
         .join("x86_64-unknown-none/guest");

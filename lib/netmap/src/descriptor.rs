@@ -133,7 +133,7 @@ impl Descriptor {
         mut body: impl FnMut(&mut Lane, &Instance) -> Result<(), BadRing>,
     ) -> Result<(), BadRing> {
         let mut result = Ok(());
-        for lane in self.binding().into_iter().flat_map(|it| lanes(it)) {
+        for lane in self.binding().into_iter().flat_map(&lanes) {
             result = body(&mut self.instance.lane(*lane), self.instance).and(result);
         }
         result
@@ -148,7 +148,7 @@ impl Descriptor {
     }
 
     fn any(&self, lanes: impl Fn(&Binding) -> &Vec<usize>, is_so: impl Fn(&Lane) -> bool) -> bool {
-        let mut all = self.binding().into_iter().flat_map(|it| lanes(it));
+        let mut all = self.binding().into_iter().flat_map(&lanes);
         all.any(|lane| is_so(&self.instance.lane(*lane)))
     }
 

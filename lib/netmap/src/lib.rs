@@ -14,15 +14,15 @@
 
 mod abi;
 mod buffers;
-mod calls;
+pub mod calls;
 mod descriptor;
-mod events;
+pub mod events;
 mod instance;
 mod lane;
 mod next;
 mod region;
 mod request;
-mod select;
+pub mod select;
 mod waiting;
 
 /// Writes a line for the operator: the instance's log has it.

@@ -264,3 +264,58 @@ impl Ring {
         std::ptr::with_exposed_provenance(value as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Region, Slot};
+    use nfluid_ring::layout::SLOT_SIZE;
+    use std::ptr::NonNull;
+
+    #[test]
+    fn a_program_finds_each_buffer_by_the_words_of_a_ring() {
+        let mut pool = vec![0u8; 8 * SLOT_SIZE];
+        let start = NonNull::new(pool.as_mut_ptr()).expect("memory");
+        let region = Region::new(4, 64, (start, pool.len())).expect("memory");
+        let ring = region.ring(3);
+        region.describe_ring(ring, 1, true);
+        // As netmap's macros do.
+        let base = ring.start.as_ptr();
+        // SAFETY: the head of a ring, described just now, which nobody else has.
+        let (offset, size) = unsafe {
+            (
+                base.cast::<i64>().read(),
+                base.add(12).cast::<u32>().read() as usize,
+            )
+        };
+        let buffer = |index: usize| base as i64 + offset + (index * size) as i64;
+        for slot in 0..8 {
+            let found = buffer(slot + 2);
+            assert_eq!(found, start.as_ptr() as i64 + (slot * SLOT_SIZE) as i64);
+        }
+    }
+
+    #[test]
+    fn a_slot_is_written_and_read_at_once_and_a_ring_is_round() {
+        let mut pool = vec![0u8; SLOT_SIZE];
+        let start = NonNull::new(pool.as_mut_ptr()).expect("memory");
+        let region = Region::new(2, 64, (start, pool.len())).expect("memory");
+        let ring = region.ring(1);
+        let slot = Slot {
+            buffer: 7,
+            len: 60,
+            flags: 0x21,
+        };
+        ring.set_slot(63, slot);
+        assert_eq!(ring.slot(63), slot);
+        assert_eq!(
+            ring.slot(62),
+            Slot {
+                buffer: 0,
+                len: 0,
+                flags: 0
+            }
+        );
+        assert_eq!((ring.next(62), ring.next(63)), (63, 0));
+        assert_eq!((ring.distance(62, 1), ring.distance(1, 62)), (3, 61));
+    }
+}

@@ -364,3 +364,28 @@ fn take(descriptor: &Descriptor, choice: &Choice, is_alone: bool) -> Answer {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{port_name, text};
+
+    #[test]
+    fn a_port_has_one_name_in_whatever_words() {
+        for said in ["in", "netmap:in", "nfluid:in", "vale:in", "vale17:in"] {
+            assert_eq!(port_name(said), "in", "{said}");
+        }
+        // The ends of a pipe.
+        for said in ["out{1", "out}1", "netmap:out{1", "vale0:out}1"] {
+            assert_eq!(port_name(said), "out1", "{said}");
+        }
+        // No scope of netmap.
+        assert_eq!(port_name("eth0:in"), "eth0:in");
+    }
+
+    #[test]
+    fn a_name_without_an_end_is_read_to_the_end_of_its_field() {
+        assert_eq!(text(b"in\0rest"), "in");
+        assert_eq!(text(b"0123456789abcdef"), "0123456789abcdef");
+        assert_eq!(text(b"\xff\xfe\0"), "\u{fffd}\u{fffd}");
+    }
+}

@@ -52,7 +52,8 @@ static int take(struct port *port, const char *name, struct registration wanted)
 	error = control(port->fd, REGISTER, name, &port->got);
 	if (error)
 		return error;
-	port->memory = mmap(NULL, port->got.memsize, PROT_READ | PROT_WRITE, MAP_SHARED, port->fd, 0);
+	port->memory =
+		mmap(NULL, port->got.memsize, PROT_READ | PROT_WRITE, MAP_SHARED, port->fd, 0);
 	if (port->memory == MAP_FAILED)
 		return errno;
 	port->interface = (void *)(port->memory + port->got.offset);
@@ -80,8 +81,7 @@ static void take_legacy(struct port *port, const char *name)
 		printf("%s: %s\n", name, strerror(errno));
 		exit(1);
 	}
-	port->memory =
-		mmap(NULL, request.memsize, PROT_READ | PROT_WRITE, MAP_SHARED, port->fd, 0);
+	port->memory = mmap(NULL, request.memsize, PROT_READ | PROT_WRITE, MAP_SHARED, port->fd, 0);
 	port->interface = (void *)(port->memory + request.offset);
 }
 
@@ -288,8 +288,8 @@ static void check(char **words)
 
 			memcpy(&count, frame + 14, sizeof(count));
 			if (slot->len != NUMBERED || count <= last) {
-				printf("wrong: number %llu behind %llu\n", (unsigned long long)count,
-				       (unsigned long long)last);
+				printf("wrong: number %llu behind %llu\n",
+				       (unsigned long long)count, (unsigned long long)last);
 				pause();
 			}
 			for (i = 22; i < NUMBERED; i++)
@@ -402,7 +402,8 @@ static void errors(char **words)
 	printf("this is for version %u\n", old.version);
 	close(fd);
 	say("a closed descriptor", ioctl(fd, NIOCTXSYNC, NULL) < 0 ? errno : 0);
-	say("alone", take(&first, port, (struct registration){ .mode = ALL_NIC, .flags = EXCLUSIVE }));
+	say("alone",
+	    take(&first, port, (struct registration){ .mode = ALL_NIC, .flags = EXCLUSIVE }));
 	say("beside", take(&second, port, all));
 	say("twice", control(first.fd, REGISTER, port, &all));
 	printf("mapped again at the same place: %d\n",

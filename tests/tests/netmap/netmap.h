@@ -128,7 +128,8 @@ static inline struct ring *tx_ring(struct interface *port, unsigned int index)
 
 static inline struct ring *rx_ring(struct interface *port, unsigned int index)
 {
-	return (void *)((char *)port + port->ring_ofs[port->tx_rings + port->host_tx_rings + index]);
+	return (void *)((char *)port +
+			port->ring_ofs[port->tx_rings + port->host_tx_rings + index]);
 }
 
 static inline uint8_t *buffer(const struct ring *ring, uint32_t index)
