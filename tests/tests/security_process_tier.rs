@@ -10,6 +10,8 @@ mod dpdk;
 mod files;
 #[path = "security_process_tier/memory.rs"]
 mod memory;
+#[path = "security_process_tier/netmap.rs"]
+mod netmap;
 #[path = "security_process_tier/own_stack.rs"]
 mod own_stack;
 #[path = "security_process_tier/sockets.rs"]

@@ -7,7 +7,7 @@ use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{
     Barriers, Capabilities, Ended, InheritedFd, Instance, KernelId, KernelIdRange, Launch, Limits,
-    NetNs, Network, Program, Root, Sealed, Shell, ShellSpec, Shown, Zygote,
+    NetNs, Network, Program, Root, Sealed, Shell, ShellSpec, Shown, View, Zygote,
 };
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -54,6 +54,8 @@ pub struct Setup<'a> {
     pub own_stack: Option<Capabilities>,
     /// True: as programs on DPDK.
     pub dpdk: bool,
+    /// Folders of the host that it sees beside the libraries.
+    pub views: &'a [View],
     /// Forks from this process instead of from the test itself.
     pub zygote: Option<&'a Zygote>,
 }
@@ -72,6 +74,7 @@ impl Default for Setup<'_> {
             sealed: false,
             own_stack: None,
             dpdk: false,
+            views: &[],
             zygote: None,
         }
     }
@@ -235,6 +238,10 @@ impl Sandboxes {
                     ..Shown::default()
                 }),
                 None if setup.dpdk => Root::for_dpdk(),
+                None if !setup.views.is_empty() => Root::Libraries(Shown {
+                    extra: setup.views.to_vec(),
+                    ..Shown::default()
+                }),
                 None => Root::for_linkage(self.hostile.linkage()),
             },
             net: setup.net,
