@@ -53,6 +53,31 @@ fn peers_are_measured_or_left_out_by_name() {
 
 // promise: 13.2
 #[test]
+fn netmaps_programs_are_measured_or_their_source_is_asked_for() {
+    if !is_root("netmaps_programs_are_measured") {
+        return;
+    }
+    let output = bench(&["netmap", effort()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("cannot run the experiment") {
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("set NETMAP_SOURCE"), "{said}");
+        return;
+    }
+    let output = text(&output);
+    for id in [
+        "pktgen.64.mpps",
+        "bridge.64.mpps",
+        "pktgen.64.vs_own",
+        "bridge.64.vs_own",
+    ] {
+        let found = values(&output, &format!("netmap.{id}"));
+        assert!(found.len() == 1 && found[0] > 0.0, "{id}: {output}");
+    }
+}
+
+// promise: 13.2
+#[test]
 fn programs_on_dpdk_are_measured_over_nfluids_driver_and_others() {
     if !is_root("programs_on_dpdk_are_measured_over_nfluids_driver_and_others") {
         return;

@@ -147,9 +147,21 @@ const LENT: [&str; 2] = [
 
 /// testpmd, which sends on one port what it receives on the other.
 fn testpmd(driver: &Driver, devices: &[&str], keys: &str, options: &[&str]) -> String {
+    testpmd_of(driver, "io", devices, keys, options)
+}
+
+/// testpmd in this mode.
+fn testpmd_of(
+    driver: &Driver,
+    mode: &str,
+    devices: &[&str],
+    keys: &str,
+    options: &[&str],
+) -> String {
     let mut words = driver.eal(devices);
     words.extend(["--lcores", "0,1@0", "--", "--total-num-mbufs=4096"].map(str::to_owned));
-    words.extend(["--forward-mode=io", "--stats-period=1"].map(str::to_owned));
+    words.push(format!("--forward-mode={mode}"));
+    words.push("--stats-period=1".to_owned());
     words.extend(options.iter().map(|option| (*option).to_owned()));
     chain(TESTPMD, &words, keys)
 }
@@ -178,6 +190,40 @@ fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
     eventually("it forwards again", || platform.pings("client", "10.0.0.2"));
     stream(&platform, 1 << 20);
     assert!(log(&platform).contains("RX-packets"), "{}", log(&platform));
+}
+
+// promise: 21.1
+#[test]
+fn testpmd_writes_addresses_and_checksums_and_makes_flows() {
+    let test = "testpmd_writes_addresses";
+    let Some((driver, platform)) = driver_and_hosts(test) else {
+        return;
+    };
+    let address = |host: &str| {
+        let found = platform.on(host, "cat /sys/class/net/eth0/address");
+        found.stdout.trim().to_owned()
+    };
+    let client = format!("--eth-peer=0,{}", address("client"));
+    let server = format!("--eth-peer=1,{}", address("server"));
+    for mode in ["mac", "csum"] {
+        let options = [client.as_str(), server.as_str()];
+        platform.apply(&testpmd_of(&driver, mode, &BOTH, "", &options));
+        eventually(mode, || platform.pings("client", "10.0.0.2"));
+        stream(&platform, 1 << 20);
+        assert_eq!(platform.bad_checksums("server"), 0, "{mode}");
+    }
+    platform.apply(&testpmd_of(&driver, "flowgen", &BOTH, "", &[]));
+    eventually("made flows arrive", || {
+        let page = platform.page("/metrics");
+        let sent = |line: &str| {
+            line.strip_prefix("nfluid_port_tx_packets_total{port=\"a.out\"} ")?
+                .parse::<u64>()
+                .ok()
+        };
+        page.lines()
+            .find_map(sent)
+            .is_some_and(|sent| sent > 10_000)
+    });
 }
 
 // promise: 21.6
