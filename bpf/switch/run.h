@@ -277,6 +277,9 @@ struct flood {
 	__u32 me;
 	__u32 member; /* next to get a copy */
 	__u32 copies; /* made, or dropped with a reason */
+	__u32 switch_id;
+	__u32 filter; /* FLOOD_* */
+	__u32 joined; /* members that have joined the frame's group */
 };
 
 #endif

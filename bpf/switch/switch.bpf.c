@@ -18,19 +18,32 @@
 #include "long.h"
 #include "loop.h"
 #include "parse.h"
+#include "snoop_types.h"
 
 #define EPERM_ 1
 #define EINVAL_ 22
 
 #define PASTE(one, other) one##other
 
+#define HOOK(name) PASTE(name, _slot)
+#define FRAME_CTX void
+#include "snoop.h"
+#undef HOOK
+#undef FRAME_CTX
+
 #define HOOK(name) PASTE(name, _xdp)
+#define FRAME_CTX struct xdp_md
+#include "snoop.h"
+#undef FRAME_CTX
 #define FRAME_CTX xdp_md
 #include "arrival.h"
 #undef HOOK
 #undef FRAME_CTX
 
 #define HOOK(name) PASTE(name, _tc)
+#define FRAME_CTX struct __sk_buff
+#include "snoop.h"
+#undef FRAME_CTX
 #define FRAME_CTX __sk_buff
 #include "arrival.h"
 #undef HOOK

@@ -97,7 +97,9 @@ struct nfl_port {
 	__u64 tx_more_bytes;
 	__u64 rx_more_segments;
 	__u64 rx_more_bytes;
-	__u64 pad[3];
+	__u32 querier_seen; /* when a query of multicast groups came in last, in units of 2^30 ns; 0: never */
+	__u32 pad;
+	__u64 more_pad[2];
 };
 
 _Static_assert(sizeof(struct nfl_port) == 512, "mirrored by lib/switch");
@@ -228,14 +230,15 @@ _Static_assert(sizeof(struct nfl_captured) + NFL_FRAME_MAX == NFL_SLOT_SIZE,
 
 struct nfl_switch {
 	__u32 members; /* used entries of port[] */
-	__u32 pad[3];
+	__u32 querier_seen; /* of any port: see nfl_port */
+	__u32 pad[2];
 	__u32 port[NFL_MEMBERS_MAX];
 };
 
 struct nfl_fdb_key {
 	__u64 address; /* MAC in bits 0..47, VLAN id in bits 48..59 */
 	__u32 sw;
-	__u32 pad;
+	__u32 member; /* of a group that was joined from a port: the port + 1; of an address: 0 */
 };
 
 struct nfl_fdb_entry {

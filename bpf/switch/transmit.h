@@ -301,7 +301,7 @@ __noinline __u32 FORM(admit_run)(__u32 me, __u32 to_count, __u32 position, __u32
 /* A copy to the next member of the switch. */
 static __always_inline long FORM(flood_one)(struct flood *f)
 {
-	__u32 id;
+	__u32 id, takes;
 
 	if (f->member >= f->sw->members || f->port->copies >= NFL_CALL_COPIES)
 		return 1;
@@ -309,6 +309,12 @@ static __always_inline long FORM(flood_one)(struct flood *f)
 	f->member++;
 	if (id == f->me)
 		return 0;
+	if (f->filter) {
+		takes = group_takes(f->switch_id, f->address, id);
+		f->joined += takes & GROUP_JOINED;
+		if (f->filter == FLOOD_JOINED ? !takes : takes)
+			return 0;
+	}
 	f->copies++;
 	f->port->copies += 1 + (__u16)f->descriptor / NFL_SLOT_SIZE;
 	FORM(pass_frame)(f->me | id << 16, f->descriptor, f->address, 0);
@@ -347,14 +353,24 @@ __noinline int FORM(flood_frame)(__u32 me, __u32 position)
 	f.address = header_dst_address(&header);
 	f.member = unknown_zero;
 	f.copies = unknown_zero;
+	f.joined = unknown_zero;
 	f.port = s.port;
 	sw = way_dest(way);
+	f.switch_id = sw;
 	f.sw = bpf_map_lookup_elem(&nfl_switches, &sw);
 	if (!f.sw) {
 		drop_frames(&s, NFL_DROP_NO_ROUTE, 1);
 		return 0;
 	}
+	if (is_ip_group(f.address) && !is_special(f.descriptor))
+		snoop_slot(from, f.port, me, f.address);
+	f.filter = flood_filter(f.sw, f.address);
 	LOOP(NFL_MEMBERS_MAX, flood_one, &f);
+	if (f.filter && !f.joined && f.member >= f.sw->members) {
+		f.filter = FLOOD_REST;
+		f.member = unknown_zero;
+		LOOP(NFL_MEMBERS_MAX, flood_one, &f);
+	}
 	if (f.member < f.sw->members) {
 		count_drop(f.port, NFL_DROP_FLOOD_LIMIT, 1);
 		f.copies++;

@@ -14,6 +14,7 @@
 #include "actions.h"
 #include "coalesce.h"
 #include "fdb.h"
+#include "group.h"
 #include "long.h"
 
 /* The port whose receive side this is: set for each interface before its program is loaded. The
@@ -31,8 +32,11 @@ struct broadcast {
 	struct nfl_switch *sw;
 	__u64 way; /* the uplink's */
 	__u32 me;
+	__u64 address; /* FDB address to which the frame goes */
 	__u32 member; /* next to get a copy */
 	__u32 copies;
+	__u32 filter; /* FLOOD_* */
+	__u32 joined; /* members that have joined the frame's group */
 };
 
 static __always_inline void count_entered(struct nfl_port *port, __u64 bytes)
@@ -197,7 +201,7 @@ __noinline int FORM(HOOK(uplink_deliver))(struct FRAME_CTX *ctx, __u32 me, __u32
 /* A copy to the next member of the switch. */
 static __always_inline long FORM(HOOK(broadcast_one))(struct broadcast *b)
 {
-	__u32 id;
+	__u32 id, takes;
 
 	if (b->member >= b->sw->members || b->port->copies >= NFL_CALL_COPIES)
 		return 1;
@@ -205,6 +209,12 @@ static __always_inline long FORM(HOOK(broadcast_one))(struct broadcast *b)
 	b->member++;
 	if (id == b->me)
 		return 0;
+	if (b->filter) {
+		takes = group_takes(way_dest(b->way), b->address, id);
+		b->joined += takes & GROUP_JOINED;
+		if (b->filter == FLOOD_JOINED ? !takes : takes)
+			return 0;
+	}
 	b->copies++;
 	__sync_fetch_and_add(&b->port->copies, 1 + HOOK(frame_len)(b->ctx) / NFL_SLOT_SIZE);
 	FORM(HOOK(uplink_deliver))(b->ctx, b->me, id, b->way);
@@ -216,10 +226,12 @@ LOOP_BODY(HOOK(broadcast_one), broadcast)
 __noinline int FORM(HOOK(uplink_flood))(struct FRAME_CTX *ctx, __u32 me, __u64 way)
 {
 	struct broadcast b = { .ctx = ctx, .me = me, .way = way };
+	struct header header = {};
 	__u32 sw = way_dest(way);
 
 	b.member = unknown_zero;
 	b.copies = unknown_zero;
+	b.joined = unknown_zero;
 	b.port = bpf_map_lookup_elem(&nfl_ports, &me);
 	if (!b.port)
 		return 0;
@@ -227,7 +239,17 @@ __noinline int FORM(HOOK(uplink_flood))(struct FRAME_CTX *ctx, __u32 me, __u64 w
 	if (!b.sw)
 		return 0;
 	renew_copies(b.port);
+	HOOK(frame_header)(ctx, &header);
+	b.address = header_dst_address(&header);
+	if (is_ip_group(b.address))
+		HOOK(snoop)(ctx, b.port, me, b.address);
+	b.filter = flood_filter(b.sw, b.address);
 	LOOP(NFL_MEMBERS_MAX, HOOK(broadcast_one), &b);
+	if (b.filter && !b.joined && b.member >= b.sw->members) {
+		b.filter = FLOOD_REST;
+		b.member = unknown_zero;
+		LOOP(NFL_MEMBERS_MAX, HOOK(broadcast_one), &b);
+	}
 	if (b.member < b.sw->members)
 		drop_arrival(b.port, NFL_DROP_FLOOD_LIMIT);
 	else if (!b.copies)

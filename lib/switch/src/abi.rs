@@ -214,7 +214,8 @@ pub struct PortState {
     pub(crate) tx_more_bytes: AtomicU64,
     pub(crate) rx_more_segments: AtomicU64,
     pub(crate) rx_more_bytes: AtomicU64,
-    _pad: [AtomicU64; 3],
+    pub(crate) querier_seen: AtomicU32,
+    _pad: [AtomicU32; 5],
 }
 
 const _: () = assert!(size_of::<PortState>() == 512);

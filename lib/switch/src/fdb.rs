@@ -14,7 +14,7 @@ pub struct FdbEntry {
     pub switch: u32,
     /// VLAN id, 0 if untagged.
     pub vlan: u16,
-    /// The address.
+    /// The address; that of a multicast group if the group was joined from the port: see `bpf/switch/group.h`.
     pub mac: [u8; 6],
     /// The port behind which it is.
     pub port: u32,
@@ -30,11 +30,23 @@ fn now() -> u32 {
     (monotonic_ns() >> 30) as u32
 }
 
+/// The key of an address.
 fn key(switch: u32, address: u64) -> [u8; 16] {
     let mut key = [0u8; 16];
     key[..8].copy_from_slice(&address.to_ne_bytes());
     key[8..12].copy_from_slice(&switch.to_ne_bytes());
     key
+}
+
+impl FdbEntry {
+    /// The key of the entry; of a group it names the port, for there is an entry for each port.
+    fn key(&self) -> [u8; 16] {
+        let mut key = key(self.switch, fdb_address(self.vlan, self.mac));
+        if self.mac[0] & 1 != 0 {
+            key[12..].copy_from_slice(&(self.port + 1).to_ne_bytes());
+        }
+        key
+    }
 }
 
 /// Bit of an entry's owner: see `bpf/switch/way.h`.
@@ -145,8 +157,7 @@ impl Switch {
     fn fdb_remove(&self, doomed: impl Fn(&FdbEntry) -> bool) -> Result<usize, SwitchError> {
         let mut removed = 0;
         for entry in self.fdb_entries()?.into_iter().filter(doomed) {
-            let key = key(entry.switch, fdb_address(entry.vlan, entry.mac));
-            removed += usize::from(self.take_entry(&key)?);
+            removed += usize::from(self.take_entry(&entry.key())?);
         }
         Ok(removed)
     }
