@@ -118,8 +118,7 @@ static __noinline void group_note(struct nfl_port *port, __u32 me, __u64 address
 	}
 	if (ageing == LEAVING_AGEING)
 		return;
-	if (port->fdb_used >= most ||
-	    bpf_map_update_elem(&nfl_fdb, &key, &fresh, BPF_NOEXIST))
+	if (port->fdb_used >= most || bpf_map_update_elem(&nfl_fdb, &key, &fresh, BPF_NOEXIST))
 		__sync_fetch_and_add(&port->fdb_refused, 1);
 	else
 		__sync_fetch_and_add(&port->fdb_used, 1);

@@ -56,8 +56,8 @@ static __noinline void HOOK(snoop_igmp)(FRAME_CTX *ctx, struct nfl_port *port, _
 		    HOOK(frame_load)(ctx, at, &record, sizeof(record)))
 			return;
 		record.sources = record.sources >> 8 | record.sources << 8;
-		HOOK(snoop_record)(port, me, ipv4_group(record.group, at_vlan), record.type,
-				   record.sources);
+		HOOK(snoop_record)
+		(port, me, ipv4_group(record.group, at_vlan), record.type, record.sources);
 		at += sizeof(record) + (record.auxiliary + (record.sources & 0xff)) * 4;
 	}
 }
@@ -98,8 +98,8 @@ static __noinline void HOOK(snoop_mld)(FRAME_CTX *ctx, struct nfl_port *port, __
 		    HOOK(frame_load)(ctx, at, &record, sizeof(record)))
 			return;
 		record.sources = record.sources >> 8 | record.sources << 8;
-		HOOK(snoop_record)(port, me, ipv6_group(record.group[3], at_vlan), record.type,
-				   record.sources);
+		HOOK(snoop_record)
+		(port, me, ipv6_group(record.group[3], at_vlan), record.type, record.sources);
 		at += sizeof(record) + record.auxiliary * 4 + (record.sources & 0xff) * 16;
 	}
 }
