@@ -8,6 +8,7 @@ mod uplinks;
 
 use nfluid_switch::Destination;
 use nfluid_testbed::scratch::Scratch;
+use std::time::{Duration, Instant};
 use switch_fixture::{Members, for_each_form, tagged};
 
 /// 239.1.2.3 and its address.
@@ -186,13 +187,18 @@ fn reports_of_all_versions_join_and_leave() {
             assert_eq!(lan.takers(local), [0, 1, 2, 3], "{local:x?}");
         }
         // Who leaves is out after the time in which others behind the port answer.
+        let left_at = Instant::now();
         lan.says(2, [0x01, 0x00, 0x5e, 0, 0, 2], &message(LEAVE, GROUP));
         lan.says(2, [0x01, 0x00, 0x5e, 0, 0, 22], &report_3(&[(3, OTHER, 0)]));
         lan.says6(1, [0x33, 0x33, 0, 0, 0, 2], &mld_message(MLD_DONE, GROUP6));
         lan.says6(3, [0x33, 0x33, 0, 0, 0, 22], &mld_report_2(3, GROUP6));
         lan.says6(3, GROUP6_MAC, &mld_message(MLD_REPORT, GROUP6));
-        assert_eq!(lan.takers(GROUP_MAC), [0, 2], "not at once");
-        std::thread::sleep(std::time::Duration::from_secs(6));
+        let takers = lan.takers(GROUP_MAC);
+        // Otherwise the machine was too slow for a result.
+        if left_at.elapsed() < Duration::from_secs(2) {
+            assert_eq!(takers, [0, 2], "not at once");
+        }
+        std::thread::sleep(Duration::from_secs(6));
         assert_eq!(lan.takers(GROUP_MAC), [0, 1, 2, 3], "nobody has joined");
         assert_eq!(lan.takers(GROUP6_MAC), [0, 3], "it joined again");
         let swept = scratch.switch.fdb_sweep().expect("swept");
