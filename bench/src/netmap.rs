@@ -3,15 +3,13 @@
 use crate::host::forwards::Forwards;
 use anyhow::Context;
 use nfluid_testbed::CannotRun;
-use nfluid_testbed::command::output;
 use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::netmap::Source;
 use nfluid_testbed::process::Service;
 use nfluid_testbed::scratch::ScratchInstance;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The variable that names netmap's source.
-const SOURCE: &str = "NETMAP_SOURCE";
 /// nfluid's library, which is built beside this program.
 const LIBRARY: &str = "libnfluid_netmap.so";
 
@@ -20,7 +18,7 @@ const LIBRARY: &str = "libnfluid_netmap.so";
 pub struct Netmap {
     directory: ScratchDirectory,
     library: PathBuf,
-    source: PathBuf,
+    source: Source,
 }
 
 impl Netmap {
@@ -29,11 +27,7 @@ impl Netmap {
     /// # Errors
     /// [`CannotRun`] if one of them is missing.
     pub fn find() -> anyhow::Result<Self> {
-        let why =
-            "set NETMAP_SOURCE to netmap's source: git clone https://github.com/luigirizzo/netmap";
-        let source = std::env::var_os(SOURCE).map(PathBuf::from);
-        let source = source.filter(|folder| folder.join("apps/pkt-gen").is_dir());
-        let source = source.ok_or_else(|| CannotRun(why.to_owned()))?;
+        let source = Source::find()?;
         let own = std::env::current_exe().context("finding this program")?;
         let library = own.with_file_name(LIBRARY);
         if !library.exists() {
@@ -53,15 +47,7 @@ impl Netmap {
     /// The compiler's.
     pub fn build(&self, name: &str) -> anyhow::Result<PathBuf> {
         let program = self.directory.path(name);
-        let mut cc = Command::new("cc");
-        cc.args(["-O3", "-w", "-DNO_PCAP", "-o"]).arg(&program);
-        for folder in ["sys", "libnetmap", "apps/include"] {
-            cc.arg("-I").arg(self.source.join(folder));
-        }
-        for folder in [Path::new("apps").join(name), PathBuf::from("libnetmap")] {
-            cc.args(sources(&self.source.join(folder))?);
-        }
-        output(cc.args(["-lpthread", "-lm"]))?;
+        self.source.build(name, &program)?;
         Ok(program)
     }
 
@@ -89,20 +75,6 @@ impl Netmap {
         })?;
         Ok(service)
     }
-}
-
-fn sources(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let reading = || format!("reading {}", folder.display());
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(reading)? {
-        let path = entry.with_context(reading)?.path();
-        files.extend(
-            path.extension()
-                .is_some_and(|end| end == "c")
-                .then_some(path),
-        );
-    }
-    Ok(files)
 }
 
 /// Lets programs run for as long as this lives; they are stopped otherwise, for they poll.

@@ -69,13 +69,15 @@ static __always_inline __u64 ipv6_group(__u32 group, __u32 at_vlan)
 /* A frame in a slot: the sender may write there meanwhile, and then says something else of its own port. */
 static __always_inline long frame_load_slot(void *slot, __u32 at, void *to, __u32 bytes)
 {
-	const volatile __u8 *from = slot + (at & 0x7ff);
-	__u8 *out = to;
+	void *from = slot + (at & 0x7ff);
+	__u32 i = 0;
 
 	if (at > NFL_FRAME_MAX - 32)
 		return -1;
-	for (__u32 i = 0; i < bytes; i++)
-		out[i] = from[i];
+	for (; i + 4 <= bytes; i += 4)
+		*(__u32 *)(to + i) = load32(from + i);
+	for (; i < bytes; i++)
+		*(__u8 *)(to + i) = load8(from + i);
 	return 0;
 }
 

@@ -3,7 +3,8 @@
 
 mod c_fixture;
 
-use c_fixture::{library_folder, project};
+use c_fixture::library_folder;
+use nfluid_testbed::dpdk;
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
@@ -11,10 +12,10 @@ use nfluid_tests::harness::skip::{is_root, skip};
 use nfluid_tests::harness::transfer::stream;
 use nfluid_tests::harness::two_hosts::{UPLINKS, two_hosts};
 use rustix::process::Signal;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 const TESTPMD: &str = "/usr/bin/dpdk-testpmd";
 
@@ -41,47 +42,13 @@ impl Driver {
         fs::create_dir_all(&folder).expect("a folder");
         let driver = Driver(folder);
         let library = library_folder().join("libnfluid.a");
-        let mut make = Command::new("make");
-        make.args(["-s", "-C"]).arg(project().join("lib/dpdk"));
-        make.arg(format!("BUILD={}", driver.0.display()));
-        make.arg(format!("NFLUID_LIBRARY={}", library.display()));
-        driver.built(test, &mut make)
+        let built = dpdk::driver(&driver.0, &library);
+        was_built(test, built).map(|_path| driver)
     }
 
-    /// Builds an example of DPDK's source.
-    fn with_example(self, test: &str, name: &str) -> Option<Self> {
-        let folder = self.0.clone();
-        let mut source = Command::new(project().join("lib/dpdk/source"));
-        source.arg(&folder).arg(format!("examples/{name}"));
-        let driver = self.built(test, &mut source)?;
-        let flags = said(Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]));
-        let mut cc = Command::new("cc");
-        cc.arg("-DALLOW_EXPERIMENTAL_API").arg("-O2").arg("-o");
-        cc.arg(driver.0.join("program"));
-        for file in fs::read_dir(folder.join(name)).expect("the example") {
-            let path = file.expect("a file").path();
-            cc.args(
-                path.extension()
-                    .is_some_and(|end| end == "c")
-                    .then_some(path),
-            );
-        }
-        cc.args(flags.split_whitespace());
-        said(&mut cc);
-        Some(driver)
-    }
-
-    /// Returns the driver if the command succeeds. An archive without the source of DPDK is no failure of ours; the compiler's
-    /// errors are.
-    fn built(self, test: &str, command: &mut Command) -> Option<Self> {
-        let done = command.output().expect("it starts");
-        let text = String::from_utf8_lossy(&done.stderr).into_owned();
-        if text.contains("cannot be had") {
-            skip(test, text.lines().last().unwrap_or_default());
-            return None;
-        }
-        assert!(done.status.success(), "{text}");
-        Some(self)
+    /// Builds an example of DPDK's source, and returns its path.
+    fn example(&self, test: &str, name: &str) -> Option<PathBuf> {
+        was_built(test, dpdk::example(&self.0, name))
     }
 
     /// The words of EAL, with these devices.
@@ -99,19 +66,21 @@ impl Driver {
     }
 }
 
+/// Returns what was built. An archive without the source of DPDK is no failure of ours; the compiler's errors are.
+fn was_built(test: &str, built: Result<PathBuf, impl Display>) -> Option<PathBuf> {
+    match built {
+        Ok(path) => Some(path),
+        Err(why) if format!("{why:#}").contains("cannot be had") => {
+            skip(test, &format!("{why:#}"));
+            None
+        }
+        Err(why) => panic!("{why:#}"),
+    }
+}
+
 /// The driver, and a platform between two hosts; `None`: the test is skipped.
 fn driver_and_hosts(test: &str) -> Option<(Driver, Platform)> {
     Some((Driver::build(test)?, two_hosts(test)?))
-}
-
-fn said(command: &mut Command) -> String {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().expect("it starts");
-    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    String::from_utf8(stdout).expect("text")
 }
 
 /// A chain of one program on DPDK, with these arguments and keys.
@@ -333,7 +302,7 @@ fn a_program_that_sleeps_on_receive_interrupts_wakes_for_every_frame() {
     let Some(driver) = Driver::build(test) else {
         return;
     };
-    let Some(driver) = driver.with_example(test, "l3fwd-power") else {
+    let Some(program) = driver.example(test, "l3fwd-power") else {
         return;
     };
     let Some(platform) = two_hosts(test) else {
@@ -345,8 +314,7 @@ fn a_program_that_sleeps_on_receive_interrupts_wakes_for_every_frame() {
     // It has memory for 8192 packets.
     let memory = words.iter().position(|word| word == "64").expect("-m 64");
     words[memory] = "160".to_owned();
-    let program = driver.0.join("program").display().to_string();
-    platform.apply(&chain(&program, &words, ""));
+    platform.apply(&chain(&program.display().to_string(), &words, ""));
     eventually("it sleeps", || {
         log(&platform).contains("sleeps until interrupt")
     });

@@ -4,7 +4,11 @@
 mod c_fixture;
 
 use c_fixture::project;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::command::output;
+use nfluid_testbed::netmap::Source;
 use nfluid_testbed::process::signal;
+use nfluid_testbed::program::find;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::{is_root, skip};
@@ -29,53 +33,47 @@ impl Drop for Compiled {
 impl Compiled {
     /// Compiles the tests' own program.
     fn client(test: &str) -> Option<Self> {
-        let source = project().join("tests/tests/netmap/client.c");
-        let options = ["-std=gnu11", "-Wall", "-Wextra", "-Werror"];
-        Self::of(test, "client", &options, &[source])
+        let compiled = Self::place(test, "client")?;
+        let mut cc = Command::new("cc");
+        cc.args([
+            "-O2",
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-D_GNU_SOURCE",
+        ]);
+        cc.arg("-o").arg(&compiled.0);
+        cc.arg(project().join("tests/tests/netmap/client.c"));
+        output(cc.arg("-lpthread")).expect("it compiles");
+        Some(compiled)
     }
 
     /// Compiles one of netmap's own programs as it is; reports the reason and returns `None` if its source is not here.
     fn of_netmap(test: &str, name: &str) -> Option<Self> {
-        let Some(source) = std::env::var_os("NETMAP_SOURCE").map(PathBuf::from) else {
-            skip(test, "NETMAP_SOURCE names no source of netmap");
-            return None;
+        let source = match Source::find() {
+            Ok(source) => source,
+            Err(CannotRun(why)) => {
+                skip(test, &why);
+                return None;
+            }
         };
-        let mut files = vec![];
-        for folder in [source.join("apps").join(name), source.join("libnetmap")] {
-            let entries = fs::read_dir(&folder).unwrap_or_else(|_| panic!("{}", folder.display()));
-            let paths = entries.map(|entry| entry.expect("an entry").path());
-            files.extend(paths.filter(|path| path.extension().is_some_and(|end| end == "c")));
-        }
-        let include = |folder: &str| format!("-I{}", source.join(folder).display());
-        let includes = ["sys", "libnetmap", "apps/include"].map(include);
-        let mut options = vec!["-w", "-DNO_PCAP"];
-        options.extend(includes.iter().map(String::as_str));
-        Self::of(test, name, &options, &files)
+        let compiled = Self::place(test, name)?;
+        source.build(name, &compiled.0).expect("it compiles");
+        Some(compiled)
     }
 
-    fn of(test: &str, name: &str, options: &[&str], files: &[PathBuf]) -> Option<Self> {
+    /// Where a program is to be; `None`: the test cannot run here, and the reason was reported.
+    fn place(test: &str, name: &str) -> Option<Self> {
         if !is_root(test) {
             return None;
         }
-        if Command::new("cc").arg("--version").output().is_err() {
+        if find("cc").is_none() {
             skip(test, "it needs a C compiler (cc)");
             return None;
         }
-        let path = std::env::temp_dir().join(format!("nfl-{}-{test}-{name}", std::process::id()));
-        let compiled = Compiled(path);
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-D_GNU_SOURCE"])
-            .args(options)
-            .arg("-o")
-            .arg(&compiled.0);
-        cc.args(files).args(["-lpthread", "-lm"]);
-        let done = cc.output().expect("it starts");
-        assert!(
-            done.status.success(),
-            "{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
-        Some(compiled)
+        let file = format!("nfl-{}-{test}-{name}", std::process::id());
+        Some(Compiled(std::env::temp_dir().join(file)))
     }
 
     fn path(&self) -> &Path {

@@ -3,13 +3,10 @@
 use super::PACKAGES;
 use anyhow::Context;
 use nfluid_testbed::CannotRun;
-use nfluid_testbed::command::output;
+use nfluid_testbed::dpdk;
 use nfluid_testbed::program::install;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-/// Where the driver is.
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../lib/dpdk");
 /// The library in it, which is built beside this program.
 const LIBRARY: &str = "libnfluid.a";
 
@@ -25,44 +22,23 @@ pub fn build() -> anyhow::Result<PathBuf> {
         let why = format!("{} is not there: cargo build --release", library.display());
         return Err(CannotRun(why).into());
     }
-    let built = directory.join("dpdk");
-    let mut make = Command::new("make");
-    make.args(["-s", "-C", SOURCE]);
-    make.arg(format!("BUILD={}", built.display()));
-    make.arg(format!("NFLUID_LIBRARY={}", library.display()));
-    if let Err(why) = output(&mut make) {
+    let built = dpdk::driver(&directory.join("dpdk"), &library);
+    built.map_err(|why| {
         let what = install(&format!("make {PACKAGES}"));
-        return Err(CannotRun(format!(
+        CannotRun(format!(
             "building nfluid's driver for DPDK: {why:#}; {what}"
         ))
-        .into());
-    }
-    Ok(built.join("librte_net_nfluid.so"))
+        .into()
+    })
 }
 
-/// Builds an example of DPDK's source, which Debian does not build, beside the driver.
+/// Builds an example of DPDK's source beside the driver.
 ///
 /// # Errors
-/// [`CannotRun`] when the source cannot be had, or the compiler's error text.
+/// [`CannotRun`] when it cannot be had or built.
 pub fn example(driver: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let directory = driver.with_file_name("examples");
-    let program = directory.join(name).join(name);
-    if program.exists() {
-        return Ok(program);
-    }
-    let mut source = Command::new(Path::new(SOURCE).join("source"));
-    source.arg(&directory).arg(format!("examples/{name}"));
-    source.arg("examples/common");
-    if let Err(why) = output(&mut source) {
-        return Err(CannotRun(format!("DPDK's example {name}: {why:#}")).into());
-    }
-    // The folder's file names and the library's flags are lists of words.
-    let compile = "cc -O3 -o \"$0\" \"$1\"/*.c -DALLOW_EXPERIMENTAL_API -I\"$2\" $(pkg-config --cflags --libs libdpdk)";
-    let mut cc = Command::new("sh");
-    cc.args(["-c", compile]).arg(&program);
-    cc.arg(directory.join(name)).arg(directory.join("common"));
-    output(&mut cc)?;
-    Ok(program)
+    let built = dpdk::example(&driver.with_file_name("examples"), name);
+    built.map_err(|why| CannotRun(format!("DPDK's example {name}: {why:#}")).into())
 }
 
 /// The EAL argument for a port of the instance that the process is; with `zero_copy`, packets lie in the port's ring.

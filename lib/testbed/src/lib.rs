@@ -12,6 +12,7 @@
 //! | [`command`] | programs that run to their end; [`program`]: paths of programs |
 //! | [`flood`] | datagrams at full rate |
 //! | [`image`] | container images of given layers |
+//! | [`dpdk`], [`netmap`] | nfluid's driver and DPDK's examples, netmap's programs: built from source |
 //! | [`directory`], [`log`] | scratch directories; a log that is read while a program writes to the log |
 //! | [`patience`] | waiting for a condition; [`interrupt`]: early end with clean-up |
 //! | [`random`] | random numbers from a seed |
@@ -23,12 +24,14 @@ pub mod api;
 pub mod cgroups;
 pub mod command;
 pub mod directory;
+pub mod dpdk;
 pub mod flood;
 pub mod image;
 pub mod interrupt;
 pub mod io_process;
 pub mod log;
 pub mod namespace;
+pub mod netmap;
 pub mod patience;
 pub mod platform;
 pub mod process;
