@@ -91,21 +91,25 @@ static __noinline __u32 group_takes(__u32 sw, __u64 address, __u32 id)
 	return takes;
 }
 
-/* The group was joined from port `me`, or given up. */
-static __noinline void group_note(struct nfl_port *port, __u32 me, __u64 address, __u32 ageing)
+/* The group was joined from port `me`, or given up. With scalars, so that the verifier follows it once, and not for each
+ * group of a report. */
+__noinline int group_note(__u32 me, __u64 address, __u32 ageing)
 {
-	__u64 way = port_way(port); /* once, as in fdb_learn() */
-	struct nfl_fdb_key key = { .address = address, .sw = way_dest(way), .member = me + 1 };
-	struct nfl_fdb_entry fresh = {
-		.owner = owner_on(me, way),
-		.seen = fdb_now(),
-		.ageing = ageing,
-	};
-	struct nfl_fdb_entry *entry;
-	__u32 most = port->fdb_limit;
+	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
+	struct nfl_fdb_key key = { .address = address, .member = me + 1 };
+	struct nfl_fdb_entry *entry, fresh = { .ageing = ageing };
+	__u32 most;
+	__u64 way;
 
+	if (!port)
+		return 0;
+	way = port_way(port); /* once, as in fdb_learn() */
 	if (way_kind(way) != NFL_DEST_SWITCH || !is_joined_group(address))
-		return;
+		return 0;
+	key.sw = way_dest(way);
+	fresh.owner = owner_on(me, way);
+	fresh.seen = fdb_now();
+	most = port->fdb_limit;
 	if (!(port->flags & NFL_PORT_LEARN) && most > MEMBERSHIPS_MAX)
 		most = MEMBERSHIPS_MAX;
 	entry = bpf_map_lookup_elem(&nfl_fdb, &key);
@@ -114,14 +118,15 @@ static __noinline void group_note(struct nfl_port *port, __u32 me, __u64 address
 		WRITE_ONCE(entry->owner, fresh.owner);
 		WRITE_ONCE(entry->seen, fresh.seen);
 		WRITE_ONCE(entry->ageing, fresh.ageing);
-		return;
+		return 0;
 	}
 	if (ageing == LEAVING_AGEING)
-		return;
+		return 0;
 	if (port->fdb_used >= most || bpf_map_update_elem(&nfl_fdb, &key, &fresh, BPF_NOEXIST))
 		__sync_fetch_and_add(&port->fdb_refused, 1);
 	else
 		__sync_fetch_and_add(&port->fdb_used, 1);
+	return 0;
 }
 
 /* A query has come in at this port. */

@@ -6,15 +6,14 @@
  */
 
 /* One group of an IGMPv3 or MLDv2 report: RFC 3376 4.2.12, RFC 3810 5.2.12. */
-static __always_inline void HOOK(snoop_record)(struct nfl_port *port, __u32 me, __u64 address,
-					       __u8 type, __u16 sources)
+static __always_inline void HOOK(snoop_record)(__u32 me, __u64 address, __u8 type, __u16 sources)
 {
 	/* Sources are not looked at: who has joined for some of them gets the frames of all. */
 	bool includes = type == 1 || type == 3;
 
 	if (type < 1 || type > 5)
 		return;
-	group_note(port, me, address, includes && !sources ? LEAVING_AGEING : MEMBERSHIP_AGEING);
+	group_note(me, address, includes && !sources ? LEAVING_AGEING : MEMBERSHIP_AGEING);
 }
 
 static __noinline void HOOK(snoop_igmp)(FRAME_CTX *ctx, struct nfl_port *port, __u32 me,
@@ -39,10 +38,10 @@ static __noinline void HOOK(snoop_igmp)(FRAME_CTX *ctx, struct nfl_port *port, _
 		return;
 	case IGMP_REPORT_1:
 	case IGMP_REPORT_2:
-		group_note(port, me, ipv4_group(igmp.group, at_vlan), MEMBERSHIP_AGEING);
+		group_note(me, ipv4_group(igmp.group, at_vlan), MEMBERSHIP_AGEING);
 		return;
 	case IGMP_LEAVE:
-		group_note(port, me, ipv4_group(igmp.group, at_vlan), LEAVING_AGEING);
+		group_note(me, ipv4_group(igmp.group, at_vlan), LEAVING_AGEING);
 		return;
 	case IGMP_REPORT_3:
 		break;
@@ -57,7 +56,7 @@ static __noinline void HOOK(snoop_igmp)(FRAME_CTX *ctx, struct nfl_port *port, _
 			return;
 		record.sources = record.sources >> 8 | record.sources << 8;
 		HOOK(snoop_record)
-		(port, me, ipv4_group(record.group, at_vlan), record.type, record.sources);
+		(me, ipv4_group(record.group, at_vlan), record.type, record.sources);
 		at += sizeof(record) + (record.auxiliary + (record.sources & 0xff)) * 4;
 	}
 }
@@ -85,7 +84,7 @@ static __noinline void HOOK(snoop_mld)(FRAME_CTX *ctx, struct nfl_port *port, __
 	}
 	if (mld.type == MLD_REPORT_1 || mld.type == MLD_DONE) {
 		if (!HOOK(frame_load)(ctx, at + 20, &group, 4))
-			group_note(port, me, ipv6_group(group, at_vlan),
+			group_note(me, ipv6_group(group, at_vlan),
 				   mld.type == MLD_DONE ? LEAVING_AGEING : MEMBERSHIP_AGEING);
 		return;
 	}
@@ -99,7 +98,7 @@ static __noinline void HOOK(snoop_mld)(FRAME_CTX *ctx, struct nfl_port *port, __
 			return;
 		record.sources = record.sources >> 8 | record.sources << 8;
 		HOOK(snoop_record)
-		(port, me, ipv6_group(record.group[3], at_vlan), record.type, record.sources);
+		(me, ipv6_group(record.group[3], at_vlan), record.type, record.sources);
 		at += sizeof(record) + record.auxiliary * 4 + (record.sources & 0xff) * 16;
 	}
 }
