@@ -93,6 +93,18 @@ fn returned(platform: &Platform) -> u64 {
     chain["return_packets"].as_u64().expect("a chain")
 }
 
+/// All drops of all ports, by reason.
+fn drops(platform: &Platform) -> String {
+    let page = platform.page("/metrics");
+    let counted = page
+        .lines()
+        .filter(|line| line.contains("drop") && !line.ends_with(" 0"));
+    counted
+        .filter(|line| !line.starts_with('#'))
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
 // promise: 7.39, 7.40
 #[test]
 fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overtaken() {
@@ -113,7 +125,8 @@ fn flows_change_hands_with_their_state_and_none_of_their_frames_is_lost_or_overt
         for ping in &pings {
             let answers = answers(ping);
             let asked = PINGS.max(answers.len() as u32);
-            assert_eq!(answers, (1..=asked).collect::<Vec<_>>(), "{ping:?}");
+            let drops = drops(&platform);
+            assert_eq!(answers, (1..=asked).collect::<Vec<_>>(), "{drops} {ping:?}");
         }
     }
     assert_eq!(members(&platform), ["fw", "fw@r1", "fw@r2"]);
