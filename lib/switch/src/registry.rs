@@ -290,6 +290,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
         &state.tx_pos,
         &state.fdb_used,
         &state.fdb_refused,
+        &state.querier_seen,
         &state.rung,
         &state.timed,
     ] {
