@@ -55,7 +55,7 @@ impl Netmap {
     /// whoever else is on its core.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn start(
         &self,
         instance: &ScratchInstance,
@@ -82,7 +82,7 @@ pub struct Turn<'a>(&'a [Service]);
 
 impl<'a> Turn<'a> {
     /// # Errors
-    /// One of them has ended.
+    /// A program has ended.
     pub fn of(services: &'a [Service]) -> anyhow::Result<Self> {
         let turn = Turn(services);
         services.iter().try_for_each(|service| service.runs(true))?;

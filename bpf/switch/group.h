@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * Who has joined which multicast group (RFC 4541). A frame to a group goes to the ports from which the group was joined, and
- * to those from which queries come: routers are there. It goes to all ports, as any frame to a group does, while
+ * Multicast groups on a switch (RFC 4541). A frame to a group goes to the ports from which the group was joined, and
+ * to those from which queries come: routers are there. The frame goes to all ports, as any frame to a group does, while
  * nobody queries on the switch, for then nobody says again that it has joined; if nobody has joined; and if the group is
  * one that stations need not join: 224.0.0.x, ff02::x and solicited nodes, so those of OSPF, VRRP, mDNS and neighbour
  * discovery.

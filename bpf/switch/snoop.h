@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /*
- * What a frame says of multicast groups: IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810), behind at most one VLAN
- * tag. Of a report with several groups, the first GROUPS_MAX count. Included once per way in which a frame's bytes are
- * read, with HOOK(name) and FRAME_CTX, as arrival.h.
+ * The switch reads IGMP (RFC 1112, 2236, 3376) and MLD (RFC 2710, 3810), behind at most one VLAN tag, and notes who has
+ * joined which multicast group, and who queries. Of a report with several groups, the first GROUPS_MAX count. Included
+ * once per way in which a frame's bytes are read, with HOOK(name) and FRAME_CTX, as arrival.h.
  */
-
-/* One group of an IGMPv3 or MLDv2 report: RFC 3376 4.2.12, RFC 3810 5.2.12. */
-static __always_inline void HOOK(snoop_record)(__u32 me, __u64 address, __u8 type, __u16 sources)
-{
-	/* Sources are not looked at: who has joined for some of them gets the frames of all. */
-	bool includes = type == 1 || type == 3;
-
-	if (type < 1 || type > 5)
-		return;
-	group_note(me, address, includes && !sources ? LEAVING_AGEING : MEMBERSHIP_AGEING);
-}
 
 static __noinline void HOOK(snoop_igmp)(FRAME_CTX *ctx, struct nfl_port *port, __u32 me,
 					__u32 at_vlan)
 {
-	__u32 at = at_vlan & 0xff, source = 0, i, records;
+	__u32 at = at_vlan & 0xff, source = 0, i, records, sources;
 	struct igmp_header igmp = {};
 	struct igmp_record record = {};
 	__u8 byte = 0, proto = 0;
@@ -48,23 +37,22 @@ static __noinline void HOOK(snoop_igmp)(FRAME_CTX *ctx, struct nfl_port *port, _
 	default:
 		return;
 	}
-	records = igmp.group >> 24 | (igmp.group >> 16 & 0xff) << 8;
+	records = host16(igmp.group >> 16);
 	at += sizeof(igmp);
 	for (i = 0; i < GROUPS_MAX; i++) {
 		if (i >= records || at > SNOOPED_MAX ||
 		    HOOK(frame_load)(ctx, at, &record, sizeof(record)))
 			return;
-		record.sources = record.sources >> 8 | record.sources << 8;
-		HOOK(snoop_record)
-		(me, ipv4_group(record.group, at_vlan), record.type, record.sources);
-		at += sizeof(record) + (record.auxiliary + (record.sources & 0xff)) * 4;
+		sources = host16(record.sources);
+		snoop_record(me, ipv4_group(record.group, at_vlan), record.type, sources);
+		at += sizeof(record) + (record.auxiliary + (sources & 0xff)) * 4;
 	}
 }
 
 static __noinline void HOOK(snoop_mld)(FRAME_CTX *ctx, struct nfl_port *port, __u32 me,
 				       __u32 at_vlan)
 {
-	__u32 at = at_vlan & 0xff, group = 0, i, records;
+	__u32 at = at_vlan & 0xff, group = 0, i, records, sources;
 	struct mld_record record = {};
 	struct mld_header mld = {};
 	__u8 next = 0, options[2] = {};
@@ -90,16 +78,15 @@ static __noinline void HOOK(snoop_mld)(FRAME_CTX *ctx, struct nfl_port *port, __
 	}
 	if (mld.type != MLD_REPORT_2)
 		return;
-	records = mld.records >> 8 | (mld.records & 0xff) << 8;
+	records = host16(mld.records);
 	at += sizeof(mld);
 	for (i = 0; i < GROUPS_MAX; i++) {
 		if (i >= records || at > SNOOPED_MAX ||
 		    HOOK(frame_load)(ctx, at, &record, sizeof(record)))
 			return;
-		record.sources = record.sources >> 8 | record.sources << 8;
-		HOOK(snoop_record)
-		(me, ipv6_group(record.group[3], at_vlan), record.type, record.sources);
-		at += sizeof(record) + record.auxiliary * 4 + (record.sources & 0xff) * 16;
+		sources = host16(record.sources);
+		snoop_record(me, ipv6_group(record.group[3], at_vlan), record.type, sources);
+		at += sizeof(record) + record.auxiliary * 4 + (sources & 0xff) * 16;
 	}
 }
 

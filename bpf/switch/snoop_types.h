@@ -66,6 +66,22 @@ static __always_inline __u64 ipv6_group(__u32 group, __u32 at_vlan)
 	return MAC_IPV6_GROUP | (__u64)group << 16 | (__u64)(at_vlan >> 8) << 48;
 }
 
+static __always_inline __u32 host16(__u16 word)
+{
+	return (word >> 8 | word << 8) & 0xffff;
+}
+
+/* One group of an IGMPv3 or MLDv2 report: RFC 3376 4.2.12, RFC 3810 5.2.12. */
+static __always_inline void snoop_record(__u32 me, __u64 address, __u8 type, __u16 sources)
+{
+	/* Sources are not looked at: who has joined for some of them gets the frames of all. */
+	bool includes = type == 1 || type == 3;
+
+	if (type < 1 || type > 5)
+		return;
+	group_note(me, address, includes && !sources ? LEAVING_AGEING : MEMBERSHIP_AGEING);
+}
+
 /* A frame in a slot: the sender may write there meanwhile, and then says something else of its own port. */
 static __always_inline long frame_load_slot(void *slot, __u32 at, void *to, __u32 bytes)
 {

@@ -273,15 +273,6 @@ fn came_in(platform: &Platform) -> Amount {
     }
 }
 
-/// The value of a port's counter.
-fn counter(platform: &Platform, name: &str, port: &str) -> u64 {
-    let start = format!("nfluid_port_{name}_total{{port=\"{port}\"}} ");
-    let page = platform.page("/metrics");
-    let value = page.lines().find_map(|line| line.strip_prefix(&start));
-    let value = value.unwrap_or_else(|| panic!("no {start}"));
-    value.parse().expect("a number")
-}
-
 /// Ends the meter's process, and returns what it has counted.
 fn counted(platform: &Platform) -> Amount {
     let log = platform.instance_log("meter");
@@ -338,7 +329,7 @@ fn cross(platform: &Platform, copy: &GuideCopy, keys: &str, frames: &str, bytes:
     stream(platform, bytes);
     let end = came_in(platform);
     let ports = ["meter.in", "meter.out"];
-    let sent = ports.map(|port| counter(platform, "tx_packets", port));
+    let sent = ports.map(|port| platform.port_counter("tx_packets", port).expect("a port"));
     let counted = counted(platform);
     Crossed {
         least: since(end, start),

@@ -183,15 +183,8 @@ fn testpmd_writes_addresses_and_checksums_and_makes_flows() {
     }
     platform.apply(&testpmd_of(&driver, "flowgen", &BOTH, "", &[]));
     eventually("made flows arrive", || {
-        let page = platform.page("/metrics");
-        let sent = |line: &str| {
-            line.strip_prefix("nfluid_port_tx_packets_total{port=\"a.out\"} ")?
-                .parse::<u64>()
-                .ok()
-        };
-        page.lines()
-            .find_map(sent)
-            .is_some_and(|sent| sent > 10_000)
+        let sent = platform.port_counter("tx_packets", "a.out");
+        sent.is_some_and(|sent| sent > 10_000)
     });
 }
 
@@ -318,15 +311,7 @@ fn a_program_that_sleeps_on_receive_interrupts_wakes_for_every_frame() {
     eventually("it sleeps", || {
         log(&platform).contains("sleeps until interrupt")
     });
-    let received = || {
-        let page = platform.page("/metrics");
-        let of = |line: &str| {
-            line.strip_prefix("nfluid_port_rx_packets_total{port=\"a.in\"} ")?
-                .parse()
-                .ok()
-        };
-        page.lines().find_map(of).unwrap_or(0_u64)
-    };
+    let received = || platform.port_counter("rx_packets", "a.in").unwrap_or(0);
     let neighbour = "ip neighbour add 10.0.0.2 lladdr 02:00:00:00:00:99 dev eth0";
     assert!(platform.on("client", neighbour).succeeded());
     // One by one, each after a pause in which it sleeps: no later frame wakes it for an earlier one.

@@ -389,10 +389,7 @@ fn generator_and(sink: &Path, options: [&str; 2], between: &str, links: &str) ->
 
 /// Frames that a port has received.
 fn received(platform: &Platform, port: &str) -> u64 {
-    let start = format!("nfluid_port_rx_packets_total{{port=\"{port}\"}} ");
-    let page = platform.page("/metrics");
-    let value = page.lines().find_map(|line| line.strip_prefix(&start));
-    value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    platform.port_counter("rx_packets", port).unwrap_or(0)
 }
 
 // promise: 22.6

@@ -47,12 +47,12 @@ impl NetmapLibrary {
         })
     }
 
-    /// What the program's environment says.
+    /// The variable by which the program's loader finds the library.
     pub(crate) fn preload(&self) -> (&'static str, String) {
         (PRELOAD, format!("{SEEN_AT}/{}", self.name))
     }
 
-    /// What the program sees.
+    /// The files that the program sees: the host's libraries and this one.
     pub(crate) fn root(&self) -> Root {
         Root::Libraries(Shown {
             extra: vec![View {

@@ -103,7 +103,7 @@ impl Programs {
     /// Finds the library for programs on netmap.
     ///
     /// # Errors
-    /// It is not there.
+    /// The library is not installed.
     pub(crate) fn netmap(&self) -> anyhow::Result<NetmapLibrary> {
         NetmapLibrary::beside(&self.path)
     }

@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a slot of the pool is.
+/// The kinds of a pool's slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// No buffer: for long frames.

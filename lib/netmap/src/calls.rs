@@ -19,6 +19,11 @@ pub fn fail(errno: c_int) -> c_int {
     -1
 }
 
+/// The error of the last call of the C library.
+pub fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
 /// Runs what is this library's part of a call.
 pub fn guarded<T>(body: impl FnOnce() -> T, failed: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {

@@ -92,6 +92,14 @@ pub fn is_region(address: usize) -> bool {
     instance().is_some_and(|instance| instance.region.start().as_ptr() as usize == address)
 }
 
+/// The lanes of both directions, each once, in the order of their numbers.
+pub fn in_order(tx: &[usize], rx: &[usize]) -> Vec<usize> {
+    let mut lanes = [tx, rx].concat();
+    lanes.sort_unstable();
+    lanes.dedup();
+    lanes
+}
+
 impl Descriptor {
     pub fn binding(&self) -> Option<&Binding> {
         self.binding.get()
@@ -107,7 +115,7 @@ impl Descriptor {
         self.each(|binding| &binding.tx, |lane, own| lane.send(&own.buffers))
     }
 
-    /// What the program has released goes back.
+    /// Slots that the program has released go back to the switch.
     pub fn release(&self) -> Result<(), BadRing> {
         self.each(
             |binding| &binding.rx,
@@ -173,10 +181,7 @@ impl Drop for Descriptor {
         let first = instance.region.extra_buffers(binding.interface);
         let first = first.swap(0, Ordering::Relaxed);
         instance.buffers.unchain(first, binding.extra_buffers);
-        let mut lanes = [binding.tx.as_slice(), &binding.rx].concat();
-        lanes.sort_unstable();
-        lanes.dedup();
-        for number in lanes {
+        for number in in_order(&binding.tx, &binding.rx) {
             let mut lane = instance.lane(number);
             lane.users -= 1;
             if lane.users == 0 {

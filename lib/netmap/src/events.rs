@@ -1,7 +1,7 @@
 //! `epoll`: the kernel has a latch in each set that has descriptors of this library, and not those descriptors. What their
 //! rings are ready for is found here, at each wait.
 
-use crate::calls::{fail, guarded, milliseconds};
+use crate::calls::{errno, fail, guarded, milliseconds};
 use crate::descriptor::{self, Descriptor};
 use crate::next;
 use crate::waiting::{Awaited, Deadline, Others, wait};
@@ -114,8 +114,7 @@ fn change(
     // SAFETY: the event is ours.
     let done = unsafe { next::epoll_ctl(set, operation, latch.as_raw_fd(), &raw mut own) };
     if done != 0 {
-        // SAFETY: errno is the thread's own.
-        let errno = unsafe { *libc::__errno_location() };
+        let errno = errno();
         // Before the latch is closed: see `tidy`.
         drop(sets);
         return Err(errno);

@@ -306,7 +306,7 @@ impl Lane {
         }
     }
 
-    /// What the program has released goes back to the switch.
+    /// Slots that the program has released go back to the switch.
     pub fn release(&mut self, buffers: &Buffers) -> Result<(), BadRing> {
         let head = self.rx.read()?;
         if head != self.rx.head {

@@ -1,7 +1,7 @@
 //! Requests of programs: which port, which rings.
 
 use crate::abi::{self, Header, LegacyRequest, OPTIONS_MAX, PortInfo, Register, flag, kind, mode};
-use crate::descriptor::{Binding, Descriptor};
+use crate::descriptor::{Binding, Descriptor, in_order};
 use crate::lane::Lane;
 use std::ffi::{CStr, c_int};
 use std::sync::PoisonError;
@@ -346,14 +346,9 @@ fn bind(descriptor: &Descriptor, name: &str, register: &mut Register) -> Answer 
 
 /// Counts the descriptor at its lanes, or at none of them.
 fn take(descriptor: &Descriptor, choice: &Choice, is_alone: bool) -> Answer {
-    let mut lanes = [choice.tx.as_slice(), &choice.rx].concat();
-    lanes.sort_unstable();
-    lanes.dedup();
-    // In the order of their numbers: no two threads wait for each other.
-    let mut locked: Vec<_> = lanes
-        .iter()
-        .map(|lane| descriptor.instance.lane(*lane))
-        .collect();
+    // In this order no two threads wait for each other.
+    let lanes = in_order(&choice.tx, &choice.rx).into_iter();
+    let mut locked: Vec<_> = lanes.map(|lane| descriptor.instance.lane(lane)).collect();
     let is_refused = |lane: &Lane| lane.is_taken || is_alone && lane.users > 0;
     if locked.iter().any(|lane| is_refused(lane)) {
         return Err(libc::EBUSY);

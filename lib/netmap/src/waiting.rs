@@ -3,6 +3,7 @@
 //! A wait for rings also does what is to be done there: packets leave, released buffers go back, and what has arrived is
 //! shown. Buffers come back before packets leave, because packets that a program forwards need them.
 
+use crate::calls::{errno, fail};
 use crate::descriptor::Descriptor;
 use crate::next;
 use nfluid_ring::bells::Latch;
@@ -160,14 +161,14 @@ fn sleep(awaited: &[Awaited], others: &mut dyn Others, deadline: Deadline) -> c_
         Duration::ZERO
     };
     let more = others.wait(Some(latch), time, 0);
-    // SAFETY: errno is the thread's own.
-    let errno = unsafe { *libc::__errno_location() };
+    let errno = errno();
     for (descriptor, lane) in lanes(awaited) {
         descriptor.instance.lane(lane).awake();
     }
     latch.release();
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = errno };
+    if more < 0 {
+        return fail(errno);
+    }
     more
 }
 

@@ -114,6 +114,14 @@ impl Platform {
         self.namespace_name("p")
     }
 
+    /// A counter of a port, by its name in the metrics between `nfluid_port_` and `_total`; `None`: there is none.
+    pub fn port_counter(&self, name: &str, port: &str) -> Option<u64> {
+        let start = format!("nfluid_port_{name}_total{{port=\"{port}\"}} ");
+        let page = self.page("/metrics");
+        let value = page.lines().find_map(|line| line.strip_prefix(&start));
+        value.map(|value| value.parse().expect("a number"))
+    }
+
     /// TCP segments with a wrong checksum that a host has received.
     ///
     /// # Panics

@@ -33,7 +33,7 @@ const LATE: Wake = Wake {
 };
 /// Longest time for the first frame.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What pkt-gen does: 60 bytes, as netmap counts a frame of 64 with its checksum, would be a shorter frame than nfluid's.
+/// The sender's arguments. pkt-gen's default of 60 bytes would be a shorter frame than that of nfluid's generator.
 const SEND: &str = "-f tx -l 64 -w 0 -D 02:00:00:00:00:02 -S 02:00:00:00:00:01 -i netmap:p0";
 const RECEIVE: &str = "-f rx -w 0 -i netmap:p0";
 const FORWARD: &str = "-w 0 -i netmap:p0 -i netmap:p1";
@@ -50,12 +50,12 @@ const QUANTITIES: [Quantity; 2] = [
 const WALL: usize = 0;
 const PER_CPU: usize = 1;
 
-/// What is measured.
+/// A set-up that is measured.
 enum Subject {
-    /// Programs on netmap, of which the last one receives; maybe nfluid's bridge between them.
+    /// pkt-gen as sender and as receiver, maybe with netmap's bridge or nfluid's between them.
     Netmap {
         programs: Vec<Service>,
-        /// The number of the bridge among them.
+        /// The place of netmap's bridge among the programs.
         bridge: Option<usize>,
         own_bridge: Option<Peer>,
         /// The port at which frames are counted.
@@ -145,7 +145,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is between the two pkt-gens.
+/// The bridge between the two pkt-gens.
 enum Between<'a> {
     Netmap(&'a Path),
     Own,

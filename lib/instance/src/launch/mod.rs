@@ -297,9 +297,9 @@ struct Start<'a> {
     zygote: Option<&'a Zygote>,
     program: (&'a Program, &'a Filter),
     arguments: Vec<CString>,
-    /// What it sees of the host.
+    /// The files that the program sees.
     root: Root,
-    /// It has its ports by an interface that is not nfluid's, and sees more of the host than others.
+    /// The program has its ports by an interface that is not nfluid's, and sees more of the host than others.
     is_foreign: bool,
     limits: Limits,
 }
