@@ -11,11 +11,17 @@
 
 #include <bpf/bpf_core_read.h>
 
+#include "deliver.h"
 #include "offload.h"
+#include "verdict.h"
 
 /* Verdicts of tcx, which are the same for clsact: linux/pkt_cls.h. */
 #define TC_NEXT (-1)
 #define TC_DROP 2
+#define TC_REDIRECT 7
+
+/* linux/if_packet.h */
+#define PACKET_HOST_ 0
 
 #define TAG_AT 12
 #define TAG_BYTES 4
@@ -171,6 +177,48 @@ static __noinline bool frame_offload_tc(struct __sk_buff *ctx, struct offload *o
 		o->w0 |= type << 8 | (headers & 0xffff) << 16 | size << 32;
 	}
 	return offload_check(o, len);
+}
+
+/* A program that many interfaces share finds the port behind the one on which the frame came in. */
+static __always_inline __u32 arrival_owner_tc(struct __sk_buff *ctx)
+{
+	struct nfl_interface_key key = { .interface = ctx->ifindex, .netns = receiver.netns };
+	__u32 *port;
+
+	if (receiver.port != NFL_PORTS_MAX)
+		return receiver.port;
+	port = bpf_map_lookup_elem(&nfl_interfaces, &key);
+	return port ? *port : NFL_PORTS_MAX;
+}
+
+/*
+ * Sends the frame out of the interface behind port `to`, if that is in this namespace and takes a frame of this length: no
+ * process is in between, and the frame stays as the kernel has it. A frame for the stack at the other end of a veth enters
+ * that stack at once. Its kind ("for another host") was found for the interface on which the frame came in.
+ *
+ * Returns the verdict; ARRIVAL_ELSEWHERE: the frame goes by the port's ring. A copy that the interface refuses is counted.
+ */
+static __noinline int frame_forward_tc(struct __sk_buff *ctx, struct nfl_port *to, bool is_copy)
+{
+	__u32 interface = READ_ONCE(to->interface), index = interface & ~NFL_INTERFACE_PEER;
+	__u32 mtu = 0;
+	__u64 address = 0;
+
+	if (!interface || READ_ONCE(to->netns) != receiver.netns)
+		return ARRIVAL_ELSEWHERE;
+	if (bpf_check_mtu(ctx, index, &mtu, 0, BPF_MTU_CHK_SEGS))
+		return ARRIVAL_ELSEWHERE;
+	if (is_copy) {
+		if (bpf_clone_redirect(ctx, index, 0)) {
+			count_drop(to, NFL_DROP_UPLINK, 1);
+			return ARRIVAL_TAKEN;
+		}
+		return TC_REDIRECT;
+	}
+	if (interface & NFL_INTERFACE_PEER && !bpf_skb_load_bytes(ctx, 0, &address, 6) &&
+	    address == to->mac && !bpf_skb_change_type(ctx, PACKET_HOST_))
+		return bpf_redirect_peer(index, 0);
+	return bpf_redirect(index, 0);
 }
 
 /* Frames that a NIC has classified come by XDP. */

@@ -3,7 +3,9 @@
 #ifndef SWITCH_HOOK_XDP_H
 #define SWITCH_HOOK_XDP_H
 
+#include "deliver.h"
 #include "offload.h"
+#include "verdict.h"
 
 static __always_inline __u64 frame_len_xdp(struct xdp_md *ctx)
 {
@@ -35,6 +37,17 @@ static __always_inline bool frame_offload_xdp(struct xdp_md *ctx, struct offload
 	o->w0 = 0;
 	o->w1 = 0;
 	return true;
+}
+
+static __always_inline __u32 arrival_owner_xdp(struct xdp_md *ctx)
+{
+	return receiver.port;
+}
+
+/* What has come to XDP is no socket buffer, which another interface would take. */
+static __always_inline int frame_forward_xdp(struct xdp_md *ctx, struct nfl_port *to, bool is_copy)
+{
+	return ARRIVAL_ELSEWHERE;
 }
 
 static __always_inline __u32 frame_queue_xdp(struct xdp_md *ctx)

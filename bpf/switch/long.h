@@ -156,6 +156,15 @@ static __always_inline bool copy_frame_between(void *to, __u32 to_slot, void *fr
 	return true;
 }
 
+/* Counts the packets of a received super-frame beyond one. */
+static __always_inline void count_more_received(struct nfl_port *port, const struct offload *o)
+{
+	if (offload_segments(o) > 1) {
+		__sync_fetch_and_add(&port->rx_more_segments, offload_more_segments(o));
+		__sync_fetch_and_add(&port->rx_more_bytes, offload_more_bytes(o));
+	}
+}
+
 /* Does the actions on a frame that was copied into its room, publishes and counts it. Returns the sleep epoch for which
  * the receiver is to be rung, or 0. */
 static __always_inline __u32 room_deliver(struct room *r, const struct place *at,
@@ -170,10 +179,8 @@ static __always_inline __u32 room_deliver(struct room *r, const struct place *at
 		offload_write(o, at->block + last * NFL_SLOT_SIZE + NFL_FRAME_MAX);
 	len = apply_actions(from, port, from_to, at->pool_slot, len);
 	room_publish(r, at, len, o->w0 != 0);
-	if (len && offload_segments(o) > 1) {
-		__sync_fetch_and_add(&port->rx_more_segments, offload_more_segments(o));
-		__sync_fetch_and_add(&port->rx_more_bytes, offload_more_bytes(o));
-	}
+	if (len)
+		count_more_received(port, o);
 	return coalesced_epoch(port, from_to >> 16, delivered(&r->to, len > 0, len));
 }
 

@@ -170,7 +170,11 @@ int serve_call(struct nfl_serve *ctx)
 	SEC("tc")                                                                                  \
 	int uplink_tc_##form(struct __sk_buff *ctx)                                                \
 	{                                                                                          \
-		return uplink_receive_tc_##form(ctx) == ARRIVAL_TAKEN ? TC_DROP : TC_NEXT;         \
+		int verdict = uplink_receive_tc_##form(ctx);                                       \
+                                                                                                   \
+		if (verdict == ARRIVAL_TAKEN)                                                      \
+			return TC_DROP;                                                            \
+		return verdict == ARRIVAL_LEFT ? TC_NEXT : verdict;                                \
 	}
 
 UPLINK(goto)

@@ -67,6 +67,9 @@
 /* Entries of each, by the upper bits of a flow's hash: the units in which flows are given from one instance to another. */
 #define NFL_BUCKETS 256
 
+/* nfl_port.interface with this bit: an end of a veth, and the frames are for the stack at the other end. */
+#define NFL_INTERFACE_PEER (1u << 31)
+
 /* linux/time.h */
 #define NFL_CLOCK_MONOTONIC 1
 

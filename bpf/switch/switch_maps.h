@@ -127,6 +127,15 @@ struct {
 	__type(value, struct nfl_fdb_entry);
 } nfl_fdb SEC(".maps");
 
+/* The port behind which an interface is, for the program that many interfaces share. Writer: daemon. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, NFL_PORTS_MAX);
+	__type(key, struct nfl_interface_key);
+	__type(value, __u32);
+} nfl_interfaces SEC(".maps");
+
 /* The rules of one uplink, in order. A table is never changed, only replaced. */
 struct nfl_rule_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -98,8 +98,11 @@ struct nfl_port {
 	__u64 rx_more_segments;
 	__u64 rx_more_bytes;
 	__u32 querier_seen; /* when a query of multicast groups came in last, in units of 2^30 ns; 0: never */
+	/* The interface behind the port, if frames that come in at tc in the same namespace may go out of it at once: */
+	__u32 interface; /* its number, and NFL_INTERFACE_PEER; 0: none */
+	__u32 netns; /* inode of its namespace */
 	__u32 pad;
-	__u64 more_pad[2];
+	__u64 forwarded; /* received frames that went out of it at once */
 };
 
 _Static_assert(sizeof(struct nfl_port) == 512, "mirrored by lib/switch");
@@ -239,6 +242,12 @@ struct nfl_fdb_key {
 	__u64 address; /* MAC in bits 0..47, VLAN id in bits 48..59 */
 	__u32 sw;
 	__u32 member; /* of a group that was joined from a port: the port + 1; of an address: 0 */
+};
+
+/* An interface behind a port whose frames come in by a program that many such interfaces share. */
+struct nfl_interface_key {
+	__u32 interface;
+	__u32 netns; /* as in nfl_port */
 };
 
 struct nfl_fdb_entry {

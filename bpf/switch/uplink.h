@@ -16,14 +16,7 @@
 #include "fdb.h"
 #include "group.h"
 #include "long.h"
-
-/* The port whose receive side this is: set for each interface before its program is loaded. The
- * index of the interface would not do: every network namespace counts from 1. */
-SEC(".rodata.uplink") volatile const __u32 uplink_port;
-
-/* The verdict about a frame: taken, or left to the host's own stack. */
-#define ARRIVAL_TAKEN 0
-#define ARRIVAL_LEFT 1
+#include "verdict.h"
 
 /* A frame on its way to all members of a switch. */
 struct broadcast {
@@ -43,6 +36,18 @@ static __always_inline void count_entered(struct nfl_port *port, __u64 bytes)
 {
 	__sync_fetch_and_add(&port->tx_bytes, bytes);
 	__sync_fetch_and_add(&port->tx_frames, 1);
+}
+
+/* Counts a frame that went out of the interface of the port that takes it, unless the interface refused it. */
+static __always_inline void count_forwarded(struct nfl_port *to, const struct offload *o, __u64 len,
+					    int verdict)
+{
+	if (verdict == ARRIVAL_TAKEN)
+		return;
+	__sync_fetch_and_add(&to->rx_bytes, len);
+	__sync_fetch_and_add(&to->rx_frames, 1);
+	__sync_fetch_and_add(&to->forwarded, 1);
+	count_more_received(to, o);
 }
 
 static __always_inline int drop_arrival(struct nfl_port *port, enum nfl_drop reason)
@@ -127,17 +132,18 @@ static __always_inline bool FORM(HOOK(choose_arrival_queue))(struct FRAME_CTX *c
 }
 
 /*
- * Brings the frame into port `id`, or drops and counts it. `way`: the uplink's own when the frame came in; read once, because
- * it may be another one by now. `entered`: the table of a spread that it looks into.
+ * Brings the frame, or a copy, into port `id`, or drops and counts it. `way`: the uplink's own when the frame came in; read
+ * once, because it may be another one by now. `entered`: the table of a spread that it looks into. Returns the verdict.
  */
 static __always_inline int FORM(HOOK(bring))(struct FRAME_CTX *ctx, __u32 me, __u32 id, __u64 way,
-					     __u32 *entered)
+					     bool is_copy, __u32 *entered)
 {
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
 	__u64 len = HOOK(frame_len)(ctx);
 	struct offload offload;
 	struct room room;
 	struct place at;
+	int verdict;
 
 	if (!port)
 		return 0;
@@ -157,6 +163,13 @@ static __always_inline int FORM(HOOK(bring))(struct FRAME_CTX *ctx, __u32 me, __
 	if ((room.to.port->queues > 1 && !FORM(HOOK(choose_arrival_queue))(ctx, &room.to, &id)) ||
 	    (way_kind(way) == NFL_DEST_SWITCH && !same_switch(way, port_way(room.to.port))))
 		goto down;
+	if (room.to.port->interface && !may_need_actions(port, room.to.port)) {
+		verdict = HOOK(frame_forward)(ctx, room.to.port, is_copy);
+		if (verdict != ARRIVAL_ELSEWHERE) {
+			count_forwarded(room.to.port, &offload, len, verdict);
+			return is_copy ? ARRIVAL_TAKEN : verdict;
+		}
+	}
 	if (!room_fits(&room, &offload, len))
 		return 0;
 	if (signal_refuses(room.to.port)) {
@@ -190,12 +203,15 @@ down:
 	return 0;
 }
 
-__noinline int FORM(HOOK(uplink_deliver))(struct FRAME_CTX *ctx, __u32 me, __u32 id, __u64 way)
+__noinline int FORM(HOOK(uplink_deliver))(struct FRAME_CTX *ctx, __u32 me, __u32 id, __u64 way,
+					  bool is_copy)
 {
 	__u32 entered = 0;
+	int verdict = FORM(HOOK(bring))(ctx, me, id, way, is_copy, &entered);
 
-	FORM(HOOK(bring))(ctx, me, id, way, &entered);
-	return entered ? spread_leave(entered) : 0;
+	if (entered)
+		spread_leave(entered);
+	return verdict;
 }
 
 /* A copy to the next member of the switch. */
@@ -217,7 +233,7 @@ static __always_inline long FORM(HOOK(broadcast_one))(struct broadcast *b)
 	}
 	b->copies++;
 	__sync_fetch_and_add(&b->port->copies, 1 + HOOK(frame_len)(b->ctx) / NFL_SLOT_SIZE);
-	FORM(HOOK(uplink_deliver))(b->ctx, b->me, id, b->way);
+	FORM(HOOK(uplink_deliver))(b->ctx, b->me, id, b->way, true);
 	return 0;
 }
 LOOP_BODY(HOOK(broadcast_one), broadcast)
@@ -278,15 +294,13 @@ static __always_inline int FORM(HOOK(uplink_bridge))(struct FRAME_CTX *ctx, stru
 	if (id == me)
 		return drop_arrival(port, NFL_DROP_SAME_PORT);
 	if (id >= NFL_PORTS_MAX)
-		FORM(HOOK(uplink_flood))(ctx, me, way);
-	else
-		FORM(HOOK(uplink_deliver))(ctx, me, id, way);
-	return ARRIVAL_TAKEN;
+		return FORM(HOOK(uplink_flood))(ctx, me, way);
+	return FORM(HOOK(uplink_deliver))(ctx, me, id, way, false);
 }
 
 static __always_inline int FORM(HOOK(uplink_receive))(struct FRAME_CTX *ctx)
 {
-	__u32 me = uplink_port, id = NFL_PORTS_MAX;
+	__u32 me = HOOK(arrival_owner)(ctx), id = NFL_PORTS_MAX;
 	struct nfl_port *port = bpf_map_lookup_elem(&nfl_ports, &me);
 	__u64 len = HOOK(frame_len)(ctx), way;
 
@@ -308,10 +322,8 @@ static __always_inline int FORM(HOOK(uplink_receive))(struct FRAME_CTX *ctx)
 		else
 			id = FORM(HOOK(classify))(ctx, me);
 	}
-	if (id < NFL_PORTS_MAX) {
-		FORM(HOOK(uplink_deliver))(ctx, me, id, way);
-		return ARRIVAL_TAKEN; /* the frame has been copied */
-	}
+	if (id < NFL_PORTS_MAX)
+		return FORM(HOOK(uplink_deliver))(ctx, me, id, way, false);
 	if (id == CLIENT_WAITS) {
 		count_entered(port, len);
 		return ARRIVAL_TAKEN;

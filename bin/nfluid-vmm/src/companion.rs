@@ -1,5 +1,6 @@
-//! A program in another process that frames go to and come from: a machine with a Linux kernel of its own, whose interfaces
-//! are datagram sockets, or a server on a network stack of its own, whose interfaces are taps.
+//! A program in another process that frames go to: a machine with a Linux kernel of its own, whose interfaces are datagram
+//! sockets, from which its frames come as well; or a server on a network stack of its own, whose interfaces are veths. What a
+//! server sends enters the switch at the outer end of the veth, and does not pass here.
 
 use anyhow::{Context, ensure};
 use nfluid_hosting::Functions;
@@ -7,9 +8,8 @@ use nfluid_nf::{ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_protocol::environment::{self, descriptor, needed};
 use nfluid_ring::layout::LONG_MAX;
 use nfluid_ring::memory::Pool;
-use nfluid_ring::offload::VNET_BYTES;
 use nfluid_ring::{Batch, Offload, Outbox};
-use rustix::io::{Errno, IoSlice, IoSliceMut, readv, writev};
+use rustix::io::{Errno, IoSlice, writev};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde_json::Value;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,8 +35,8 @@ impl Companions {
         let sockets = given(environment::INTERFACES)?;
         let (kind, interfaces) = match sockets {
             Some(sockets) => (Kind::Machine, sockets),
-            None => match given(environment::TAPS)? {
-                Some(taps) => (Kind::Server, taps),
+            None => match given(environment::STACKS)? {
+                Some(sockets) => (Kind::Server, sockets),
                 None => return Ok(None),
             },
         };
@@ -47,7 +47,9 @@ impl Companions {
             room: vec![0; LONG_MAX + 1],
             counts: Counts::default(),
         };
-        let sources = companion.interfaces.iter().chain([&companion.life]);
+        let sources = sources(kind, &companion.interfaces)
+            .iter()
+            .chain([&companion.life]);
         let sources: Vec<_> = sources.map(AsFd::as_fd).collect();
         let watched = nfluid_hosting::any_of(&sources)?;
         Ok(Some(Companions {
@@ -102,7 +104,7 @@ impl Functions for Companions {
 enum Kind {
     /// A machine: its interfaces are datagram sockets, and frames are plain.
     Machine,
-    /// A server: its interfaces are taps, with a `struct virtio_net_hdr` before each frame.
+    /// A server: its interfaces are sockets that only send, with a `struct virtio_net_hdr` before each frame.
     Server,
 }
 
@@ -128,42 +130,6 @@ impl Kind {
             }
         }
     }
-
-    /// Takes a frame from an interface into `room`, which has a byte more than a frame. `None`: no frame waits.
-    fn take(self, interface: &OwnedFd, room: &mut [u8]) -> Option<Taken> {
-        match self {
-            Kind::Machine => {
-                let (length, _) = recv(interface, &mut *room, RecvFlags::DONTWAIT).ok()?;
-                Some(Taken::of(length, room, Some(Offload::NONE)))
-            }
-            Kind::Server => {
-                let mut header = [0; VNET_BYTES];
-                let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(&mut *room)];
-                let length = readv(interface, &mut parts).ok()?.checked_sub(VNET_BYTES)?;
-                let frame = room.get(..length)?;
-                Some(Taken::of(
-                    length,
-                    room,
-                    Offload::from_kernel(header, frame).ok(),
-                ))
-            }
-        }
-    }
-}
-
-/// A frame that an interface has given.
-struct Taken {
-    length: usize,
-    /// The work left to be done to the frame; `None`: the frame cannot be sent on.
-    offload: Option<Offload>,
-}
-
-impl Taken {
-    fn of(length: usize, room: &[u8], offload: Option<Offload>) -> Self {
-        // Of a frame that fills the room, the end may be missing.
-        let offload = offload.filter(|_| length < room.len());
-        Taken { length, offload }
-    }
 }
 
 /// The program as a network function.
@@ -187,6 +153,14 @@ struct Counts {
     program_full: u64,
     /// The port has no room, or the frame is none that a port takes.
     port_full: u64,
+}
+
+/// Those of the interfaces from which frames come.
+fn sources(kind: Kind, interfaces: &[OwnedFd]) -> &[OwnedFd] {
+    match kind {
+        Kind::Machine => interfaces,
+        Kind::Server => &[],
+    }
 }
 
 impl Companion {
@@ -219,16 +193,16 @@ impl NetworkFunction for Companion {
     }
 
     fn tick(&mut self, _now: Nanos, outbox: &mut dyn Outbox) {
-        for (port, interface) in (0..=u8::MAX).zip(&self.interfaces) {
+        let room = &mut self.room;
+        for (port, interface) in (0..=u8::MAX).zip(sources(self.kind, &self.interfaces)) {
             for _ in 0..TURN {
-                let Some(taken) = self.kind.take(interface, &mut self.room) else {
+                let received = recv(interface, &mut room[..], RecvFlags::DONTWAIT);
+                let Ok((length, _)) = received else {
                     break;
                 };
-                let frame = &self.room[..taken.length.min(self.room.len())];
-                let is_sent = taken
-                    .offload
-                    .is_some_and(|offload| outbox.emit_offload(port, frame, offload));
-                if is_sent {
+                // Of a frame that fills the room, the end may be missing.
+                let frame = room.get(..length).filter(|it| it.len() < room.len());
+                if frame.is_some_and(|frame| outbox.emit(port, frame)) {
                     self.counts.left += 1;
                 } else {
                     self.counts.port_full += 1;
@@ -240,12 +214,19 @@ impl NetworkFunction for Companion {
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
         let kind = self.kind.word();
-        for (name, value) in [
+        let put = [
             ("frames_in_total", self.counts.entered),
-            ("frames_out_total", self.counts.left),
             ("dropped_full_total", self.counts.program_full),
+        ];
+        let taken = [
+            ("frames_out_total", self.counts.left),
             ("dropped_no_room_total", self.counts.port_full),
-        ] {
+        ];
+        let taken = match self.kind {
+            Kind::Machine => &taken[..],
+            Kind::Server => &[],
+        };
+        for &(name, value) in put.iter().chain(taken) {
             sink(Metric::new(format!("{kind}_{name}"), value));
         }
     }

@@ -70,6 +70,7 @@ pub(crate) fn equip(
     maker: &Maker,
     spec: &InstanceSpec,
     owner: Owner<'_>,
+    first_port: u32,
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<Option<(Variables, Companion)>> {
     let isolation = spec.tier.isolation();
@@ -81,7 +82,7 @@ pub(crate) fn equip(
         let (variables, emulator) = linux::equip(spec, &mut give)?;
         (variables, Program::Emulator(emulator))
     } else {
-        let (variables, server) = server::equip(maker, spec, owner, &mut give)?;
+        let (variables, server) = server::equip(maker, spec, owner, first_port, &mut give)?;
         (variables, Program::Server(server))
     };
     let (ours, life) = pair(SocketType::STREAM)?;

@@ -53,3 +53,5 @@ mod server;
 pub mod tenants;
 pub mod terminator;
 pub mod trust;
+
+pub use server::outer::OuterEnds;

@@ -7,6 +7,7 @@ use crate::logs::LogCollector;
 use crate::numbers::Numbers;
 use crate::paths::Paths;
 use crate::programs::Programs;
+use crate::server::outer::OuterEnds;
 use crate::terminator::Connectors;
 use crate::trust::Groups;
 use anyhow::Context;
@@ -46,6 +47,8 @@ pub struct Maker {
     pub logs: LogCollector,
     /// Numbers of ports, pools and users.
     pub numbers: Numbers,
+    /// The outer ends of interfaces of programs.
+    pub outer_ends: OuterEnds,
     /// Groups of instances that trust each other.
     pub groups: Groups,
     /// Removes what is left of ended instances.

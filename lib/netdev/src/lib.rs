@@ -27,6 +27,7 @@ mod netns;
 pub mod nic;
 pub mod offload;
 pub mod own_stack;
+pub mod packet;
 mod peer;
 mod pinned;
 mod place;

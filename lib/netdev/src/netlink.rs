@@ -15,15 +15,17 @@ pub use monitor::Monitor;
 
 use crate::error::NetdevError;
 use netlink_packet_core::{
-    Emitable, ErrorBuffer, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE,
-    NLMSG_ERROR, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
-    parse_string,
+    Emitable, ErrorBuffer, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_CREATE, NLM_F_DUMP,
+    NLM_F_EXCL, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload, NlasIterator, parse_string,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use std::io;
 
 const REPLY_BYTES: usize = 64 * 1024;
+/// Of requests for what must not be there yet.
+const NEW: u16 = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
 /// `enum nlmsgerr_attrs` of `linux/netlink.h`.
 const NLMSGERR_ATTR_MSG: u16 = 1;
 

@@ -36,7 +36,19 @@ impl NetNs {
             source,
         };
         let fd = open_namespace(file).map_err(missing)?;
-        let stat = fstat(&fd).map_err(|errno| missing(errno.into()))?;
+        Self::of(fd, path).map_err(missing)
+    }
+
+    /// The namespace behind an open descriptor.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        Self::of(fd, None)
+    }
+
+    fn of(fd: OwnedFd, path: Option<&Path>) -> io::Result<Self> {
+        let stat = fstat(&fd)?;
         Ok(NetNs {
             fd,
             path: path.map(Path::to_owned),
@@ -47,6 +59,11 @@ impl NetNs {
     /// Returns the numbers that identify the namespace.
     pub fn id(&self) -> (u64, u64) {
         self.id
+    }
+
+    /// Returns the inode by which programs of the kernel know the namespace (`ns_common.inum`, 32 bits).
+    pub fn inode(&self) -> u32 {
+        self.id.1 as u32
     }
 
     /// The descriptor, for questions to the kernel.

@@ -348,6 +348,27 @@ fn plan_for(
     })
 }
 
+/// Sets what the stack at the interface `link` leaves undone of the frames that it sends. Nobody else sets the features of this
+/// interface, an end of a veth.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn leave_undone(netlink: &Netlink, link: &Link, undone: Undone) -> Result<(), NetdevError> {
+    let (_, wanted) = undone.wanted();
+    let is_on = |name: &&&str| !wanted.off.contains(*name);
+    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+    let step = Step {
+        on: PEER
+            .iter()
+            .filter(is_on)
+            .map(|it| (*it).to_owned())
+            .collect(),
+        off: names(&wanted.off),
+        sizes: Some(link.sizes.limited(MERGED_MAX)),
+    };
+    step.carry_out(netlink, link)
+}
+
 /// Switches off what hides VLAN tags from a program that only looks at packets.
 ///
 /// # Errors

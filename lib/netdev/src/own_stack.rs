@@ -1,12 +1,20 @@
-//! Interfaces of a network stack that one program has alone: taps with addresses and routes.
+//! Interfaces of a network stack that one program has alone: ends of veths, with addresses and routes. Their other ends, the outer
+//! ones, are in the daemon's namespace: what the stack sends comes in there.
 
 use crate::error::NetdevError;
-use crate::netlink::{Netlink, Prefix};
+use crate::filter::{FilterSeat, FilteredProgram};
+use crate::kernel::kernel_is_at_least;
+use crate::netlink::{Link, Netlink, Prefix};
 use crate::netns::NetNs;
-use crate::tap::open_tap;
+use crate::offload::{self, Undone};
+use crate::packet;
+use crate::place::Place;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{fs, io};
+
+/// Names of the outer ends, of which the kernel chooses the number.
+const OUTER: &str = "nfl%d";
 
 /// Ways in which a segment could give an interface addresses and routes that nobody asked for (RFC 4862, ip-sysctl).
 const BY_ITSELF: [&str; 2] = ["accept_ra", "autoconf"];
@@ -29,17 +37,14 @@ pub struct Settings {
     pub routes: Vec<(Prefix, Option<IpAddr>)>,
 }
 
-/// Makes interfaces in a namespace that has none but the loopback interface, and puts all of them up. Returns their taps in
-/// the same order: what the stack sends can be read there. Nothing is configured by what neighbours advertise. Packets for
-/// others are forwarded if `is_router`.
+/// Makes interfaces in a namespace that has none but the loopback interface, and puts all of them up. Returns the numbers of
+/// their outer ends, which are down, in the same order. Nothing is configured by what neighbours advertise. Packets for others
+/// are forwarded if `is_router`. No work is left undone on frames until [`leave_undone`].
 ///
 /// # Errors
 /// The kernel refuses a setting, which the error names, with the interface.
-pub fn make(
-    namespace: &NetNs,
-    all: &[Settings],
-    is_router: bool,
-) -> Result<Vec<OwnedFd>, NetdevError> {
+pub fn make(namespace: &NetNs, all: &[Settings], is_router: bool) -> Result<Vec<u32>, NetdevError> {
+    let home = NetNs::open(None)?;
     namespace.within(|| {
         for switch in FORWARDING.into_iter().filter(|_| is_router) {
             set(switch, "1")?;
@@ -49,9 +54,62 @@ pub fn make(
             netlink.set_up(loopback.index, true)?;
         }
         all.iter()
-            .map(|settings| make_one(&netlink, settings))
+            .map(|settings| make_one(&netlink, settings, home.fd().as_fd()))
             .collect()
     })
+}
+
+/// Has `program` receive what comes in on an outer end, and puts the end up. The host's own stack sends nothing there. Returns
+/// a socket that sends to the stack: frames with a `struct virtio_net_hdr` before each, one by one.
+///
+/// # Errors
+/// The kernel refuses, or the end has gone.
+pub fn open_outer(index: u32, program: BorrowedFd<'_>) -> Result<OwnedFd, NetdevError> {
+    let netlink = Netlink::open()?;
+    let link = netlink.link_by_index(index)?;
+    let link = link.ok_or_else(|| missing(&format!("number {index}")))?;
+    set(&format!("ipv6/conf/{}/disable_ipv6", link.name), "1")?;
+    let place = Place {
+        interface: link.name,
+        netns: None,
+    };
+    let seat = FilterSeat::prepare_for_uplink(&place, None)?;
+    FilteredProgram::attach(&place, seat, program)?;
+    netlink.set_up(index, true)?;
+    let socket = packet::open_for_offloads(index)?;
+    rustix::io::ioctl_fionbio(&socket, true).map_err(NetdevError::system(
+        "making a socket that does not wait for room",
+    ))?;
+    Ok(socket)
+}
+
+/// Sets the work that the stack of a namespace may leave undone on frames that it sends from the interfaces `names`.
+///
+/// # Errors
+/// When the kernel refuses, or an interface is not there.
+pub fn leave_undone(namespace: &NetNs, names: &[&str], undone: Undone) -> Result<(), NetdevError> {
+    let undone = match undone {
+        // Before Linux 6.2, the words for it are not understood where the frame goes out.
+        Undone::Segments { udp } => Undone::Segments {
+            udp: udp && kernel_is_at_least(6, 2),
+        },
+        other => other,
+    };
+    namespace.within(|| {
+        let netlink = Netlink::open()?;
+        names
+            .iter()
+            .try_for_each(|name| offload::leave_undone(&netlink, &find(&netlink, name)?, undone))
+    })
+}
+
+fn missing(what: &str) -> NetdevError {
+    let none = io::Error::from(io::ErrorKind::NotFound);
+    NetdevError::system(format!("looking for the interface {what}"))(none)
+}
+
+fn find(netlink: &Netlink, name: &str) -> Result<Link, NetdevError> {
+    netlink.link(name)?.ok_or_else(|| missing(name))
 }
 
 /// Sets a switch of the calling thread's stack. A stack without IPv6 has none of it.
@@ -64,17 +122,20 @@ fn set(switch: &str, value: &str) -> Result<(), NetdevError> {
     }
 }
 
-fn make_one(netlink: &Netlink, settings: &Settings) -> Result<OwnedFd, NetdevError> {
+/// Makes an interface in the calling thread's namespace, with its outer end in the namespace `home`. Returns that end's number.
+fn make_one(
+    netlink: &Netlink,
+    settings: &Settings,
+    home: BorrowedFd<'_>,
+) -> Result<u32, NetdevError> {
     let name = &settings.name;
-    let tap = open_tap(name)?;
-    let missing = NetdevError::system(format!("looking for the tap {name}"));
-    let link = netlink.link(name)?;
-    let link = link.ok_or_else(|| missing(io::Error::from(io::ErrorKind::NotFound)))?;
+    netlink.make_veth(name, settings.mtu, (OUTER, home))?;
+    let link = find(netlink, name)?;
     for what in BY_ITSELF {
         set(&format!("ipv6/conf/{name}/{what}"), "0")?;
     }
+    offload::leave_undone(netlink, &link, Undone::Nothing)?;
     netlink.set_mac(link.index, settings.mac)?;
-    netlink.set_mtu(link.index, settings.mtu)?;
     netlink.set_up(link.index, true)?;
     for address in &settings.addresses {
         netlink.add_address(link.index, *address)?;
@@ -82,5 +143,6 @@ fn make_one(netlink: &Netlink, settings: &Settings) -> Result<OwnedFd, NetdevErr
     for (to, via) in &settings.routes {
         netlink.add_route(link.index, *to, *via)?;
     }
-    Ok(tap)
+    link.peer
+        .ok_or_else(|| missing(&format!("{name} at its outer end")))
 }

@@ -33,8 +33,10 @@ pub const GUEST: &str = "NFLUID_GUEST_FD";
 pub const INTERFACES: &str = "NFLUID_INTERFACE_FDS";
 /// The number of the socket whose other end a program beside the monitor has, for as long as it runs.
 pub const COMPANION: &str = "NFLUID_COMPANION_FD";
-/// Numbers of taps, the other sides of interfaces of a network stack, one for each port.
-pub const TAPS: &str = "NFLUID_TAP_FDS";
+/// Numbers of sockets that send to the interfaces of a network stack of a program's own, one for each port.
+pub const STACKS: &str = "NFLUID_STACK_FDS";
+/// The number of the descriptor of that stack's namespace.
+pub const NAMESPACE: &str = "NFLUID_NETNS_FD";
 /// How the daemon asks the program beside the monitor to end: the number of a signal, and the milliseconds that it may take.
 pub const STOP: &str = "NFLUID_STOP";
 /// A sentence for the log: whether KVM runs a machine with a kernel of its own, or the emulator does, and why.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Version of what programs of the kernel and processes of the platform share: ports' states, maps,
 /// rings. Raised with every change of it: an uplink's process of another version is replaced.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// EtherType of IPv4.
 pub(crate) const ETHER_IPV4: u16 = 0x0800;
 /// EtherType of IPv6.
@@ -47,6 +47,9 @@ pub const PORT_LONG: u32 = 1 << 6;
 pub const PORT_CHECKSUMS: u32 = 1 << 7;
 /// The port takes super-frames.
 pub const PORT_SUPER: u32 = 1 << 8;
+
+/// Bit of `PortState::interface`: an end of a veth, and the frames are for the stack at the other end.
+pub(crate) const INTERFACE_PEER: u32 = 1 << 31;
 
 /// Bit of `PortState::signal`: every frame is refused.
 pub const SIGNAL_REFUSE: u64 = 1 << 63;
@@ -215,7 +218,10 @@ pub struct PortState {
     pub(crate) rx_more_segments: AtomicU64,
     pub(crate) rx_more_bytes: AtomicU64,
     pub(crate) querier_seen: AtomicU32,
-    _pad: [AtomicU32; 5],
+    pub(crate) interface: AtomicU32,
+    pub(crate) netns: AtomicU32,
+    _pad: AtomicU32,
+    pub(crate) forwarded: AtomicU64,
 }
 
 const _: () = assert!(size_of::<PortState>() == 512);

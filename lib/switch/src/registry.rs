@@ -169,6 +169,8 @@ impl Switch {
     /// As for [`Switch::remove_all`].
     pub fn remove_ids(&self, pools: &[u32], ports: &[u32]) -> Result<(), SwitchError> {
         let disconnected = self.disconnect_all(ports);
+        let taken = ports.iter().try_for_each(|port| self.take_interface(*port));
+        let disconnected = disconnected.and(taken);
         // The replacement waits for the kernel's readers.
         let removed = self.replace_all(pools, ports);
         let removed = removed.and(self.await_calls());
@@ -291,6 +293,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
         &state.fdb_used,
         &state.fdb_refused,
         &state.querier_seen,
+        &state.interface,
         &state.rung,
         &state.timed,
     ] {
@@ -308,6 +311,7 @@ fn enter_state(switch: &Switch, memory: &InstanceMemory, part: &PortParts) {
         &state.rx_bytes,
         &state.doorbells,
         &state.passed,
+        &state.forwarded,
         &state.marked,
         &state.signal,
         &state.signal_checked,

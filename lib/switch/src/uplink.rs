@@ -4,7 +4,7 @@
 //! The interface and the thread behind such a port are not the switch's: `nfluid-uplink` has them.
 
 use crate::SwitchError;
-use crate::abi::{DropReason, PORT_PASS};
+use crate::abi::{DropReason, PORT_PASS, PortState};
 use crate::handover::Handover;
 use crate::instance::level_flags;
 use crate::instance::{InstanceMemory, PortSpec};
@@ -37,9 +37,13 @@ pub enum UplinkHook {
 }
 
 impl PortAccount {
+    pub(crate) fn state(&self) -> &PortState {
+        self.states.port(self.port)
+    }
+
     /// Sets what the port's owner takes of frames to which something is still to be done, from the next frame on.
     pub fn set_level(&self, level: Level) {
-        let flags = &self.states.port(self.port).flags;
+        let flags = &self.state().flags;
         let on = level_flags(level);
         flags.fetch_or(on, Release);
         flags.fetch_and(on | !level_flags(Level::Super), Release);
@@ -47,25 +51,27 @@ impl PortAccount {
 
     /// Counts frames that the port's owner dropped as their sender.
     pub fn dropped(&self, reason: DropReason, frames: u64) {
-        self.states.port(self.port).drops[reason as usize].fetch_add(frames, Relaxed);
+        self.state().drops[reason as usize].fetch_add(frames, Relaxed);
     }
 
     /// Counts frames that entered, but not through the switch.
     pub fn entered(&self, frames: u64) {
-        self.states
-            .port(self.port)
-            .tx_frames
-            .fetch_add(frames, Relaxed);
+        self.state().tx_frames.fetch_add(frames, Relaxed);
     }
 }
 
 impl Switch {
     /// Loads the program that sends received frames of an interface from the port `port`, on the maps of this
-    /// switch.
+    /// switch. `netns`: the inode of the namespace in which it receives.
     ///
     /// # Errors
     /// When the kernel refuses the program.
-    pub fn load_uplink(&self, port: u32, hook: UplinkHook) -> Result<OwnedFd, SwitchError> {
+    pub fn load_uplink(
+        &self,
+        port: u32,
+        hook: UplinkHook,
+        netns: u32,
+    ) -> Result<OwnedFd, SwitchError> {
         let form = self.form().suffix();
         let name = match hook {
             UplinkHook::Xdp => format!("uplink_{form}"),
@@ -76,11 +82,11 @@ impl Switch {
                 return Ok(false);
             }
             let bytes = open.initial_value_mut();
-            let constant = bytes.and_then(|bytes| bytes.get_mut(..4));
-            let missing = || SwitchError::Limit("the object has no uplink constant".to_owned());
-            constant
-                .ok_or_else(missing)?
-                .copy_from_slice(&port.to_ne_bytes());
+            let constants = bytes.and_then(|bytes| bytes.get_mut(..8));
+            let missing = || SwitchError::Limit("the object has no uplink constants".to_owned());
+            let (of_port, of_netns) = constants.ok_or_else(missing)?.split_at_mut(4);
+            of_port.copy_from_slice(&port.to_ne_bytes());
+            of_netns.copy_from_slice(&netns.to_ne_bytes());
             Ok(true)
         })?;
         find_program(&object, &name)?

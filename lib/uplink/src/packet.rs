@@ -2,9 +2,9 @@
 //! promiscuous reception.
 
 use crate::error::UplinkError;
+use nfluid_netdev::packet;
 use nfluid_ring::Offload;
 use nfluid_ring::offload::VNET_BYTES;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -18,10 +18,6 @@ pub struct PacketSocket {
 
 /// Frames per system call.
 const BATCH: usize = 64;
-/// Frames of 64 KiB that may be on their way: more than a TCP window.
-const SEND_BUFFER: i32 = 8 << 20;
-/// linux/if_packet.h
-const PACKET_VNET_HDR: libc::c_int = 15;
 
 impl PacketSocket {
     /// A socket on the interface with `index` in the calling thread's namespace.
@@ -29,57 +25,21 @@ impl PacketSocket {
     /// # Errors
     /// When the kernel refuses.
     pub fn open(index: u32) -> Result<Self, UplinkError> {
-        let socket = socket_with(
-            AddressFamily::PACKET,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(UplinkError::system("opening an AF_PACKET socket"))?;
-        let address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
-            sll_protocol: 0,
-            sll_ifindex: index as i32,
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
-        // SAFETY: the address is a live sockaddr_ll of the length that is passed.
-        let status = unsafe {
-            libc::bind(
-                socket.as_raw_fd(),
-                (&raw const address).cast(),
-                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if status != 0 {
-            return Err(UplinkError::system("binding an AF_PACKET socket")(
-                io::Error::last_os_error(),
-            ));
-        }
         Ok(PacketSocket {
-            socket,
+            socket: packet::open(index)?,
             has_headers: false,
         })
     }
 
-    /// A socket that takes frames to which something is still to be done: the kernel, or the interface, does it. Such frames
-    /// go through the queueing discipline: the path around it refuses each super-frame where the interface does not cut it.
+    /// A socket that takes frames to which something is still to be done.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn open_for_offloads(index: u32) -> Result<Self, UplinkError> {
-        let mut packet = Self::open(index)?;
-        let refused = || UplinkError::system("sending frames with offloads by AF_PACKET");
-        packet
-            .set(libc::SOL_PACKET, PACKET_VNET_HDR, &1i32)
-            .map_err(refused())?;
-        packet
-            .set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)
-            .map_err(refused())?;
-        packet.has_headers = true;
-        Ok(packet)
+        Ok(PacketSocket {
+            socket: packet::open_for_offloads(index)?,
+            has_headers: true,
+        })
     }
 
     /// Returns true if the socket takes frames to which something is still to be done.
@@ -93,16 +53,7 @@ impl PacketSocket {
     /// # Errors
     /// When the kernel refuses.
     pub fn promiscuous(&self, index: u32) -> Result<(), UplinkError> {
-        let request = libc::packet_mreq {
-            mr_ifindex: index as i32,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
-            .map_err(UplinkError::system(
-                "making the interface receive frames for any address",
-            ))
+        Ok(packet::receive_all(&self.socket, index)?)
     }
 
     /// Sends without a queueing discipline in between.
@@ -110,26 +61,7 @@ impl PacketSocket {
     /// # Errors
     /// When the kernel refuses.
     pub fn bypass_queueing(&self) -> Result<(), UplinkError> {
-        self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
-            .map_err(UplinkError::system("bypassing the queueing discipline"))
-    }
-
-    fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: the option value is live and of the length that is passed.
-        let status = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                level,
-                option,
-                (&raw const *value).cast(),
-                size_of::<T>() as libc::socklen_t,
-            )
-        };
-        if status == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        Ok(packet::bypass_queueing(&self.socket)?)
     }
 
     /// Sends `frames`, at most 64 at once, with what is still to be done to each; returns how many the interface took. Less

@@ -46,14 +46,21 @@ enum TcHold {
 
 impl Receiver {
     /// Loads the programs for the uplink whose port is `port`, on the maps of `switch`. `offloads`: the one for tc too.
+    /// `netns`: the inode of the namespace in which they receive; 0: it may change, so that no frame goes from one interface
+    /// of it to another without a copy.
     ///
     /// # Errors
     /// When the kernel refuses the program for XDP.
-    pub fn load(switch: &Switch, port: u32, offloads: bool) -> Result<Self, SwitchError> {
-        let program = switch.load_uplink(port, UplinkHook::Xdp)?;
+    pub fn load(
+        switch: &Switch,
+        port: u32,
+        offloads: bool,
+        netns: u32,
+    ) -> Result<Self, SwitchError> {
+        let program = switch.load_uplink(port, UplinkHook::Xdp, netns)?;
         let id = program_id(&program);
         let tc = if offloads {
-            let loaded = switch.load_uplink(port, UplinkHook::Tc);
+            let loaded = switch.load_uplink(port, UplinkHook::Tc, netns);
             loaded
                 .map(|program| {
                     let id = program_id(&program);

@@ -3,9 +3,10 @@
 use crate::error::UplinkError;
 use crate::spec::{Levels, UplinkPath, UplinkStatus};
 use crate::steering::Steered;
+use nfluid_netdev::ReceivePath;
 use nfluid_ring::Level;
 use nfluid_switch::classifier::Rule;
-use nfluid_switch::{DropReason, PortAccount};
+use nfluid_switch::{DropReason, Interface, PortAccount};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -44,6 +45,8 @@ pub struct Orders {
 #[derive(Debug)]
 pub struct Shared {
     account: PortAccount,
+    /// The inode of the namespace in which the interface always is, if it is.
+    netns: Option<u32>,
     /// The thread is to end.
     pub stop: AtomicBool,
     /// ... and to leave XDP program and settings as they are.
@@ -72,11 +75,12 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Creates the shared state of the uplink whose port has this account.
+    /// Creates the shared state of the uplink whose port has this account. `netns`: the inode of the namespace in which the
+    /// interface always is, if it is.
     ///
     /// # Errors
     /// When the kernel has no descriptor left.
-    pub fn new(account: PortAccount) -> Result<Self, UplinkError> {
+    pub fn new(account: PortAccount, netns: Option<u32>) -> Result<Self, UplinkError> {
         let event = || {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(UplinkError::system("making an event descriptor"))
@@ -85,6 +89,7 @@ impl Shared {
             changed: event()?,
             ordered: event()?,
             account,
+            netns,
             stop: AtomicBool::new(false),
             leave: AtomicBool::new(false),
             sent_frames: AtomicU64::new(0),
@@ -118,8 +123,15 @@ impl Shared {
         self.account.entered(frames);
     }
 
-    /// Notes how the uplink works now.
+    /// Notes how the uplink works now. Frames from interfaces beside it go out of it at once from now on, or no longer.
     pub fn set_path(&self, path: Option<UplinkPath>) {
+        // What goes out of a tap comes in on it for its thread.
+        let network = path.as_ref().filter(|it| it.receive != ReceivePath::Tap);
+        let interface = network.zip(self.netns).map(|(path, netns)| Interface {
+            index: path.index,
+            netns,
+        });
+        self.account.set_interface(interface);
         let mut now = self.path.lock().unwrap_or_else(PoisonError::into_inner);
         if *now != path {
             *now = path;

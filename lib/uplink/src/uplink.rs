@@ -132,11 +132,16 @@ impl Uplink {
         ring: Attached,
         netns: NetNs,
     ) -> Result<(Arc<Shared>, Arc<OwnedFd>, JoinHandle<()>), UplinkError> {
+        // A namespace with a name may be made again under it, with other interfaces.
+        let lasting = spec.netns.is_none().then(|| netns.inode());
         let receiver = match spec.kind {
-            Kind::Xdp => Some(Receiver::load(switch, spec.port, spec.offloads)?),
+            Kind::Xdp => {
+                let netns = lasting.unwrap_or(0);
+                Some(Receiver::load(switch, spec.port, spec.offloads, netns)?)
+            }
             Kind::Tap => None,
         };
-        let shared = Arc::new(Shared::new(switch.account(spec.port)?)?);
+        let shared = Arc::new(Shared::new(switch.account(spec.port)?, lasting)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(UplinkError::system("making an event descriptor"))?;
         let stop = Arc::new(stop);

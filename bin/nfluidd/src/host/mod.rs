@@ -206,6 +206,7 @@ impl Host {
             programs: nfluid_instance::programs::Programs::new(&settings.nf_program)?,
             logs: nfluid_instance::logs::LogCollector::start()?,
             numbers: numbers.clone(),
+            outer_ends: nfluid_instance::OuterEnds::default(),
             groups: Groups::new(settings.paths.clone()),
             cleaner: Cleaner::start(Arc::clone(&switch), numbers.clone())?,
             connectors: nfluid_instance::terminator::Connectors::default(),

@@ -148,7 +148,9 @@ impl Maker {
             cgroup,
             cpus: &cpus,
         };
-        let beside = companion::equip(self, spec, owner, |fd| inheritance.give(fd))?;
+        let beside = companion::equip(self, spec, owner, record.first_port, |fd| {
+            inheritance.give(fd)
+        })?;
         let (env, beside) = beside.unzip();
         inheritance
             .env

@@ -238,7 +238,8 @@ impl Workload for Process {
         }
         // Also if it fails: what cannot be now cannot be in a moment either.
         self.lets_in = wanted;
-        server::let_in(process, level)
+        let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
+        server::let_in(process, &names, level)
     }
 
     fn set_ports_up(&self, up: bool) {

@@ -1,9 +1,11 @@
 //! Servers on a network stack of their own (tier `stack`): programs of the host or of a container image, unchanged, whose ports
-//! are interfaces in a network namespace that nobody else is in. The monitor has the other side of each interface, a tap.
+//! are interfaces in a network namespace that nobody else is in: ends of veths, whose outer ends are behind the ports. The monitor
+//! sends what comes into a port's ring to the interface.
 
 mod etc;
 mod host;
 mod image;
+pub(crate) mod outer;
 pub(crate) mod stopping;
 
 use crate::companion::{self, Owner, Variables};
@@ -16,7 +18,7 @@ use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
 use nfluid_netdev::offload::Undone;
 use nfluid_netdev::own_stack::{self, Settings};
-use nfluid_netdev::{NetNs, Prefix, tap};
+use nfluid_netdev::{NetNs, Prefix};
 use nfluid_protocol::environment;
 use nfluid_ring::Level;
 use nfluid_sandbox::{
@@ -57,7 +59,7 @@ pub(crate) struct Server {
     shell: Shell,
 }
 
-/// Makes the sandbox of a server, and its interfaces. Returns the environment variables of the monitor. `give` hands a
+/// Makes the sandbox of a server, and its interfaces, behind the ports from number `first_port` on. Returns the environment variables of the monitor. `give` hands a
 /// descriptor over and returns its number.
 ///
 /// # Errors
@@ -66,6 +68,7 @@ pub(crate) fn equip(
     maker: &Maker,
     spec: &InstanceSpec,
     owner: Owner<'_>,
+    first_port: u32,
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
     let access = spec.access.clone().unwrap_or_default();
@@ -87,11 +90,17 @@ pub(crate) fn equip(
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", shell.pid()));
     let namespace = NetNs::open(Some(&namespace)).context("its network namespace")?;
     let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
-    let taps =
+    let ends =
         own_stack::make(&namespace, &settings, access.forwarding).context("its interfaces")?;
-    let numbers: Vec<String> = taps.into_iter().map(|tap| give(tap).to_string()).collect();
+    let sockets = maker.outer_ends.put(&maker.switch, &ends, first_port);
+    let sockets = sockets.context("its interfaces")?;
+    let numbers: Vec<String> = sockets.into_iter().map(|it| give(it).to_string()).collect();
     let variables = vec![
-        (environment::TAPS, numbers.join(",")),
+        (environment::STACKS, numbers.join(",")),
+        (
+            environment::NAMESPACE,
+            give(namespace.into_fd()).to_string(),
+        ),
         (
             environment::STOP,
             stopping::order(&access, &prepared.stop_signal),
@@ -242,23 +251,23 @@ impl Server {
     }
 }
 
-/// Sets what a server's stack leaves undone on the frames that it sends: its monitor's taps say so to the kernel. The server
-/// need not run meanwhile, nor the monitor.
+/// Sets what a server's stack leaves undone on the frames that it sends from the interfaces `names`. Its monitor has the
+/// namespace; neither need run meanwhile.
 ///
 /// # Errors
 /// The kernel refuses, or the monitor has ended.
-pub(crate) fn let_in(monitor: &Instance, level: Level) -> anyhow::Result<()> {
+pub(crate) fn let_in(monitor: &Instance, names: &[&str], level: Level) -> anyhow::Result<()> {
     let undone = match level {
         Level::Plain => Undone::Nothing,
         Level::Checksums => Undone::Checksums,
         Level::Super => Undone::Segments { udp: true },
     };
-    let numbers = variable_of(monitor, environment::TAPS).context("its monitor has no taps")?;
-    for number in numbers.split(',').filter(|number| !number.is_empty()) {
-        let tap = pidfd_getfd(monitor, number.parse()?, PidfdGetfdFlags::empty());
-        tap::leave_undone(&tap.context("borrowing a tap of its monitor")?, undone)?;
-    }
-    Ok(())
+    let number = variable_of(monitor, environment::NAMESPACE);
+    let number = number.context("its monitor has no namespace")?;
+    let namespace = pidfd_getfd(monitor, number.parse()?, PidfdGetfdFlags::empty());
+    let namespace = namespace.context("borrowing the namespace of its monitor")?;
+    let namespace = NetNs::from_fd(namespace).context("its namespace")?;
+    Ok(own_stack::leave_undone(&namespace, names, undone)?)
 }
 
 /// Returns a variable of a monitor's environment.

@@ -1,8 +1,7 @@
 //! Addresses and routes of interfaces.
 
-use super::Netlink;
+use super::{NEW, Netlink};
 use crate::error::NetdevError;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -12,8 +11,6 @@ use std::net::IpAddr;
 
 /// An address, and the number of its leading bits that its network shares.
 pub type Prefix = (IpAddr, u8);
-
-const NEW: u16 = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
 
 impl Netlink {
     /// Adds an address to an interface. An IPv6 address is used at once: nobody else can have it (no detection of

@@ -1,12 +1,13 @@
 //! Interfaces by rtnetlink (`linux/if_link.h`).
 
-use super::{Netlink, errno};
+use super::{NEW, Netlink, errno};
 use crate::error::NetdevError;
 use crate::hook::XdpHook;
 use netlink_packet_core::{Emitable, NLM_F_ACK, NlasIterator, Parseable, ParseableParametrized};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    LinkAttribute, LinkFlags, LinkHeader, LinkMessage, LinkXdp, XdpAttached,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage,
+    LinkXdp, XdpAttached,
 };
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use std::io;
@@ -93,6 +94,25 @@ fn about(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes = attributes;
+    message
+}
+
+/// A message that makes a veth: one end `name` here, the other one in the namespace `there`, with a name of the kernel's choice
+/// after `pattern`.
+fn veth(name: &str, mtu: u32, pattern: &str, there: RawFd) -> LinkMessage {
+    let end = |name: &str| {
+        vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Mtu(mtu),
+        ]
+    };
+    let mut other = about(0, end(pattern));
+    other.attributes.push(LinkAttribute::NetNsFd(there));
+    let mut message = about(0, end(name));
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
+    ]));
     message
 }
 
@@ -216,6 +236,23 @@ impl Netlink {
         }
     }
 
+    /// Makes a veth whose longest packets have `mtu` bytes: one end `name` here, the other one in the namespace `there`, with a
+    /// name of the kernel's choice after `pattern`, in which `%d` is a number.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the name is taken, for instance.
+    pub fn make_veth(
+        &self,
+        name: &str,
+        mtu: u32,
+        (pattern, there): (&str, BorrowedFd<'_>),
+    ) -> Result<(), NetdevError> {
+        let message = veth(name, mtu, pattern, there.as_raw_fd());
+        self.request(RouteNetlinkMessage::NewLink(message), NEW)
+            .map(drop)
+            .map_err(NetdevError::system(format!("making the veth {name}")))
+    }
+
     /// Puts an interface up or down.
     ///
     /// # Errors
@@ -311,7 +348,6 @@ impl Netlink {
 mod tests {
     use super::*;
     use crate::netlink::encode;
-    use netlink_packet_route::link::{InfoKind, LinkInfo};
     use proptest::prelude::*;
 
     #[test]
