@@ -110,6 +110,7 @@ fn counters(packets: u64) -> Counters {
         tx_segments: packets / 2,
         tx_wire_bytes: packets * 32,
         marked_packets: 0,
+        forwarded_packets: 0,
         drops: [("ring_full".to_owned(), 3), ("foreign_mac".to_owned(), 1)].into(),
     }
 }

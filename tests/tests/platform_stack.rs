@@ -1,6 +1,7 @@
 //! Programs of the host that run unchanged on a network stack of their own, beside and between network functions.
 
 use nfluid_testbed::process::signal;
+use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
@@ -15,13 +16,20 @@ const SERVER: &str = "10.0.0.2";
 const CLIENT6: &str = "2001:db8::1";
 const SERVER6: &str = "2001:db8::2";
 
-/// A host, an uplink to it, and a directory that everyone may read; `None`: the test is skipped.
+/// A host, a platform, and a directory that everyone may read; `None`: the test is skipped.
 fn host(test: &str) -> Option<(Platform, PathBuf)> {
+    let (mut platform, folder) = host_of(test)?;
+    platform.start();
+    Some((platform, folder))
+}
+
+/// The same; the platform is not started.
+fn host_of(test: &str) -> Option<(Platform, PathBuf)> {
     if !Path::new("/usr/sbin/nginx").is_file() {
         skip(test, "it needs nginx");
         return None;
     }
-    let mut platform = Platform::new(test)?;
+    let mut platform = Platform::at_rest(test)?;
     platform.host("client", &format!("{CLIENT}/24"));
     for line in [
         "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0".to_owned(),
@@ -82,7 +90,7 @@ fn log(platform: &Platform) -> String {
 
 /// The first process of nginx.
 fn main_process(platform: &Platform) -> u32 {
-    let known = [platform.pids()["web"], platform.pids()["fw"]];
+    let known: Vec<u32> = platform.pids().into_values().collect();
     let mut others = platform
         .instance_processes()
         .into_iter()
@@ -218,6 +226,97 @@ fn nginx_serves_from_an_instance() {
     eventually("nothing is left", || {
         platform.instance_processes().is_empty()
     });
+}
+
+/// Ends of veths in the namespace of the daemon.
+fn outer_ends(platform: &Platform) -> usize {
+    let links = format!("ip -n {} -br link", platform.edge());
+    let links = must(&links);
+    links.lines().filter(|link| link.starts_with("nfl")).count()
+}
+
+// promise: 19.6
+#[test]
+fn requests_pass_no_process_where_the_uplink_is_beside_the_program() {
+    let test = "requests_pass_no_process_where_the_uplink_is_beside_the_program";
+    let Some((mut platform, folder)) = host_of(test) else {
+        return;
+    };
+    platform.run_at_edge();
+    platform.start();
+    fs::write(folder.join("long"), "x".repeat(1 << 20)).expect("written");
+    let deployment = format!(
+        "
+version: 1
+uplinks: {{ lan: {{ interface: client }} }}
+instances:
+  web:
+    program: /usr/sbin/nginx
+    args: [-c, {0}/nginx.conf]
+    memory: 128MiB
+    volumes: [{0}]
+    capabilities: [NET_BIND_SERVICE]
+    ports: {{ eth0: {{ kind: interface, addresses: [{SERVER}/24, '{SERVER6}/64'] }} }}
+links: [[lan, web.eth0]]
+",
+        folder.display()
+    );
+    platform.apply(&deployment);
+    let urls = [
+        format!("http://{SERVER}/long"),
+        format!("http://[{SERVER6}]/long"),
+    ];
+    let pass = |platform: &Platform, what: &str| {
+        for url in &urls {
+            eventually("nginx answers", || gets(platform, url));
+        }
+        let figures = |port: &str| {
+            ["forwarded_packets", "rx_packets"].map(|name| {
+                let figure = platform.port_counter(name, port);
+                figure.unwrap_or_else(|| panic!("{what}: {port} has no {name}"))
+            })
+        };
+        let ports = ["web.eth0", "lan"];
+        let before = ports.map(figures);
+        for url in &urls {
+            assert!(gets(platform, url), "{what}: {url}");
+        }
+        for (port, before) in ports.into_iter().zip(before) {
+            let now = figures(port);
+            let [forwarded, all] = [now[0] - before[0], now[1] - before[1]];
+            assert!(
+                forwarded > 10 && forwarded == all,
+                "{what}: {port}: {forwarded} of {all}"
+            );
+        }
+        assert_eq!(outer_ends(platform), 1, "{what}");
+    };
+    pass(&platform, "at first");
+
+    platform.kill_daemon();
+    for url in &urls {
+        assert!(gets(&platform, url), "without a daemon: {url}");
+    }
+    platform.start();
+    pass(&platform, "by another daemon");
+
+    let before = platform.instance_processes();
+    signal(main_process(&platform), Signal::KILL);
+    eventually("others are there", || {
+        let now = platform.instance_processes();
+        now.len() == before.len() && !now.iter().any(|pid| before.contains(pid))
+    });
+    pass(&platform, "started again");
+    platform.must_say(&["restart", "web"]);
+    pass(&platform, "restarted");
+
+    // In the midst of a change of the uplink, and without it.
+    platform.apply(&deployment.replace("interface: client }", "interface: client, super: off }"));
+    eventually("nginx answers by the ring", || gets(&platform, &urls[0]));
+    platform.apply(&deployment);
+    pass(&platform, "with super-frames again");
+    platform.must_say(&["delete", "--all"]);
+    eventually("no interface is left", || outer_ends(&platform) == 0);
 }
 
 // promise: 19.5

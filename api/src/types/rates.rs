@@ -381,6 +381,7 @@ mod tests {
                     tx_segments: packets,
                     tx_wire_bytes: packets * 100,
                     marked_packets: 0,
+                    forwarded_packets: 0,
                     drops: [
                         ("ring_full".to_owned(), packets / 10),
                         ("bad".to_owned(), 0),

@@ -34,6 +34,9 @@ pub struct Counters {
     /// Frames that were delivered with a congestion signal, an ECN mark.
     #[serde(default)]
     pub marked_packets: u64,
+    /// Delivered frames that went out of the interface behind the port at once, without a process in between.
+    #[serde(default)]
+    pub forwarded_packets: u64,
     /// Frames sent by the owner and dropped, by reason (`ring_full`, `foreign_mac`, ...).
     #[serde(default)]
     pub drops: BTreeMap<String, u64>,

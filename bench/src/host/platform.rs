@@ -3,6 +3,7 @@
 use anyhow::Context;
 use nfluid_sandbox::cgroup::{Cgroup, CgroupRoot};
 use nfluid_testbed::cgroups;
+use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 
 /// Starts a platform and waits until its daemon serves.
@@ -13,16 +14,32 @@ pub fn start() -> anyhow::Result<Platform> {
     start_with("", &[])
 }
 
+/// Starts a platform whose daemon is in this namespace, as a host's is where its NICs are.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_within(namespace: &Namespace) -> anyhow::Result<Platform> {
+    let mut platform = make("")?;
+    platform.set_daemon_netns(namespace.name().to_owned());
+    platform.start()?;
+    Ok(platform)
+}
+
 /// Starts a further platform with this ending of its name and more arguments for the daemon.
 ///
 /// # Errors
 /// As [`start`].
 pub fn start_with(ending: &str, arguments: &[String]) -> anyhow::Result<Platform> {
+    let mut platform = make(ending)?;
+    platform.set_arguments(arguments.to_vec());
+    platform.start()?;
+    Ok(platform)
+}
+
+fn make(ending: &str) -> anyhow::Result<Platform> {
     let name = format!("nfluid-test-bench-{}{ending}", std::process::id());
     let mut platform = Platform::new(&name)?;
     platform.set_run_dir_in_memory()?;
-    platform.set_arguments(arguments.to_vec());
-    platform.start()?;
     Ok(platform)
 }
 

@@ -33,7 +33,7 @@ pub struct PortCounters {
     pub tx_calls: u64,
     /// Calls whose head position was nonsense.
     pub tx_bad_heads: u64,
-    /// Frames delivered into the port's ring.
+    /// Frames delivered to the port: into its ring, or out of the interface behind it.
     pub rx_frames: u64,
     /// Bytes delivered.
     pub rx_bytes: u64,
@@ -49,6 +49,8 @@ pub struct PortCounters {
     pub passed: u64,
     /// Frames that came with a congestion signal: marked on their way into the ring, or before.
     pub marked: u64,
+    /// Delivered frames that went out of the interface behind the port at once.
+    pub forwarded: u64,
     /// Rings of the kernel doorbell.
     pub doorbells: u64,
     /// Addresses learned on the port.
@@ -78,6 +80,7 @@ impl PortCounters {
         self.rx_more_bytes += other.rx_more_bytes;
         self.passed += other.passed;
         self.marked += other.marked;
+        self.forwarded += other.forwarded;
         self.doorbells += other.doorbells;
         self.fdb_used += other.fdb_used;
         self.fdb_refused += other.fdb_refused;
@@ -266,6 +269,7 @@ impl Switch {
             rx_more_bytes: state.rx_more_bytes.load(Relaxed),
             passed: state.passed.load(Relaxed),
             marked: state.marked.load(Relaxed),
+            forwarded: state.forwarded.load(Relaxed),
             doorbells: state.doorbells.load(Relaxed),
             fdb_used: state.fdb_used.load(Relaxed),
             fdb_refused: state.fdb_refused.load(Relaxed),

@@ -5,7 +5,7 @@ use crate::types::{PortStats, UplinkStats};
 
 pub(super) fn ports(out: &mut String, ports: &[PortStats]) {
     type Read = fn(&PortStats) -> u64;
-    let counters: [(&'static str, &str, Read); 9] = [
+    let counters: [(&'static str, &str, Read); 10] = [
         (
             "nfluid_port_rx_packets_total",
             "Frames delivered into the port.",
@@ -50,6 +50,11 @@ pub(super) fn ports(out: &mut String, ports: &[PortStats]) {
             "nfluid_port_marked_packets_total",
             "Frames delivered into the port with a congestion signal, an ECN mark.",
             |p| p.counters.marked_packets,
+        ),
+        (
+            "nfluid_port_forwarded_packets_total",
+            "Delivered frames that went out of the interface behind the port at once.",
+            |p| p.counters.forwarded_packets,
         ),
     ];
     for (name, help, read) in counters {

@@ -262,6 +262,7 @@ fn counters(found: &PortCounters) -> Counters {
         tx_segments: found.tx_frames + found.tx_more_segments,
         tx_wire_bytes: found.tx_bytes + found.tx_more_bytes,
         marked_packets: found.marked,
+        forwarded_packets: found.forwarded,
         drops: drops.filter(|(_, count)| *count > 0).collect(),
     }
 }

@@ -138,8 +138,8 @@ impl Setup {
                 directory.path(&format!("{}.log", store.name)),
             )?);
         }
-        let platform = platform::start()?;
-        platform.apply(&deployment(&edge, &folder, &stores).to_string())?;
+        let platform = platform::start_within(&edge)?;
+        platform.apply(&deployment(&folder, &stores).to_string())?;
         let setup = Setup {
             _bare: bare,
             _platform: platform,
@@ -228,8 +228,8 @@ http {{
     )
 }
 
-fn deployment(edge: &Namespace, folder: &Path, stores: &[Store]) -> Value {
-    let uplink = |interface: &str| json!({ "interface": interface, "netns": edge.name() });
+fn deployment(folder: &Path, stores: &[Store]) -> Value {
+    let uplink = |interface: &str| json!({ "interface": interface });
     let interface =
         |address: &str| json!({ "kind": "interface", "addresses": [format!("{address}/24")] });
     let [ours, _] = &SIDES;
