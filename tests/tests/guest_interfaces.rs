@@ -17,6 +17,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use uplink_fixture::{Fixture, Raw};
 
@@ -264,8 +265,16 @@ fn a_frame_that_an_interface_cannot_take_at_once_goes_by_the_ring() {
     assert_eq!(lan.in_rings(), 1);
     lan.switch().set_capture(id, false);
 
-    // From an interface in another namespace.
+    // From an interface in another namespace, where interfaces have the numbers of those at home.
     lan.fixture.join(("out", "far0"), ("b", "far1"));
+    let out = lan.fixture.netns("out");
+    for number in 2..20 {
+        let add = format!(
+            "-n {out} link add d{number} index {number} type veth peer name e{number} index 10{number}"
+        );
+        // Some numbers are taken.
+        let _taken = Command::new("ip").args(add.split(' ')).output();
+    }
     let far = UplinkSpec {
         offloads: true,
         levels: lan.uplink.levels,

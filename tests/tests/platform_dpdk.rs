@@ -108,6 +108,12 @@ fn log(platform: &Platform) -> String {
     fs::read_to_string(platform.instance_log("a")).unwrap_or_default()
 }
 
+/// The hardware address of a host.
+fn mac(platform: &Platform, host: &str) -> String {
+    let found = platform.on(host, "cat /sys/class/net/eth0/address");
+    found.stdout.trim().to_owned()
+}
+
 const BOTH: [&str; 2] = ["net_nfluid0,port=in", "net_nfluid1,port=out"];
 const LENT: [&str; 2] = [
     "net_nfluid0,port=in,zero-copy=yes",
@@ -168,12 +174,8 @@ fn testpmd_writes_addresses_and_checksums_and_makes_flows() {
     let Some((driver, platform)) = driver_and_hosts(test) else {
         return;
     };
-    let address = |host: &str| {
-        let found = platform.on(host, "cat /sys/class/net/eth0/address");
-        found.stdout.trim().to_owned()
-    };
-    let client = format!("--eth-peer=0,{}", address("client"));
-    let server = format!("--eth-peer=1,{}", address("server"));
+    let client = format!("--eth-peer=0,{}", mac(&platform, "client"));
+    let server = format!("--eth-peer=1,{}", mac(&platform, "server"));
     for mode in ["mac", "csum"] {
         let options = [client.as_str(), server.as_str()];
         platform.apply(&testpmd_of(&driver, mode, &BOTH, "", &options));
@@ -286,6 +288,60 @@ fn a_device_that_cannot_be_is_refused_with_the_reason() {
         "{text}"
     );
     assert!(!done.status.success());
+}
+
+// promise: 21.1
+#[test]
+fn l2fwd_and_l3fwd_forward_between_two_hosts() {
+    let test = "l2fwd_and_l3fwd";
+    let Some(driver) = Driver::build(test) else {
+        return;
+    };
+    let Some((l2fwd, l3fwd)) = driver
+        .example(test, "l2fwd")
+        .zip(driver.example(test, "l3fwd"))
+    else {
+        return;
+    };
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    // Both have memory for 8192 packets, l3fwd also for tables of routes.
+    let run = |program: &Path, mebibytes: u32, own: &str| {
+        let mut words = driver.eal(&BOTH);
+        words.extend(own.split(' ').map(str::to_owned));
+        let memory = words.iter().position(|word| word == "64").expect("-m 64");
+        words[memory] = mebibytes.to_string();
+        let chain = chain(&program.display().to_string(), &words, "");
+        platform.apply(&chain.replace("256MiB", "768MiB"));
+    };
+    run(
+        &l2fwd,
+        192,
+        "--lcores 0 -- -p 3 -q 2 --no-mac-updating -T 0",
+    );
+    eventually("l2fwd forwards", || platform.pings("client", "10.0.0.2"));
+    stream(&platform, 4 << 20);
+
+    // The networks of its ports are 198.18.0.0/24 and 198.18.1.0/24.
+    for (host, own, other) in [("client", 0, 1), ("server", 1, 0)] {
+        for line in [
+            format!("ip address add 198.18.{own}.1/24 dev eth0"),
+            format!("ip neighbour add 198.18.{own}.254 lladdr 02:00:00:00:00:fe dev eth0"),
+            format!("ip route add 198.18.{other}.0/24 via 198.18.{own}.254"),
+        ] {
+            let done = platform.on(host, &line);
+            assert!(done.succeeded(), "{done:?}");
+        }
+    }
+    let [client, server] = ["client", "server"].map(|host| mac(&platform, host));
+    let own = format!(
+        "--lcores 0 -- -p 3 -P --config (0,0,0),(1,0,0) --no-numa --parse-ptype --eth-dest=0,{client} --eth-dest=1,{server}"
+    );
+    run(&l3fwd, 512, &own);
+    eventually("l3fwd forwards", || platform.pings("client", "198.18.1.1"));
+    let ping = platform.on("client", "ping -c 1 198.18.1.1");
+    assert!(ping.stdout.contains("ttl=63"), "it is a router: {ping:?}");
 }
 
 // promise: 21.3

@@ -25,17 +25,18 @@ pub fn driver(folder: &Path, library: &Path) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// The source cannot be had, or the compiler's error text.
 pub fn example(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let program = folder.join(name).join(name);
+    let program = folder
+        .join(name)
+        .join("build")
+        .join(format!("{name}-shared"));
     if program.exists() {
         return Ok(program);
     }
     let mut source = Command::new(Path::new(SOURCE).join("source"));
     source.arg(folder).arg(format!("examples/{name}"));
     output(source.arg("examples/common"))?;
-    // The folder's file names and the library's flags are lists of words.
-    let compile = "cc -O3 -o \"$0\" \"$1\"/*.c -DALLOW_EXPERIMENTAL_API -I\"$2\" $(pkg-config --cflags --libs libdpdk)";
-    let mut cc = Command::new("sh");
-    cc.args(["-c", compile]).arg(&program);
-    output(cc.arg(folder.join(name)).arg(folder.join("common")))?;
+    let mut make = Command::new("make");
+    make.args(["-s", "shared", "-C"]).arg(folder.join(name));
+    output(&mut make)?;
     Ok(program)
 }
