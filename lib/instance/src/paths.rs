@@ -38,9 +38,9 @@ impl Paths {
         self.0.run.join("instances")
     }
 
-    /// The named pipe that wakes an instance.
+    /// The named pipe that wakes an instance, or an uplink.
     pub fn doorbell(&self, name: &str) -> PathBuf {
-        self.0.run.join("bells").join(name)
+        self.0.doorbell(name)
     }
 
     /// Returns the named pipe into which an instance writes its log.

@@ -19,6 +19,13 @@ pub struct Directories {
     pub pin: PathBuf,
 }
 
+impl Directories {
+    /// The named pipe that wakes the owner of a doorbell of this name.
+    pub fn doorbell(&self, name: &str) -> PathBuf {
+        self.run.join("bells").join(name)
+    }
+}
+
 /// The extension of a record that is not whole yet.
 const UNFINISHED: &str = "new";
 

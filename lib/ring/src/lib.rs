@@ -9,7 +9,7 @@
 //! - [`assignment`]: the message that assigns a network function to a process that waits in a prepared instance.
 //! - [`port`]: receive in place, send, forward without a copy.
 //! - [`engine`]: the loop body of a network function.
-//! - [`doorbell`]: block until a frame arrives.
+//! - [`doorbell`]: block until a frame arrives. [`named_pipe`]: the pipes by which peers ring.
 //! - [`bells`]: the same for threads with event loops of their own. [`patience`]: the turns before a sleep.
 //! - [`mod@slice`]: how long a thread runs at a time beside others.
 //! - [`clock`]: the time that all of them share.
@@ -42,6 +42,8 @@ mod long;
 #[cfg(feature = "port")]
 pub mod memory;
 pub mod mpsc;
+#[cfg(feature = "port")]
+pub mod named_pipe;
 pub mod offload;
 mod packets;
 #[cfg(feature = "port")]

@@ -90,6 +90,10 @@ pub struct UplinkSpec {
     /// Folder on a BPF file system where the port's memory is pinned, so that a successor goes on with
     /// the frames that wait in it; `None`: the memory ends with the uplink.
     pub pins: Option<PathBuf>,
+    /// The named pipe by which senders may wake the uplink's thread, beside the switch; it is made if it is not there. It is left
+    /// behind: who has it rings a successor by it.
+    #[serde(default)]
+    pub doorbell: Option<PathBuf>,
 }
 
 impl UplinkSpec {
@@ -112,6 +116,7 @@ impl UplinkSpec {
             pass: false,
             state_dir: None,
             pins: None,
+            doorbell: None,
         }
     }
 

@@ -13,12 +13,14 @@ use nfluid_netdev::nic::no_steering;
 use nfluid_netdev::{NetNs, Netlink};
 use nfluid_ring::attach::Attached;
 use nfluid_ring::layout::BLOCK_SLOTS;
+use nfluid_ring::named_pipe;
 use nfluid_switch::classifier::Rule;
 use nfluid_switch::instance::{Doorbells, InstanceMemory, PortSpec};
 use nfluid_switch::{Handover, LongSlots, Switch, SwitchError, abi};
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::sync::mpsc::channel;
@@ -87,7 +89,7 @@ impl Uplink {
         };
         if let Some((memory, handover)) = taken_over {
             // No other code knows the port's wires: whatever goes wrong, the wires stay.
-            let ring = attach(&memory, &handover)?;
+            let ring = attach(&spec, &memory, &handover)?;
             let (shared, stop, thread) = Self::start(switch, &spec, ring, netns)?;
             return Ok(Self::of(spec, memory, shared, stop, thread));
         }
@@ -95,8 +97,8 @@ impl Uplink {
         if spec.pass {
             switch.pass_unmatched(spec.port);
         }
-        let started =
-            attach(&memory, &handover).and_then(|ring| Self::start(switch, &spec, ring, netns));
+        let started = attach(&spec, &memory, &handover)
+            .and_then(|ring| Self::start(switch, &spec, ring, netns));
         match started {
             Ok((shared, stop, thread)) => Ok(Self::of(spec, memory, shared, stop, thread)),
             Err(error) => {
@@ -326,7 +328,12 @@ fn port_name(name: &str) -> &str {
 }
 
 /// Attaches to the uplink's own port, with descriptors of its own.
-fn attach(memory: &InstanceMemory, handover: &Handover) -> Result<Attached, UplinkError> {
+fn attach(
+    spec: &UplinkSpec,
+    memory: &InstanceMemory,
+    handover: &Handover,
+) -> Result<Attached, UplinkError> {
+    let bell = spec.doorbell.as_deref().map(open_doorbell).transpose()?;
     let duplicate = |fd: BorrowedFd<'_>| {
         fd.try_clone_to_owned()
             .map_err(UplinkError::system("duplicating a descriptor"))
@@ -338,10 +345,19 @@ fn attach(memory: &InstanceMemory, handover: &Handover) -> Result<Attached, Upli
         .collect::<Result<_, _>>()?;
     let numbers: Vec<_> = owned.into_iter().map(IntoRawFd::into_raw_fd).collect();
     let doorbells = Doorbells {
-        own: -1,
+        own: bell.map_or(-1, IntoRawFd::into_raw_fd),
         io: -1,
         peers: &[],
     };
     let table = memory.table(&numbers, &doorbells);
     Attached::from_table(&table).map_err(|error| SwitchError::Limit(error.to_string()).into())
+}
+
+/// Opens the named pipe by which senders wake the uplink's thread.
+fn open_doorbell(path: &Path) -> Result<OwnedFd, UplinkError> {
+    let opened = named_pipe::make(path).and_then(|()| named_pipe::open_both(path));
+    opened.map_err(UplinkError::system(format!(
+        "opening the doorbell {}",
+        path.display()
+    )))
 }

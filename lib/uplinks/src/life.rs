@@ -112,6 +112,7 @@ impl Uplinks {
             pool: record.pool,
             state_dir: Some(paths.changes()),
             pins: Some(paths.pins(name)),
+            doorbell: Some(paths.doorbell(name)),
             ..uplink_spec(name, model)
         }
     }

@@ -1,6 +1,7 @@
 //! The paths of everything that must outlive the daemon.
 
 use anyhow::Context;
+use nfluid_control::model::PortRef;
 use nfluid_records::Directories;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,12 @@ impl Paths {
     /// Returns the file to which an uplink's process writes when it panics.
     pub fn errors(&self, name: &str) -> PathBuf {
         self.records().join(format!("{name}.stderr"))
+    }
+
+    /// The named pipe that wakes an uplink's process.
+    pub fn doorbell(&self, name: &str) -> PathBuf {
+        self.0
+            .doorbell(&PortRef::Uplink(name.to_owned()).doorbell())
     }
 
     /// Returns the folder of the pinned memory of an uplink's port.

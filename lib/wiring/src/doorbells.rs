@@ -32,18 +32,18 @@ impl Wires {
 
     /// Chooses the doorbell of the owner of a port: the switch wakes it, or its senders do.
     fn doorbell(&self, ports: &dyn Ports, receiver: &PortRef) -> Option<Operation> {
-        let (queues, owner) = (ports.queues(receiver)?, receiver.owner()?);
+        let (queues, own) = (ports.queues(receiver)?, receiver.doorbell());
         if queues.len() > 1 {
             // Such a port is made so that the switch rings.
             return None;
         }
         let mut senders = self.senders.get(receiver).into_iter().flatten();
-        let all_ring = senders.all(|from| ports.rings(from) == Some(owner))
+        let all_ring = senders.all(|from| ports.rings(from) == Some(&own))
             && !self.is_behind_bypassed(receiver);
         // The switch divides the flows, so it rings: a sender has the doorbell of the first member at most.
         Some(Operation::Doorbell {
             port: queues.start,
-            by_switch: !all_ring || ports.is_member(owner),
+            by_switch: !all_ring || receiver.owner().is_some_and(|owner| ports.is_member(owner)),
         })
     }
 

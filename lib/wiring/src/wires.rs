@@ -98,11 +98,11 @@ impl Wires {
         self.planned.clear();
     }
 
-    /// The instance at the other end of a link, if the port is or will be linked to one.
+    /// The doorbell at the other end of a link, if the port is or will be linked.
     pub fn link_peer(&self, port: &PortRef) -> Option<String> {
         let planned = self.planned.get(port);
         match planned.or_else(|| self.destinations.get(port))? {
-            Destination::Port(peer) => peer.owner().map(str::to_owned),
+            Destination::Port(peer) => Some(peer.doorbell()),
             _ => None,
         }
     }

@@ -40,6 +40,8 @@ fn plane() -> Plane {
         ("b.in", "a"),
         ("b.out", "c"),
         ("c.out", "d"),
+        ("d.out", "+wan"),
+        ("a.in", "+lan"),
     ] {
         plane.doorbells.insert(port(from), peer.to_owned());
     }

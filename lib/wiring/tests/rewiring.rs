@@ -39,8 +39,8 @@ fn path(plane: &Plane, from: &str) -> Vec<String> {
 fn wire(plane: &mut Plane, wires: &mut Wires, table: &[(&str, &str)]) {
     for (from, end) in table {
         let (from, end) = (port(from), port(end));
-        if let (Some(_), Some(peer)) = (from.owner(), end.owner()) {
-            plane.doorbells.insert(from.clone(), peer.to_owned());
+        if from.owner().is_some() {
+            plane.doorbells.insert(from.clone(), end.doorbell());
         }
         let change = wires.connect(plane, &from, Some(&Destination::Port(end)));
         bring_about(plane, change);
@@ -123,16 +123,19 @@ fn frames_are_led_past_instances_and_to_them_again() {
 #[test]
 fn a_receiver_is_woken_by_whoever_sends_there() {
     let (mut plane, mut wires) = chain();
-    // Uplinks have no doorbells; `a` and `b` have each other's.
+    // Uplinks have nobody's doorbell; `a` and `b` have each other's, and those of the uplinks.
     assert!(switch_wakes(&plane, "a.in") && switch_wakes(&plane, "b.out"));
     assert!(!switch_wakes(&plane, "b.in") && !switch_wakes(&plane, "a.out"));
+    assert!(!switch_wakes(&plane, "lan") && !switch_wakes(&plane, "wan"));
     begin(&mut plane, &mut wires, "a");
     assert!(
         switch_wakes(&plane, "b.in"),
         "from lan, which has no doorbell"
     );
+    assert!(switch_wakes(&plane, "lan"), "from b, which has that of a");
     end(&mut plane, &mut wires, "a");
     assert!(!switch_wakes(&plane, "b.in"), "a rings itself again");
+    assert!(!switch_wakes(&plane, "lan"), "as for the uplink");
 
     // A successor of `a` that was started without the doorbell of `b`.
     plane.doorbells.remove(&port("a.out"));
@@ -384,7 +387,7 @@ fn peers_of_a_plan_are_known_before_it_is_carried_out() {
     assert_eq!(peer(&wires).as_deref(), Some("c"));
     wires.end_plan();
     assert_eq!(peer(&wires).as_deref(), Some("b"));
-    assert_eq!(wires.link_peer(&port("b.out")), None, "an uplink");
+    assert_eq!(wires.link_peer(&port("b.out")).as_deref(), Some("+wan"));
     let none = wires.own_doorbells(&plane, "nobody");
     assert_eq!(none, Vec::<Operation>::new());
 }

@@ -59,6 +59,15 @@ impl PortRef {
         }
     }
 
+    /// Returns the name of the doorbell that wakes who takes the frames of the port: an instance's name, or an uplink's behind
+    /// a `+`, which no instance's name has.
+    pub fn doorbell(&self) -> String {
+        match self {
+            PortRef::Uplink(name) => format!("+{name}"),
+            PortRef::Instance { instance, .. } => instance.clone(),
+        }
+    }
+
     /// Returns the instance that owns the port; `None` for an uplink.
     pub fn owner(&self) -> Option<&str> {
         match self {

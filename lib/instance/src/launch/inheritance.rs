@@ -77,7 +77,7 @@ impl Maker {
         for peer in peers_by_queue(spec, given.peers) {
             peers.push(match peer {
                 Some(peer) => give(
-                    doorbell::open_ringing(&paths.doorbell(peer))
+                    doorbell::open_of_peer(&paths.doorbell(peer))
                         .context("opening a peer's doorbell")?,
                 ),
                 None => -1,
