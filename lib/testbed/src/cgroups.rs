@@ -26,25 +26,33 @@ pub fn outweigh_others(root: &CgroupRoot) -> anyhow::Result<()> {
 }
 
 impl Cgroups {
-    /// Makes the root of the cgroups, without any group.
+    /// Makes the root of the cgroups, without any group. The host's other work hardly counts beside them.
     ///
     /// # Errors
     /// When the host has no cgroups that this process may use.
     pub fn new() -> anyhow::Result<Self> {
+        let cgroups = Self::with_ordinary_weight()?;
+        if let Some(root) = &cgroups.root {
+            outweigh_others(root)?;
+        }
+        Ok(cgroups)
+    }
+
+    /// As [`Cgroups::new`], with the weight that a platform has.
+    ///
+    /// # Errors
+    /// As for [`Cgroups::new`].
+    pub fn with_ordinary_weight() -> anyhow::Result<Self> {
         let name = format!(
             "nfluid-test-cgroups-{}-{}",
             std::process::id(),
             unique_number()
         );
         let root = CgroupRoot::new(&name).context("making cgroups")?;
-        let cgroups = Cgroups {
+        Ok(Cgroups {
             root: Some(root),
             groups: Vec::new(),
-        };
-        if let Some(root) = &cgroups.root {
-            outweigh_others(root)?;
-        }
-        Ok(cgroups)
+        })
     }
 
     /// Puts processes into a cgroup of their own, with at most `cap` of a core, and with `weight` against other groups.

@@ -1,5 +1,6 @@
 //! Programs on a network stack of their own, as instances and as bare processes in namespaces (targets M4, and nginx in a
-//! chain). Both sides have the same nginx and the same iperf3, and the client is one. In turn:
+//! chain). Both sides have the same nginx and the same iperf3, each in a cgroup with the weight of any other, and the client is
+//! one. In turn:
 //!
 //! | what | instances | bare processes |
 //! |---|---|---|
@@ -14,6 +15,7 @@ use crate::host::platform;
 use crate::report::{Report, table};
 use anyhow::{Context, ensure};
 use nfluid_figures::statistics::Samples;
+use nfluid_testbed::cgroups::Cgroups;
 use nfluid_testbed::command::output;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
@@ -63,7 +65,9 @@ const SIDES: [Servers; 2] = [
 
 /// Both sides. Processes are declared before their namespaces, so that they end first.
 struct Setup {
-    _bare: Vec<Service>,
+    bare: Vec<Service>,
+    /// The cgroups of the bare processes.
+    shares: Cgroups,
     _platform: Platform,
     _directory: ScratchDirectory,
     client: Namespace,
@@ -140,8 +144,9 @@ impl Setup {
         }
         let platform = platform::start_within(&edge)?;
         platform.apply(&deployment(&folder, &stores).to_string())?;
-        let setup = Setup {
-            _bare: bare,
+        let mut setup = Setup {
+            bare,
+            shares: Cgroups::with_ordinary_weight()?,
             _platform: platform,
             _directory: directory,
             client,
@@ -149,7 +154,22 @@ impl Setup {
             _others: vec![edge, router, server],
         };
         setup.await_all()?;
+        setup.share()?;
         Ok(setup)
+    }
+
+    /// Puts each bare server, with its own processes, into a cgroup, as each instance is in one.
+    fn share(&mut self) -> anyhow::Result<()> {
+        for server in &self.bare {
+            let pid = server.pid();
+            let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let children = children.context("the processes of a server")?;
+            let children = children.split_whitespace().map(str::parse);
+            let mut all = children.collect::<Result<Vec<u32>, _>>()?;
+            all.push(pid);
+            self.shares.add(&all, None, None)?;
+        }
+        Ok(())
     }
 
     fn await_all(&self) -> anyhow::Result<()> {
