@@ -13,8 +13,10 @@ use nfluid_tests::harness::within;
 use nfluid_uplink::{Uplink, UplinkSpec};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -163,6 +165,63 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
 }
 
 // promise: 7.15
+/// The pipes that a process has open: those of the doorbells in this folder, by name.
+fn bells_of(pid: u32, folder: &Path) -> Vec<String> {
+    let id = |path: &Path| {
+        let found = fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let open = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten();
+    let open: Vec<_> = open.filter_map(|entry| id(&entry.ok()?.path())).collect();
+    let bells = fs::read_dir(folder).expect("the folder of doorbells");
+    let held = bells.filter_map(|bell| {
+        let bell = bell.ok()?;
+        let is_open = open.contains(&id(&bell.path())?);
+        is_open.then(|| bell.file_name().to_string_lossy().into_owned())
+    });
+    let mut held: Vec<String> = held.collect();
+    held.sort();
+    held
+}
+
+// promise: 7.45
+#[test]
+fn an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell() {
+    let test = "an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell";
+    let Some(mut platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(CHAIN);
+    let check = |platform: &Platform, what: &str| {
+        let folder = platform.run_dir().join("bells");
+        eventually(what, || {
+            let uplinks = ["lan", "wan"].map(|name| {
+                let pid = platform.uplink(name)["pid"].as_u64().unwrap_or(0);
+                bells_of(pid as u32, &folder)
+            });
+            let instance = platform.pids().get("a").map(|pid| bells_of(*pid, &folder));
+            uplinks == [["+lan"], ["+wan"]]
+                && instance.is_some_and(|held| held == ["+lan", "+wan", "a"])
+        });
+        assert!(platform.pings("client", SERVER), "{what}");
+    };
+    eventually("a ping crosses", || platform.pings("client", SERVER));
+    check(&platform, "at first");
+    let pid = platform.uplink("wan")["pid"].as_u64().expect("it runs");
+    signal(pid as u32, Signal::KILL);
+    check(&platform, "another process of the uplink");
+    signal(platform.pids()["a"], Signal::KILL);
+    check(&platform, "another process of the instance");
+    platform.kill_daemon();
+    platform.start();
+    check(&platform, "by another daemon");
+    platform.apply("version: 1\n");
+    platform.apply(CHAIN);
+    check(&platform, "made anew");
+}
+
 #[test]
 fn what_an_interface_receives_needs_neither_daemon_nor_process() {
     let test = "what_an_interface_receives_needs_neither_daemon_nor_process";
