@@ -4,10 +4,12 @@
 mod uplink_fixture;
 
 use nfluid_netdev::own_stack::{self, Settings};
-use nfluid_netdev::{NetNs, offload::Undone};
+use nfluid_netdev::{NetNs, Netlink, offload::Undone, packet};
 use nfluid_ring::Level;
+use nfluid_ring::offload::VNET_BYTES;
 use nfluid_ring::port::Port;
 use nfluid_switch::{Destination, DropReason, Interface, PortCounters, Switch, abi};
+use nfluid_testbed::random::Random;
 use nfluid_testbed::scratch::ScratchInstance;
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::{PATIENCE, eventually};
@@ -18,6 +20,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use uplink_fixture::{Fixture, Raw};
 
@@ -339,6 +343,65 @@ fn a_stack_cannot_send_from_the_address_of_another() {
     });
     let forwarded: u64 = lan.counters().iter().map(|it| it.forwarded).sum();
     assert_eq!((forwarded, lan.in_rings()), (0, 0));
+}
+
+/// Sends frames of all kinds past the stack `a`, whatever the kernel says, until it is told to stop. Returns how many were taken.
+fn send_anything(lan: &Lan, stop: &AtomicBool) -> u64 {
+    let socket = within(&lan.fixture.path("a"), || {
+        let link = Netlink::open().and_then(|netlink| netlink.link("eth0"));
+        packet::open_for_offloads(link.expect("an answer").expect("there").index)
+    });
+    let socket = socket.expect("a socket");
+    let mut random = Random(7);
+    let receivers = [
+        lan.stacks[1].mac(0),
+        [0xff; 6],
+        [1, 0, 0x5e, 1, 2, 3],
+        [2; 6],
+    ];
+    let mut taken = 0;
+    while !stop.load(Relaxed) {
+        let mut frame = vec![0; VNET_BYTES + 14 + random.below(3000) as usize];
+        frame.fill_with(|| random.below(256) as u8);
+        // Mostly words of the header that the kernel takes: a checksum, and a kind of segments.
+        if !random.one_in(4) {
+            let start = 34 + random.below(8) as u16;
+            let kind = random.pick(&[0, 1, 4, 5]);
+            frame[..2].copy_from_slice(&[1, kind]);
+            frame[2..4].copy_from_slice(&(start + 20).to_ne_bytes());
+            frame[4..6].copy_from_slice(&(1 + random.below(1500) as u16).to_ne_bytes());
+            frame[6..8].copy_from_slice(&start.to_ne_bytes());
+            frame[8..10].copy_from_slice(&random.pick(&[16u16, 6]).to_ne_bytes());
+        }
+        let at = &mut frame[VNET_BYTES..];
+        at[..6].copy_from_slice(&random.pick(&receivers));
+        at[6..12].copy_from_slice(&lan.stacks[0].mac(0));
+        at[12..14].copy_from_slice(&random.pick(&[[8, 0], [0x86, 0xdd], [0x81, 0]]));
+        taken += u64::from(rustix::io::write(&socket, &frame).is_ok());
+    }
+    taken
+}
+
+// promise: 19.6
+#[test]
+fn whatever_a_stack_sends_the_streams_of_others_are_whole() {
+    let Some(lan) = Lan::new("ifany") else {
+        return;
+    };
+    lan.leave_undone(Undone::Segments { udp: true });
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| send_anything(&lan, &stop));
+        for port in 5000..5003 {
+            lan.stream(("out", OUTSIDE), ("b", STACKS[1]), port);
+            lan.stream(("b", STACKS[1]), ("out", OUTSIDE), port + 100);
+        }
+        stop.store(true, Relaxed);
+        assert!(sender.join().expect("it sends") > 1000);
+    });
+    let counters = lan.counters();
+    assert!(counters[0].tx_frames > 1000, "{counters:?}");
+    lan.stream(("out", OUTSIDE), ("a", STACKS[0]), 5010);
 }
 
 #[test]

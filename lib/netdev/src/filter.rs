@@ -113,6 +113,27 @@ impl FilterSeat {
     }
 }
 
+/// Puts an uplink's program on an interface that was made for it, in the calling thread's namespace. The filter goes with the
+/// interface.
+///
+/// # Errors
+/// When the interface takes no filters, or the kernel refuses.
+pub(crate) fn put_on_own(
+    netlink: &Netlink,
+    index: u32,
+    program: BorrowedFd<'_>,
+) -> Result<(), NetdevError> {
+    let filter = FilterPlace {
+        index,
+        side: Side::Ingress,
+        priority: PRIORITY,
+        handle: UPLINK_HANDLE,
+    };
+    let made = netlink.make_clsact(index);
+    made.and_then(|_| netlink.add_filter(&filter, program, NAME))
+        .map_err(NetdevError::system("attaching at tc on the outer end"))
+}
+
 impl FilteredProgram {
     /// Puts a program on an interface, in a seat that was prepared there.
     ///

@@ -9,7 +9,8 @@
 //! - [`offload`], [`features`]: work on a frame that a driver would leave undone: none of it ([`offload::Undone::Nothing`]), or as
 //!   much as a `virtio_net_hdr` has words for; and the longest frames that are made of several.
 //! - [`Nic`], [`Flow`]: flow rules of a NIC.
-//! - [`tap`]: tap interfaces, with a `virtio_net_hdr` before each frame.
+//! - [`tap`]: tap interfaces, with a `virtio_net_hdr` before each frame. [`packet`]: sockets that send frames out of an interface.
+//! - [`own_stack`]: the interfaces of a program that has a network stack alone.
 //!
 //! Functions that name an interface without a namespace mean the calling thread's namespace.
 

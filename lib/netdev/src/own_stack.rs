@@ -2,13 +2,12 @@
 //! ones, are in the daemon's namespace: what the stack sends comes in there.
 
 use crate::error::NetdevError;
-use crate::filter::{FilterSeat, FilteredProgram};
+use crate::filter::put_on_own;
 use crate::kernel::kernel_is_at_least;
 use crate::netlink::{Link, Netlink, Prefix};
 use crate::netns::NetNs;
 use crate::offload::{self, Undone};
 use crate::packet;
-use crate::place::Place;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{fs, io};
@@ -69,12 +68,7 @@ pub fn open_outer(index: u32, program: BorrowedFd<'_>) -> Result<OwnedFd, Netdev
     let link = netlink.link_by_index(index)?;
     let link = link.ok_or_else(|| missing(&format!("number {index}")))?;
     set(&format!("ipv6/conf/{}/disable_ipv6", link.name), "1")?;
-    let place = Place {
-        interface: link.name,
-        netns: None,
-    };
-    let seat = FilterSeat::prepare_for_uplink(&place, None)?;
-    FilteredProgram::attach(&place, seat, program)?;
+    put_on_own(&netlink, index, program)?;
     netlink.set_up(index, true)?;
     let socket = packet::open_for_offloads(index)?;
     rustix::io::ioctl_fionbio(&socket, true).map_err(NetdevError::system(

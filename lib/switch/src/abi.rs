@@ -95,7 +95,7 @@ pub enum DropReason {
     Contended = 9,
     /// The sender changed its frame while it was being switched.
     Changed = 10,
-    /// The interface refused the frame; counted on the uplink's port by the daemon.
+    /// The interface refused the frame; counted on the port behind which the interface is, mostly by the daemon.
     Uplink = 11,
     /// The frame lay in the ring of an instance that ended; counted by the daemon.
     Reclaimed = 12,

@@ -59,8 +59,8 @@ pub(crate) struct Server {
     shell: Shell,
 }
 
-/// Makes the sandbox of a server, and its interfaces, behind the ports from number `first_port` on. Returns the environment variables of the monitor. `give` hands a
-/// descriptor over and returns its number.
+/// Makes the sandbox of a server, and its interfaces, behind the ports from number `first_port` on. Returns the environment
+/// variables of the monitor. `give` hands a descriptor over and returns its number.
 ///
 /// # Errors
 /// A value that cannot be used, or no sandbox.
