@@ -30,7 +30,8 @@ enum nfl_drop {
 	NFL_DROP_RESERVED_MAC = 8, /* [sender] IEEE 802.1D reserved address: never forwarded */
 	NFL_DROP_CONTENDED = 9, /* [sender] lost the race for slots too often */
 	NFL_DROP_CHANGED = 10, /* [sender] changed its frame while it was being switched */
-	NFL_DROP_UPLINK = 11, /* [receiver] the interface refused it; mostly counted by the daemon */
+	NFL_DROP_UPLINK =
+		11, /* [receiver] the interface refused it; mostly counted by the daemon */
 	NFL_DROP_RECLAIMED =
 		12, /* [receiver] in the ring of an instance that ended; by the daemon */
 	NFL_DROP_CONGESTION =

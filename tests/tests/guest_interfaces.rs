@@ -27,7 +27,7 @@ use uplink_fixture::{Fixture, Raw};
 
 const SWITCH: u32 = 7;
 const LONG_SLOTS: u32 = 4096;
-const STREAM: usize = 20 << 20;
+const STREAM: usize = 4 << 20;
 const MTU: u32 = 4000;
 /// The stacks' addresses, and that of a host behind the uplink.
 const STACKS: [&str; 2] = ["10.0.0.1", "10.0.0.2"];

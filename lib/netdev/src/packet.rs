@@ -86,12 +86,16 @@ pub fn bypass_queueing(socket: &OwnedFd) -> Result<(), NetdevError> {
         .map_err(NetdevError::system("bypassing the queueing discipline"))
 }
 
-fn set<T>(
+/// Sets an option of a socket, of this level, to a value of the kernel's layout.
+///
+/// # Errors
+/// As the kernel reports them.
+pub fn set<T>(
     socket: &OwnedFd,
     (level, option): (libc::c_int, libc::c_int),
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: the option value is live and of the length that is passed.
+    // SAFETY: the option value is live and of the length that is passed; the kernel only reads it.
     let status = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

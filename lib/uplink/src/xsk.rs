@@ -6,6 +6,7 @@
 //! port's TX slots, which an uplink has no other use for, are given to it for that.
 
 use crate::error::UplinkError;
+use nfluid_netdev::packet;
 use nfluid_ring::layout::SLOT_SIZE;
 use nfluid_ring::memory::Pool;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -317,21 +318,7 @@ impl Xsk {
 }
 
 fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the option value is live and of the length that is passed; the kernel only reads it.
-    let status = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_XDP,
-            option,
-            (&raw const *value).cast(),
-            size_of::<T>() as libc::socklen_t,
-        )
-    };
-    if status == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    packet::set(socket, (libc::SOL_XDP, option), value)
 }
 
 fn offsets(socket: &OwnedFd) -> io::Result<libc::xdp_mmap_offsets> {
