@@ -220,6 +220,11 @@ fn an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell() {
     platform.apply("version: 1\n");
     platform.apply(CHAIN);
     check(&platform, "made anew");
+    platform.must_say(&["delete", "--all"]);
+    platform.kill_daemon();
+    platform.start();
+    let left = fs::read_dir(platform.run_dir().join("bells")).expect("the folder");
+    assert_eq!(left.count(), 0, "a later daemon has removed them");
 }
 
 #[test]

@@ -160,6 +160,11 @@ impl Instances {
         holders.is_some_and(|holders| holders.contains(holder))
     }
 
+    /// Returns true if a running instance has the doorbell of this name.
+    pub fn is_doorbell_held(&self, name: &str) -> bool {
+        self.doorbell_holders.contains_key(name)
+    }
+
     /// Notes that no running instance holds the doorbell of instance `name` any more: a later instance of that name
     /// has another doorbell.
     pub fn forget_doorbell(&mut self, name: &str) {

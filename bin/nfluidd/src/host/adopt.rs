@@ -3,6 +3,7 @@
 use super::Host;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::inventory::Inventory;
+use nfluid_control::model::UPLINK_DOORBELL;
 use nfluid_instance::process::remove_leftovers;
 use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{creation, scaling};
@@ -62,6 +63,23 @@ impl Host {
         remove_leftovers(&self.maker, self.instances.table(), self.tenants.groups());
         let is_desired = |name: &str| desired.uplinks.contains_key(name);
         self.uplinks.remove_leftovers(is_desired);
+        self.remove_left_doorbells(&present);
         present
+    }
+
+    /// Removes the doorbells of uplinks that are not there. One that an instance has is left: a later uplink of that name is rung by it.
+    fn remove_left_doorbells(&self, present: &Inventory) {
+        let folder = self.settings.paths.doorbell("");
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let uplink = name.strip_prefix(UPLINK_DOORBELL);
+            if uplink.is_some_and(|uplink| !present.uplinks.contains_key(uplink))
+                && !self.instances.is_doorbell_held(&name)
+            {
+                let _absent = std::fs::remove_file(entry.path());
+            }
+        }
     }
 }

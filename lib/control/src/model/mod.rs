@@ -24,7 +24,7 @@ pub use flavor::{BUILT_IN_FLAVORS, DEFAULT_FLAVOR, Flavor};
 pub use frames::Frames;
 pub use instance::Instance;
 pub use name::{NAME_MAX, check_name};
-pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX};
+pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX, UPLINK_DOORBELL};
 pub use program::{PortApi, Program};
 pub use restart::{Backoff, Restart, RestartPolicy};
 pub use switch::{Attachment, Switch};

@@ -36,6 +36,9 @@ pub const QUEUES_MAX: u16 = 8;
 /// MTU of a port that names none.
 pub const DEFAULT_MTU: u16 = 1500;
 
+/// The beginning of the names of uplinks' doorbells: no instance's name begins with it.
+pub const UPLINK_DOORBELL: char = '+';
+
 /// A port by its name: `wan` (an uplink) or `fw1.out` (an instance's port).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PortRef {
@@ -60,10 +63,10 @@ impl PortRef {
     }
 
     /// Returns the name of the doorbell that wakes who takes the frames of the port: an instance's name, or an uplink's behind
-    /// a `+`, which no instance's name has.
+    /// [`UPLINK_DOORBELL`].
     pub fn doorbell(&self) -> String {
         match self {
-            PortRef::Uplink(name) => format!("+{name}"),
+            PortRef::Uplink(name) => format!("{UPLINK_DOORBELL}{name}"),
             PortRef::Instance { instance, .. } => instance.clone(),
         }
     }
