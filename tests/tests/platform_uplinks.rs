@@ -165,8 +165,8 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
 }
 
 // promise: 7.15
-/// The pipes that a process has open: those of the doorbells in this folder, by name.
-fn bells_of(pid: u32, folder: &Path) -> Vec<String> {
+/// The pipes of doorbells that a process has open, by name.
+fn bells_of(pid: u32, run: &Path) -> Vec<String> {
     let id = |path: &Path| {
         let found = fs::metadata(path).ok()?;
         Some((found.dev(), found.ino()))
@@ -175,7 +175,8 @@ fn bells_of(pid: u32, folder: &Path) -> Vec<String> {
         .into_iter()
         .flatten();
     let open: Vec<_> = open.filter_map(|entry| id(&entry.ok()?.path())).collect();
-    let bells = fs::read_dir(folder).expect("the folder of doorbells");
+    let folders = ["bells", "uplink-bells"].into_iter();
+    let bells = folders.flat_map(|folder| fs::read_dir(run.join(folder)).expect("doorbells"));
     let held = bells.filter_map(|bell| {
         let bell = bell.ok()?;
         let is_open = open.contains(&id(&bell.path())?);
@@ -195,15 +196,15 @@ fn an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell() {
     };
     platform.apply(CHAIN);
     let check = |platform: &Platform, what: &str| {
-        let folder = platform.run_dir().join("bells");
+        let run = platform.run_dir();
         eventually(what, || {
             let uplinks = ["lan", "wan"].map(|name| {
                 let pid = platform.uplink(name)["pid"].as_u64().unwrap_or(0);
-                bells_of(pid as u32, &folder)
+                bells_of(pid as u32, &run)
             });
-            let instance = platform.pids().get("a").map(|pid| bells_of(*pid, &folder));
-            uplinks == [["+lan"], ["+wan"]]
-                && instance.is_some_and(|held| held == ["+lan", "+wan", "a"])
+            let instance = platform.pids().get("a").map(|pid| bells_of(*pid, &run));
+            uplinks == [["lan"], ["wan"]]
+                && instance.is_some_and(|held| held == ["a", "lan", "wan"])
         });
         assert!(platform.pings("client", SERVER), "{what}");
     };
@@ -223,7 +224,7 @@ fn an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell() {
     platform.must_say(&["delete", "--all"]);
     platform.kill_daemon();
     platform.start();
-    let left = fs::read_dir(platform.run_dir().join("bells")).expect("the folder");
+    let left = fs::read_dir(platform.run_dir().join("uplink-bells")).expect("the folder");
     assert_eq!(left.count(), 0, "a later daemon has removed them");
 }
 

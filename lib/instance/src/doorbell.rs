@@ -7,13 +7,27 @@
 //! The doorbell by which an instance wakes its I/O thread is an eventfd without a name: a later daemon takes the
 //! eventfd from the instance.
 
+use crate::paths::Paths;
 use anyhow::{Context, ensure};
-pub use nfluid_ring::named_pipe::{make, open_both, open_of_peer, open_ringing, ring};
+use nfluid_control::model::UPLINK_DOORBELL;
+pub use nfluid_ring::named_pipe::{make, open_both, open_ringing, ring};
 use nfluid_sandbox::Instance;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+/// Opens the write end of the doorbell of a peer. That of an uplink is made if the uplink has not started yet.
+///
+/// # Errors
+/// As the kernel reports them.
+pub(crate) fn open_of_peer(paths: &Paths, peer: &str) -> io::Result<OwnedFd> {
+    let path = paths.doorbell(peer);
+    if peer.starts_with(UPLINK_DOORBELL) {
+        make(&path)?;
+    }
+    open_ringing(&path)
+}
 
 /// Creates the doorbell by which an instance wakes its I/O thread.
 ///

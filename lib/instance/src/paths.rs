@@ -1,5 +1,6 @@
 //! The paths of everything that must outlive the daemon.
 
+use nfluid_control::model::UPLINK_DOORBELL;
 use nfluid_records::Directories;
 use std::path::{Path, PathBuf};
 
@@ -38,9 +39,12 @@ impl Paths {
         self.0.run.join("instances")
     }
 
-    /// The named pipe that wakes an instance, or an uplink.
+    /// The named pipe that wakes an instance, or an uplink: the name is that of a doorbell (`PortRef::doorbell`).
     pub fn doorbell(&self, name: &str) -> PathBuf {
-        self.0.doorbell(name)
+        match name.strip_prefix(UPLINK_DOORBELL) {
+            Some(uplink) => self.0.uplink_doorbells().join(uplink),
+            None => self.0.instance_doorbell(name),
+        }
     }
 
     /// Returns the named pipe into which an instance writes its log.

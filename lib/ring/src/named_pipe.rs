@@ -36,15 +36,6 @@ pub fn open_ringing(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::WRONLY)
 }
 
-/// Opens the write end of a peer's pipe, which is made if the peer has not started yet.
-///
-/// # Errors
-/// As the kernel reports them.
-pub fn open_of_peer(path: &Path) -> io::Result<OwnedFd> {
-    make(path)?;
-    open_ringing(path)
-}
-
 /// Rings once. A doorbell without a reader, or one that is already rung, needs no second ring. Returns false if the
 /// doorbell is full of rings that no thread has read.
 pub fn ring(path: &Path) -> bool {

@@ -1,7 +1,6 @@
 //! The paths of everything that must outlive the daemon.
 
 use anyhow::Context;
-use nfluid_control::model::PortRef;
 use nfluid_records::Directories;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -48,8 +47,7 @@ impl Paths {
 
     /// The named pipe that wakes an uplink's process.
     pub fn doorbell(&self, name: &str) -> PathBuf {
-        self.0
-            .doorbell(&PortRef::Uplink(name.to_owned()).doorbell())
+        self.0.uplink_doorbells().join(name)
     }
 
     /// Returns the folder of the pinned memory of an uplink's port.
@@ -67,7 +65,8 @@ impl Paths {
     /// # Errors
     /// A directory cannot be made.
     pub fn create(&self) -> anyhow::Result<()> {
-        for directory in [self.changes(), self.records(), self.all_pins()] {
+        let doorbells = self.0.uplink_doorbells();
+        for directory in [self.changes(), self.records(), self.all_pins(), doorbells] {
             std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)

@@ -238,8 +238,9 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         what: "the segments that a port receives are not counted",
         file: LONG,
-        from: "if (len && offload_segments(o) > 1) {",
-        to: "if (0) {",
+        from: "	if (len)
+		count_more_received(port, o);",
+        to: "",
         hidden: None,
     },
     Mutant {

@@ -3,7 +3,7 @@
 use super::Host;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::inventory::Inventory;
-use nfluid_control::model::UPLINK_DOORBELL;
+use nfluid_control::model::PortRef;
 use nfluid_instance::process::remove_leftovers;
 use nfluid_lifecycle::services::Services as _;
 use nfluid_lifecycle::{creation, scaling};
@@ -69,15 +69,14 @@ impl Host {
 
     /// Removes the doorbells of uplinks that are not there. One that an instance has is left: a later uplink of that name is rung by it.
     fn remove_left_doorbells(&self, present: &Inventory) {
-        let folder = self.settings.paths.doorbell("");
+        let folder = self.settings.paths.directories().uplink_doorbells();
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_used = present.uplinks.contains_key(&name) || {
+                let doorbell = PortRef::Uplink(name).doorbell();
+                self.instances.is_doorbell_held(&doorbell)
             };
-            let uplink = name.strip_prefix(UPLINK_DOORBELL);
-            if uplink.is_some_and(|uplink| !present.uplinks.contains_key(uplink))
-                && !self.instances.is_doorbell_held(&name)
-            {
+            if !is_used {
                 let _absent = std::fs::remove_file(entry.path());
             }
         }

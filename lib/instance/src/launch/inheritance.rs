@@ -76,10 +76,9 @@ impl Maker {
         let mut peers = Vec::new();
         for peer in peers_by_queue(spec, given.peers) {
             peers.push(match peer {
-                Some(peer) => give(
-                    doorbell::open_of_peer(&paths.doorbell(peer))
-                        .context("opening a peer's doorbell")?,
-                ),
+                Some(peer) => {
+                    give(doorbell::open_of_peer(paths, peer).context("opening a peer's doorbell")?)
+                }
                 None => -1,
             });
         }

@@ -290,7 +290,7 @@ impl Making {
         let mut rung = Vec::new();
         for (port, peer) in (0u8..).zip(&self.peers) {
             if let Some(peer) = peer {
-                let bell = doorbell::open_of_peer(&self.maker.paths.doorbell(peer));
+                let bell = doorbell::open_of_peer(&self.maker.paths, peer);
                 rung.push((port, bell.context("opening a peer's doorbell")?));
             }
         }

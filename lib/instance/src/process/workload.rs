@@ -299,7 +299,7 @@ impl Workload for Process {
         let mut rings = Vec::new();
         for (ring, peer) in self.maps()?.rings.iter().zip(self.peers_by_queue()) {
             let ring = ring.as_fd().try_clone_to_owned()?;
-            let bell = peer.map(|peer| doorbell::open_of_peer(&paths.doorbell(peer)));
+            let bell = peer.map(|peer| doorbell::open_of_peer(paths, peer));
             let bell = bell.transpose().context("opening a peer's doorbell")?;
             rings.push((ring, bell));
         }
