@@ -164,7 +164,6 @@ fn an_uplink_whose_process_is_killed_goes_on_with_what_waited() {
     assert!(books.answered_twice <= 6 * RING, "{books:?}");
 }
 
-// promise: 7.15
 /// The pipes of doorbells that a process has open, by name.
 fn bells_of(pid: u32, run: &Path) -> Vec<String> {
     let id = |path: &Path| {
@@ -228,6 +227,7 @@ fn an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell() {
     assert_eq!(left.count(), 0, "a later daemon has removed them");
 }
 
+// promise: 7.15
 #[test]
 fn what_an_interface_receives_needs_neither_daemon_nor_process() {
     let test = "what_an_interface_receives_needs_neither_daemon_nor_process";
