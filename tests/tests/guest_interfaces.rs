@@ -290,15 +290,8 @@ fn a_frame_that_an_interface_cannot_take_at_once_goes_by_the_ring() {
     lan.switch()
         .connect(far.port, on_switch)
         .expect("connected");
-    let raw = lan.fixture.raw("b", "far1");
-    let frame = [
-        &lan.stacks[0].mac(0)[..],
-        &[2, 9, 9, 9, 9, 9],
-        &[8, 0],
-        &[0; 50],
-    ]
-    .concat();
-    raw.send(&frame);
+    let outside = lan.fixture.raw("b", "far1");
+    outside.send(&frame(lan.stacks[0].mac(0), [2, 9, 9, 9, 9, 9]));
     eventually("a frame from elsewhere lies in the ring", || {
         lan.in_rings() == 1
     });
@@ -308,7 +301,8 @@ fn a_frame_that_an_interface_cannot_take_at_once_goes_by_the_ring() {
     let b = lan.fixture.netns("b");
     must(&format!("ip -n {b} link delete eth0"));
     let forwarded = lan.counters()[1].forwarded;
-    raw_from(&lan, 0, &lan.stacks[1].mac(0));
+    let [a, b] = [0, 1].map(|index| lan.stacks[index].mac(0));
+    raw(&lan.fixture.path("a")).send(&frame(b, a));
     eventually("a frame for nobody lies in the ring", || {
         lan.in_rings() == 1
     });
@@ -318,13 +312,12 @@ fn a_frame_that_an_interface_cannot_take_at_once_goes_by_the_ring() {
     assert_eq!(lan.in_rings(), 0);
 }
 
-/// A frame from a stack's interface to an address, past that stack.
-fn raw_from(lan: &Lan, index: usize, to: &[u8; 6]) {
-    let from = lan.stacks[index].mac(0);
-    let frame = [&to[..], &from, &[8, 0], &[0; 50]].concat();
-    raw(&lan.fixture.path(NAMES[index])).send(&frame);
+/// An Ethernet frame without a packet.
+fn frame(to: [u8; 6], from: [u8; 6]) -> Vec<u8> {
+    [&to[..], &from, &[8, 0], &[0; 50]].concat()
 }
 
+/// A socket past the stack of a namespace.
 fn raw(namespace: &Path) -> Raw {
     within(namespace, || Raw::open("eth0")).expect("a raw socket")
 }
@@ -336,8 +329,7 @@ fn a_stack_cannot_send_from_the_address_of_another() {
         return;
     };
     let others = lan.stacks[1].mac(0);
-    let frame = [&[0xff; 6][..], &others, &[8, 0], &[0; 50]].concat();
-    raw(&lan.fixture.path("a")).send(&frame);
+    raw(&lan.fixture.path("a")).send(&frame([0xff; 6], others));
     eventually("it is counted", || {
         lan.counters()[0].dropped(DropReason::ForeignMac) == 1
     });

@@ -110,14 +110,9 @@ struct Sent {
 }
 
 fn sent(platform: &Platform) -> Sent {
-    let page = platform.page("/metrics");
     let of = |name: &str| {
-        let prefix = format!("nfluid_port_{name}_total{{port=\"web.eth0\"}} ");
-        let value = page.lines().find_map(|line| line.strip_prefix(&prefix));
-        value
-            .unwrap_or_else(|| panic!("no {prefix}: {page}"))
-            .parse()
-            .expect("a number")
+        let found = platform.port_counter(name, "web.eth0");
+        found.unwrap_or_else(|| panic!("web.eth0 has no {name}"))
     };
     Sent {
         frames: of("tx_packets"),

@@ -209,8 +209,7 @@ fn an_instance_and_the_uplink_behind_its_link_have_the_same_doorbell() {
     };
     eventually("a ping crosses", || platform.pings("client", SERVER));
     check(&platform, "at first");
-    let pid = platform.uplink("wan")["pid"].as_u64().expect("it runs");
-    signal(pid as u32, Signal::KILL);
+    signal(pid(&platform, "wan"), Signal::KILL);
     check(&platform, "another process of the uplink");
     signal(platform.pids()["a"], Signal::KILL);
     check(&platform, "another process of the instance");

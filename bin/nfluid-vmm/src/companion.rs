@@ -155,7 +155,7 @@ struct Counts {
     port_full: u64,
 }
 
-/// Those of the interfaces from which frames come.
+/// Returns the interfaces from which frames come: a server's only take frames.
 fn sources(kind: Kind, interfaces: &[OwnedFd]) -> &[OwnedFd] {
     match kind {
         Kind::Machine => interfaces,
@@ -214,19 +214,17 @@ impl NetworkFunction for Companion {
 
     fn metrics(&self, sink: &mut dyn FnMut(Metric)) {
         let kind = self.kind.word();
-        let put = [
+        let all = [
             ("frames_in_total", self.counts.entered),
             ("dropped_full_total", self.counts.program_full),
-        ];
-        let taken = [
             ("frames_out_total", self.counts.left),
             ("dropped_no_room_total", self.counts.port_full),
         ];
-        let taken = match self.kind {
-            Kind::Machine => &taken[..],
-            Kind::Server => &[],
+        let counted = match self.kind {
+            Kind::Machine => &all[..],
+            Kind::Server => &all[..2],
         };
-        for &(name, value) in put.iter().chain(taken) {
+        for &(name, value) in counted {
             sink(Metric::new(format!("{kind}_{name}"), value));
         }
     }

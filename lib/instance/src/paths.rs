@@ -43,7 +43,7 @@ impl Paths {
     pub fn doorbell(&self, name: &str) -> PathBuf {
         match name.strip_prefix(UPLINK_DOORBELL) {
             Some(uplink) => self.0.uplink_doorbells().join(uplink),
-            None => self.0.instance_doorbell(name),
+            None => self.0.run.join("bells").join(name),
         }
     }
 

@@ -113,6 +113,16 @@ impl FilterSeat {
     }
 }
 
+/// The place of the filter by which an uplink receives on an interface.
+fn uplinks(index: u32) -> FilterPlace {
+    FilterPlace {
+        index,
+        side: Side::Ingress,
+        priority: PRIORITY,
+        handle: UPLINK_HANDLE,
+    }
+}
+
 /// Puts an uplink's program on an interface that was made for it, in the calling thread's namespace. The filter goes with the
 /// interface.
 ///
@@ -123,14 +133,8 @@ pub(crate) fn put_on_own(
     index: u32,
     program: BorrowedFd<'_>,
 ) -> Result<(), NetdevError> {
-    let filter = FilterPlace {
-        index,
-        side: Side::Ingress,
-        priority: PRIORITY,
-        handle: UPLINK_HANDLE,
-    };
     let made = netlink.make_clsact(index);
-    made.and_then(|_| netlink.add_filter(&filter, program, NAME))
+    made.and_then(|_| netlink.add_filter(&uplinks(index), program, NAME))
         .map_err(NetdevError::system("attaching at tc on the outer end"))
 }
 
@@ -169,13 +173,7 @@ impl FilteredProgram {
 
     /// Returns true if an uplink's filter is on the interface of this number.
     pub fn is_uplinks(netlink: &Netlink, interface: u32) -> bool {
-        let seat = FilterSeat {
-            index: interface,
-            side: Side::Ingress,
-            made_clsact: false,
-            handle: UPLINK_HANDLE,
-        };
-        netlink.filter(&seat.filter()).is_some()
+        netlink.filter(&uplinks(interface)).is_some()
     }
 
     /// Returns the place of the filter.

@@ -17,6 +17,7 @@
 
 use crate::error::NetdevError;
 use crate::features::Features;
+use crate::kernel::kernel_is_at_least;
 use crate::netlink::{Link, MaxSizes, Netlink};
 use crate::peer::{self, Peer};
 
@@ -32,6 +33,11 @@ pub enum Undone {
         /// Of UDP too.
         udp: bool,
     },
+}
+
+/// Returns true if the kernel has words for UDP super-frames in a `virtio_net_hdr`.
+pub fn has_uso() -> bool {
+    kernel_is_at_least(6, 2)
 }
 
 /// Longest frame that the kernel makes of several, in bytes without Ethernet header: with two tags, and what its receivers
@@ -355,16 +361,13 @@ fn plan_for(
 /// When the kernel refuses.
 pub fn leave_undone(netlink: &Netlink, link: &Link, undone: Undone) -> Result<(), NetdevError> {
     let (_, wanted) = undone.wanted();
-    let is_on = |name: &&&str| !wanted.off.contains(*name);
-    let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect();
+    let owned = |name: &&str| (*name).to_owned();
+    let on = PEER.iter().filter(|name| !wanted.off.contains(name));
+    let sizes = link.sizes.limited(MERGED_MAX);
     let step = Step {
-        on: PEER
-            .iter()
-            .filter(is_on)
-            .map(|it| (*it).to_owned())
-            .collect(),
-        off: names(&wanted.off),
-        sizes: Some(link.sizes.limited(MERGED_MAX)),
+        on: on.map(owned).collect(),
+        off: wanted.off.iter().map(owned).collect(),
+        sizes: Some(sizes).filter(|sizes| *sizes != link.sizes),
     };
     step.carry_out(netlink, link)
 }

@@ -3,7 +3,6 @@
 
 use crate::error::NetdevError;
 use crate::filter::put_on_own;
-use crate::kernel::kernel_is_at_least;
 use crate::netlink::{Link, Netlink, Prefix};
 use crate::netns::NetNs;
 use crate::offload::{self, Undone};
@@ -82,13 +81,6 @@ pub fn open_outer(index: u32, program: BorrowedFd<'_>) -> Result<OwnedFd, Netdev
 /// # Errors
 /// When the kernel refuses, or an interface is not there.
 pub fn leave_undone(namespace: &NetNs, names: &[&str], undone: Undone) -> Result<(), NetdevError> {
-    let undone = match undone {
-        // Before Linux 6.2, the words for it are not understood where the frame goes out.
-        Undone::Segments { udp } => Undone::Segments {
-            udp: udp && kernel_is_at_least(6, 2),
-        },
-        other => other,
-    };
     namespace.within(|| {
         let netlink = Netlink::open()?;
         names

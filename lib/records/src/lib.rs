@@ -20,11 +20,6 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// The named pipe that wakes an instance.
-    pub fn instance_doorbell(&self, name: &str) -> PathBuf {
-        self.run.join("bells").join(name)
-    }
-
     /// The folder of the named pipes that wake uplinks, by their names.
     pub fn uplink_doorbells(&self) -> PathBuf {
         self.run.join("uplink-bells")

@@ -54,7 +54,7 @@ impl PortAccount {
 }
 
 impl Switch {
-    /// Loads the program that sends what comes in on each interface of a namespace from the port before which
+    /// Loads the program that sends what comes in on each interface of a namespace from the port behind which
     /// [`Switch::put_veth`] has put it.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ use crate::state::{Record, stop_steering};
 use crate::steering::{self, Steered};
 use nfluid_netdev::hook::Hooked;
 use nfluid_netdev::nic::no_steering;
-use nfluid_netdev::offload::{self, Undone};
-use nfluid_netdev::{Link, Netlink, Nic, ReceivePath, Steering, kernel_is_at_least};
+use nfluid_netdev::offload::{self, Undone, has_uso};
+use nfluid_netdev::{Link, Netlink, Nic, ReceivePath, Steering};
 use nfluid_ring::Level;
 use nfluid_ring::port::Port;
 use nfluid_switch::classifier::Rule;
@@ -166,11 +166,6 @@ impl Means<'_> {
             Ok(_) => (asked, String::new()),
         }
     }
-}
-
-/// The kernel has words for UDP super-frames.
-fn has_uso() -> bool {
-    kernel_is_at_least(6, 2)
 }
 
 impl Connection {

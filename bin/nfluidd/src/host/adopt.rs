@@ -67,7 +67,8 @@ impl Host {
         present
     }
 
-    /// Removes the doorbells of uplinks that are not there. One that an instance has is left: a later uplink of that name is rung by it.
+    /// Removes the doorbells of uplinks that are not there. A doorbell that an instance has is left: the instance rings a later
+    /// uplink of that name by it.
     fn remove_left_doorbells(&self, present: &Inventory) {
         let folder = self.settings.paths.directories().uplink_doorbells();
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

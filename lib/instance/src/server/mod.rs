@@ -16,7 +16,7 @@ use nfluid_control::access::{Access, Volume};
 use nfluid_control::interface::Interface;
 use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
-use nfluid_netdev::offload::Undone;
+use nfluid_netdev::offload::{Undone, has_uso};
 use nfluid_netdev::own_stack::{self, Settings};
 use nfluid_netdev::{NetNs, Prefix};
 use nfluid_protocol::environment;
@@ -260,7 +260,7 @@ pub(crate) fn let_in(monitor: &Instance, names: &[&str], level: Level) -> anyhow
     let undone = match level {
         Level::Plain => Undone::Nothing,
         Level::Checksums => Undone::Checksums,
-        Level::Super => Undone::Segments { udp: true },
+        Level::Super => Undone::Segments { udp: has_uso() },
     };
     let number = variable_of(monitor, environment::NAMESPACE);
     let number = number.context("its monitor has no namespace")?;
