@@ -128,13 +128,14 @@ impl Lan {
         within(&self.fixture.path("home"), || {
             let netns = NetNs::open(None).expect("there").inode();
             let program = switch.load_shared(netns).expect("loaded");
-            let made = own_stack::make(&namespace, &[settings], false).expect("made");
+            let made = own_stack::make(&namespace, 1).expect("made");
             let end = Interface {
-                index: made[0],
+                index: made[0].outer,
                 netns,
             };
             switch.put_veth(stack.id(0), end).expect("behind the port");
             own_stack::open_outer(end.index, program.as_fd()).expect("open");
+            own_stack::configure(&namespace, &made, &[settings], false).expect("configured");
         });
     }
 

@@ -12,9 +12,13 @@ pub struct PoolStatus {
     pub flavor: String,
     /// Ports of each shell.
     pub ports: u32,
-    /// The instances that the shells can become: `built-in` NFs, `programs` of users, or `static-programs`.
+    /// The instances that the shells can become: `built-in` NFs, `programs` of users, `static-programs`, `microvms` or
+    /// `images`.
     #[serde(rename = "for", default)]
     pub purpose: String,
+    /// The image of the shells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
     /// The group of tenants that the shells are in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,

@@ -45,6 +45,18 @@ pub struct Access {
     pub stop: Option<Stop>,
 }
 
+impl Access {
+    /// Returns what a sandbox is made with, before its program is known.
+    pub fn of_sandbox(&self) -> Access {
+        Access {
+            environment: Vec::new(),
+            directory: None,
+            forwarding: false,
+            ..self.clone()
+        }
+    }
+}
+
 fn is_false(value: &bool) -> bool {
     !value
 }

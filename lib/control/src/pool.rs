@@ -1,5 +1,6 @@
 //! Pools of shells: prepared instances. Creating an instance can use a shell of a pool.
 
+use crate::access::Access;
 use crate::model::{Deployment, PortApi, Program};
 use crate::placement::Placement;
 use crate::quantity::Bytes;
@@ -27,15 +28,19 @@ pub enum Purpose {
     StaticPrograms,
     /// A built-in NF of tier `microvm`: a virtual machine with the image of the built-in NFs has started already.
     MicroVms,
+    /// The program of a container image: the shell has the files of the image, a network stack and its interfaces, and the
+    /// monitor has started already.
+    Images,
 }
 
 impl Purpose {
     /// All purposes, by their words in documents.
-    pub const WORDS: [(&str, Purpose); 4] = [
+    pub const WORDS: [(&str, Purpose); 5] = [
         ("built-in", Purpose::BuiltIn),
         ("programs", Purpose::Programs),
         ("static-programs", Purpose::StaticPrograms),
         ("microvms", Purpose::MicroVms),
+        ("images", Purpose::Images),
     ];
 
     /// Returns the word of the purpose.
@@ -49,6 +54,7 @@ impl Purpose {
         match self {
             Purpose::BuiltIn | Purpose::Programs | Purpose::StaticPrograms => Tier::PROCESS,
             Purpose::MicroVms => Tier::MICROVM,
+            Purpose::Images => Tier::STACK,
         }
     }
 
@@ -98,6 +104,16 @@ impl Serialize for Size {
     }
 }
 
+/// The image of a pool's shells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PooledImage {
+    /// The image, as instances name it.
+    pub image: String,
+    /// What sandboxes are made with: see [`Access::of_sandbox`].
+    #[serde(flatten)]
+    pub access: Access,
+}
+
 /// A pool as it is written in a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -107,6 +123,8 @@ pub struct Pool {
     pub ports: u32,
     /// The kind of instance that the shells can become.
     pub purpose: Purpose,
+    /// The image of instances with one; absent for all others.
+    pub image: Option<PooledImage>,
     /// The group of tenants that the shells are in.
     pub group: Option<String>,
     /// The trust group that the shells are members of.
@@ -117,23 +135,36 @@ pub struct Pool {
 
 impl Serialize for Pool {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeMap;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("flavor", &self.flavor)?;
-        map.serialize_entry("ports", &self.ports)?;
-        if !self.purpose.is_default() {
-            map.serialize_entry("for", &self.purpose)?;
+        #[derive(Serialize)]
+        struct Keys<'a> {
+            flavor: &'a str,
+            ports: u32,
+            #[serde(rename = "for", skip_serializing_if = "Purpose::is_default")]
+            purpose: Purpose,
+            #[serde(flatten)]
+            image: &'a Option<PooledImage>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            group: &'a Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            trust: &'a Option<String>,
+            size: Size,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            most: Option<u32>,
         }
-        for (key, name) in [("group", &self.group), ("trust", &self.trust)] {
-            if let Some(name) = name {
-                map.serialize_entry(key, name)?;
-            }
+        Keys {
+            flavor: &self.flavor,
+            ports: self.ports,
+            purpose: self.purpose,
+            image: &self.image,
+            group: &self.group,
+            trust: &self.trust,
+            size: self.size,
+            most: match self.size {
+                Size::Fixed(_) => None,
+                Size::Rate { most } => Some(most),
+            },
         }
-        map.serialize_entry("size", &self.size)?;
-        if let Size::Rate { most } = self.size {
-            map.serialize_entry("most", &most)?;
-        }
-        map.end()
+        .serialize(serializer)
     }
 }
 
@@ -155,6 +186,9 @@ pub struct PoolSpec {
     /// below.
     #[serde(rename = "for", skip_serializing_if = "Purpose::is_default")]
     pub purpose: Purpose,
+    /// The image of instances with one; absent for all others.
+    #[serde(flatten)]
+    pub image: Option<PooledImage>,
     /// The group of tenants that the shells are in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
@@ -183,6 +217,7 @@ pub fn pools(deployment: &Deployment) -> Pools {
             ports: pool.ports,
             long: 0,
             purpose: pool.purpose,
+            image: pool.image.clone(),
             group: pool.group.clone(),
             trust: pool.trust.clone(),
             size: pool.size,
@@ -231,7 +266,15 @@ impl PoolSpec {
             ),
             (
                 instance.tier != self.purpose.tier(),
-                "its shells are of another tier; a pool 'for: microvms' serves tier microvm",
+                "its shells are of another tier; a pool 'for: microvms' serves tier microvm, and one 'for: images' instances with an image",
+            ),
+            (
+                self.is_of_other_image(instance),
+                "its shells are of another image",
+            ),
+            (
+                self.has_other_sandbox(instance),
+                "its shells have other 'volumes', 'capabilities', 'user', 'writable' or 'stop'; the pool names them as the instance does",
             ),
             (
                 is_built_in && !self.purpose.is_built_in(),
@@ -262,11 +305,26 @@ impl PoolSpec {
         let found = reasons.into_iter().find(|(is_so, _)| *is_so);
         found.map(|(_, reason)| reason)
     }
+
+    fn is_of_other_image(&self, instance: &InstanceSpec) -> bool {
+        let of_instance = match &instance.program {
+            Program::Image { image, .. } => Some(image),
+            Program::BuiltIn { .. } | Program::Path { .. } => None,
+        };
+        self.image.as_ref().map(|pooled| &pooled.image) != of_instance
+    }
+
+    fn has_other_sandbox(&self, instance: &InstanceSpec) -> bool {
+        let of_instance = instance.access.as_ref().map(Access::of_sandbox);
+        let own = self.image.as_ref().map(|pooled| pooled.access.of_sandbox());
+        own.unwrap_or_default() != of_instance.unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{PoolSpec, Purpose, Size};
+    use super::{PoolSpec, PooledImage, Purpose, Size};
+    use crate::access::Access;
     use crate::model::{DEFAULT_MTU, PortApi, Program};
     use crate::placement::Placement;
     use crate::quantity::{Bytes, Mac};
@@ -281,6 +339,7 @@ mod tests {
             ports: 1,
             long: 0,
             purpose: Purpose::BuiltIn,
+            image: None,
             group: None,
             trust: None,
             size: Size::Fixed(1),
@@ -308,7 +367,7 @@ mod tests {
         })
     }
 
-    fn own() -> InstanceSpec {
+    fn own_program() -> InstanceSpec {
         instance(Program::Path {
             program: "/usr/bin/nf".to_owned(),
             args: Vec::new(),
@@ -325,9 +384,9 @@ mod tests {
     fn a_pool_serves_what_it_is_for() {
         let programs = |purpose| PoolSpec { purpose, ..pool() };
         assert!(pool().suits(&built_in()));
-        assert!(reason(&pool(), &own()).contains("for: programs"));
+        assert!(reason(&pool(), &own_program()).contains("for: programs"));
         for purpose in [Purpose::Programs, Purpose::StaticPrograms] {
-            assert!(programs(purpose).suits(&own()));
+            assert!(programs(purpose).suits(&own_program()));
             assert!(reason(&programs(purpose), &built_in()).contains("built-in"));
         }
     }
@@ -343,7 +402,57 @@ mod tests {
         assert!(machines.suits(&of_tier(Tier::MICROVM, built_in())));
         assert!(reason(&machines, &built_in()).contains("tier"));
         assert!(reason(&pool(), &of_tier(Tier::MICROVM, built_in())).contains("for: microvms"));
-        assert!(reason(&machines, &of_tier(Tier::MICROVM, own())).contains("built-in"));
+        assert!(reason(&machines, &of_tier(Tier::MICROVM, own_program())).contains("built-in"));
+    }
+
+    // promise: 5.20
+    #[test]
+    fn an_image_is_served_by_a_pool_of_it_with_the_same_sandbox() {
+        let capable = |name: &str| Access {
+            capabilities: vec![name.to_owned()],
+            ..Access::default()
+        };
+        let pool_of = |image: &str, access| PoolSpec {
+            purpose: Purpose::Images,
+            image: Some(PooledImage {
+                image: image.to_owned(),
+                access,
+            }),
+            ..pool()
+        };
+        let web = |access| InstanceSpec {
+            tier: Tier::STACK,
+            access,
+            ..instance(Program::Image {
+                image: "oci:/web".to_owned(),
+                entrypoint: vec!["/bin/sh".to_owned()],
+                args: Vec::new(),
+            })
+        };
+        let plain = pool_of("oci:/web", Access::default());
+        assert!(plain.suits(&web(None)));
+        // These are not a part of the sandbox.
+        let own = Access {
+            environment: vec!["A=1".to_owned()],
+            directory: Some("/srv".to_owned()),
+            forwarding: true,
+            ..Access::default()
+        };
+        assert!(plain.suits(&web(Some(own))));
+        let other = pool_of("oci:/mail", Access::default());
+        assert!(reason(&other, &web(None)).contains("another image"));
+        let raw = web(Some(capable("NET_RAW")));
+        assert!(reason(&plain, &raw).contains("'capabilities'"));
+        assert!(pool_of("oci:/web", capable("NET_RAW")).suits(&raw));
+        let more = pool_of("oci:/web", capable("NET_ADMIN"));
+        assert!(reason(&more, &web(None)).contains("'capabilities'"));
+        // A program of the host, on a stack of its own.
+        let host = InstanceSpec {
+            tier: Tier::STACK,
+            ..own_program()
+        };
+        assert!(reason(&plain, &host).contains("another image"));
+        assert!(reason(&pool(), &web(None)).contains("for: images"));
     }
 
     // promise: 5.20

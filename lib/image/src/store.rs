@@ -83,6 +83,8 @@ pub struct Pruned {
 /// An image in use: it stays as long as some process has `held`.
 #[derive(Debug)]
 pub struct Image {
+    /// Its number: the digest of its configuration.
+    pub id: String,
     /// How its program is run.
     pub settings: Settings,
     /// The directories of its layers, the lowest first.
@@ -264,11 +266,9 @@ impl Store {
     /// # Errors
     /// As [`Store::import`].
     pub fn use_image(&self, reference: &Reference) -> Result<Image, ImageError> {
-        let name = reference.to_string();
         let here = || {
             let _together = self.lock(LOCK, FlockOperation::LockShared)?;
-            let mut records = self.records()?.into_iter();
-            let record = records.find(|record| record.names.contains(&name));
+            let record = self.record_of(reference)?;
             record.map(|record| self.hold(record)).transpose()
         };
         if let Some(image) = here()? {
@@ -282,9 +282,27 @@ impl Store {
         }
     }
 
+    /// Returns true if the image of this name is the one with this number now.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn is_current(&self, reference: &Reference, id: &str) -> Result<bool, ImageError> {
+        let _together = self.lock(LOCK, FlockOperation::LockShared)?;
+        let record = self.record_of(reference)?;
+        Ok(record.is_some_and(|record| record.id() == id))
+    }
+
+    /// Returns the image of this name that is here. The caller has the store's lock.
+    fn record_of(&self, reference: &Reference) -> Result<Option<Record>, ImageError> {
+        let name = reference.to_string();
+        let mut records = self.records()?.into_iter();
+        Ok(records.find(|record| record.names.contains(&name)))
+    }
+
     fn hold(&self, record: Record) -> Result<Image, ImageError> {
         let held = self.image_lock(&record.id, FlockOperation::LockShared);
         Ok(Image {
+            id: record.id(),
             held: held.map_err(|errno| ImageError::io("lock", &self.directory, errno))?,
             layers: record
                 .layers

@@ -15,7 +15,7 @@ use nfluid_control::spec::InstanceSpec;
 use nfluid_control::tier::Isolation;
 use nfluid_protocol::environment;
 use nfluid_sandbox::cgroup::Cgroup;
-use nfluid_sandbox::{InheritedFd, Launch, Shell, kill_when_closed};
+use nfluid_sandbox::{InheritedFd, Launch, Shell, Zygote, kill_when_closed};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -62,7 +62,7 @@ enum Program {
 pub(crate) type Variables = Vec<(&'static str, String)>;
 
 /// Returns the environment variables of the monitor, and the program beside it; `None`: instances like this have no such
-/// program. `give` hands a descriptor over and returns its number.
+/// program. `zygote` forks a server's sandbox; `give` hands a descriptor over and returns its number.
 ///
 /// # Errors
 /// A value that cannot be used, or no descriptors; or a program of an earlier life does not end.
@@ -71,6 +71,7 @@ pub(crate) fn equip(
     spec: &InstanceSpec,
     owner: Owner<'_>,
     first_port: u32,
+    zygote: &Zygote,
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<Option<(Variables, Companion)>> {
     let isolation = spec.tier.isolation();
@@ -82,7 +83,7 @@ pub(crate) fn equip(
         let (variables, emulator) = linux::equip(spec, &mut give)?;
         (variables, Program::Emulator(emulator))
     } else {
-        let (variables, server) = server::equip(maker, spec, owner, first_port, &mut give)?;
+        let (variables, server) = server::equip(maker, spec, owner, first_port, zygote, &mut give)?;
         (variables, Program::Server(server))
     };
     let (ours, life) = pair(SocketType::STREAM)?;
@@ -127,10 +128,31 @@ impl Companion {
     ///
     /// # Errors
     /// The host has no such program, or no process runs.
-    pub(crate) fn start(self, maker: &Maker, owner: Owner<'_>) -> anyhow::Result<()> {
+    pub(crate) fn start(
+        self,
+        maker: &Maker,
+        owner: Owner<'_>,
+        spec: &InstanceSpec,
+    ) -> anyhow::Result<()> {
         match self.program {
             Program::Emulator(emulator) => emulator.start(maker, owner, &self.life),
-            Program::Server(server) => server.start(maker, owner, &self.life),
+            Program::Server(server) => server.start(maker, owner, spec, &self.life),
+        }
+    }
+
+    /// Returns true if it can still be started.
+    pub(crate) fn waits(&self) -> bool {
+        match &self.program {
+            Program::Emulator(_) => true,
+            Program::Server(server) => server.waits(),
+        }
+    }
+
+    /// Returns true if it was prepared with files that have been replaced meanwhile.
+    pub(crate) fn is_outdated(&self, maker: &Maker) -> bool {
+        match &self.program {
+            Program::Emulator(_) => false,
+            Program::Server(server) => server.is_outdated(maker),
         }
     }
 }

@@ -13,6 +13,10 @@ use std::{fs, io};
 
 /// Names of the outer ends, of which the kernel chooses the number.
 const OUTER: &str = "nfl%d";
+/// Beginning of the names of interfaces that have none yet; no port's name begins with this character.
+const UNNAMED: &str = "_";
+/// Longest IP packet of interfaces unless their settings name another.
+const MTU: u32 = 1500;
 
 /// Ways in which a segment could give an interface addresses and routes that nobody asked for (RFC 4862, ip-sysctl).
 const BY_ITSELF: [&str; 2] = ["accept_ra", "autoconf"];
@@ -35,25 +39,56 @@ pub struct Settings {
     pub routes: Vec<(Prefix, Option<IpAddr>)>,
 }
 
-/// Makes interfaces in a namespace that has none but the loopback interface, and puts all of them up. Returns the numbers of
-/// their outer ends, which are down, in the same order. Nothing is configured by what neighbours advertise. Packets for others
-/// are forwarded if `is_router`. No work is left undone on frames until [`leave_undone`].
+/// An interface that was made, without a name that anybody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// Its number in its namespace.
+    inner: u32,
+    /// The number of its outer end.
+    pub outer: u32,
+}
+
+/// Makes `count` interfaces in a namespace that has none but the loopback interface, which comes up. They and their outer ends
+/// are down, and nothing is configured by what neighbours advertise. No work is left undone on frames until [`leave_undone`].
 ///
 /// # Errors
-/// The kernel refuses a setting, which the error names, with the interface.
-pub fn make(namespace: &NetNs, all: &[Settings], is_router: bool) -> Result<Vec<u32>, NetdevError> {
+/// The kernel refuses.
+pub fn make(namespace: &NetNs, count: usize) -> Result<Vec<Made>, NetdevError> {
     let home = NetNs::open(None)?;
+    namespace.within(|| {
+        let netlink = Netlink::open()?;
+        if let Some(loopback) = netlink.link("lo")? {
+            netlink.set_up(loopback.index, true)?;
+        }
+        (0..count)
+            .map(|number| make_one(&netlink, number, home.fd().as_fd()))
+            .collect()
+    })
+}
+
+/// Names interfaces, gives them their settings, in the same order, and puts them up. Packets for others are forwarded if
+/// `is_router`.
+///
+/// # Errors
+/// The kernel refuses a setting, which the error names.
+pub fn configure(
+    namespace: &NetNs,
+    made: &[Made],
+    all: &[Settings],
+    is_router: bool,
+) -> Result<(), NetdevError> {
+    for (made, settings) in made.iter().zip(all) {
+        if settings.mtu != MTU {
+            Netlink::open()?.set_mtu(made.outer, settings.mtu)?;
+        }
+    }
     namespace.within(|| {
         for switch in FORWARDING.into_iter().filter(|_| is_router) {
             set(switch, "1")?;
         }
         let netlink = Netlink::open()?;
-        if let Some(loopback) = netlink.link("lo")? {
-            netlink.set_up(loopback.index, true)?;
-        }
-        all.iter()
-            .map(|settings| make_one(&netlink, settings, home.fd().as_fd()))
-            .collect()
+        let mut pairs = made.iter().zip(all);
+        pairs.try_for_each(|(made, settings)| configure_one(&netlink, made.inner, settings))
     })
 }
 
@@ -108,27 +143,38 @@ fn set(switch: &str, value: &str) -> Result<(), NetdevError> {
     }
 }
 
-/// Makes an interface in the calling thread's namespace, with its outer end in the namespace `home`. Returns that end's number.
+/// Makes an interface in the calling thread's namespace, with its outer end in the namespace `home`.
 fn make_one(
     netlink: &Netlink,
-    settings: &Settings,
+    number: usize,
     home: BorrowedFd<'_>,
-) -> Result<u32, NetdevError> {
-    let name = &settings.name;
-    netlink.make_veth(name, settings.mtu, (OUTER, home))?;
-    let link = find(netlink, name)?;
+) -> Result<Made, NetdevError> {
+    let name = format!("{UNNAMED}{number}");
+    netlink.make_veth(&name, MTU, (OUTER, home))?;
+    let link = find(netlink, &name)?;
     for what in BY_ITSELF {
         set(&format!("ipv6/conf/{name}/{what}"), "0")?;
     }
     offload::leave_undone(netlink, &link, Undone::Nothing)?;
-    netlink.set_mac(link.index, settings.mac)?;
-    netlink.set_up(link.index, true)?;
+    let outer = link.peer;
+    Ok(Made {
+        inner: link.index,
+        outer: outer.ok_or_else(|| missing(&format!("{name} at its outer end")))?,
+    })
+}
+
+fn configure_one(netlink: &Netlink, index: u32, settings: &Settings) -> Result<(), NetdevError> {
+    netlink.set_name(index, &settings.name)?;
+    netlink.set_mac(index, settings.mac)?;
+    if settings.mtu != MTU {
+        netlink.set_mtu(index, settings.mtu)?;
+    }
+    netlink.set_up(index, true)?;
     for address in &settings.addresses {
-        netlink.add_address(link.index, *address)?;
+        netlink.add_address(index, *address)?;
     }
     for (to, via) in &settings.routes {
-        netlink.add_route(link.index, *to, *via)?;
+        netlink.add_route(index, *to, *via)?;
     }
-    link.peer
-        .ok_or_else(|| missing(&format!("{name} at its outer end")))
+    Ok(())
 }

@@ -6,6 +6,7 @@ pub mod command;
 pub mod conversation;
 pub mod evidence;
 pub mod experiments;
+pub mod images;
 pub mod linux;
 pub mod loopback;
 pub mod measure;

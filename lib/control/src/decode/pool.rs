@@ -1,8 +1,9 @@
 //! Pools of shells.
 
+use super::access::access;
 use super::fields::{Fields, integer, name};
 use crate::model::{DEFAULT_FLAVOR, PORTS_MAX};
-use crate::pool::{MOST_DEFAULT, PORTS_DEFAULT, Pool, Purpose, SIZE_MAX, Size};
+use crate::pool::{MOST_DEFAULT, PORTS_DEFAULT, Pool, PooledImage, Purpose, SIZE_MAX, Size};
 use crate::report::Report;
 use crate::yaml::Node;
 
@@ -11,6 +12,7 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
         flavor: DEFAULT_FLAVOR.into(),
         ports: PORTS_DEFAULT,
         purpose: Purpose::default(),
+        image: None,
         group: None,
         trust: None,
         size: Size::Fixed(0),
@@ -26,6 +28,7 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
     if let Some(purpose) = fields.choice("for", &Purpose::WORDS, report) {
         pool.purpose = purpose;
     }
+    pool.image = image(&mut fields, pool.purpose, path, report);
     for (key, place) in [("group", &mut pool.group), ("trust", &mut pool.trust)] {
         if let Some((node, path)) = fields.get(key) {
             *place = name(node, &path, report);
@@ -60,4 +63,43 @@ pub fn pool(node: &Node, path: &str, report: &mut Report<'_>) -> Pool {
     }
     fields.finish(report);
     pool
+}
+
+/// Reads the image of a pool, which one 'for: images' has, and what its sandboxes are made with.
+fn image(
+    fields: &mut Fields<'_>,
+    purpose: Purpose,
+    path: &str,
+    report: &mut Report<'_>,
+) -> Option<PooledImage> {
+    let image = fields.text("image", report);
+    let access = access(fields, report);
+    let is_for_images = purpose == Purpose::Images;
+    let has_access = access.is_some();
+    let access = access.unwrap_or_default();
+    if !is_for_images && (image.is_some() || has_access) {
+        report.error(
+            path,
+            format!(
+                "a pool 'for: {}' has no 'image', and nothing that instances of an image have",
+                purpose.word()
+            ),
+            "write 'for: images', or remove it",
+        );
+    } else if is_for_images && image.is_none() {
+        report.error(
+            path,
+            "the pool has no image",
+            "add 'image: oci:/DIR', as its instances have it",
+        );
+    }
+    if access != access.of_sandbox() {
+        report.error(
+            path,
+            "'environment', 'directory' and 'forwarding' have no effect for a pool",
+            "remove them; each instance of the pool has its own",
+        );
+    }
+    let image = image.filter(|_| is_for_images)?;
+    Some(PooledImage { image, access })
 }

@@ -13,7 +13,7 @@ use super::domain::{Domain, PORTS_MAX, taken};
 use super::{Frames, LONG_MAX, LONG_MIN, SLOT_MTU_MAX, affordable, floor};
 use crate::inventory::Inventory;
 use crate::model::SuperFrames;
-use crate::pool::PoolSpec;
+use crate::pool::{PoolSpec, Purpose};
 use crate::spec::{InstanceSpec, UplinkSpec};
 use std::collections::HashSet;
 
@@ -112,7 +112,8 @@ fn can_come(inventory: &Inventory) -> bool {
 
 /// The shells of a pool can become instances that take other than plain frames.
 fn can_take(pool: &&mut PoolSpec) -> bool {
-    pool.purpose.is_built_in() && pool.trust.is_none()
+    let takes = pool.purpose.is_built_in() || pool.purpose == Purpose::Images;
+    takes && pool.trust.is_none()
 }
 
 /// Most slots of each port of a shell; 0 if there are too many shells, or no uplink that they could be wired to.

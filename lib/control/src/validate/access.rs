@@ -1,7 +1,6 @@
 //! Checks that a program on a network stack of its own asks for volumes, capabilities and settings that exist.
 
 use crate::access::{Access, CAPABILITIES, Volume};
-use crate::model::{Instance, Program};
 use crate::quantity::Millis;
 use crate::report::{Report, did_you_mean};
 use std::path::{Component, Path};
@@ -11,11 +10,8 @@ const HIDDEN: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Longest time in which a program ends by itself: a change waits meanwhile.
 const WAIT_MAX: Millis = Millis::secs(60);
 
-pub fn check(instance: &Instance, path: &str, report: &mut Report<'_>) {
-    let Some(access) = &instance.access else {
-        return;
-    };
-    let is_image = matches!(instance.program, Program::Image { .. });
+/// `is_image`: the program is that of an image.
+pub fn check(access: &Access, is_image: bool, path: &str, report: &mut Report<'_>) {
     check_capabilities(access, path, report);
     for (i, volume) in access.volumes.iter().enumerate() {
         if let Err(why) = check_volume(volume, is_image) {

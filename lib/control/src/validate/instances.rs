@@ -3,7 +3,7 @@
 use super::{Background, Environment, health, replicas};
 use crate::attachments::FILE_KEYS;
 use crate::frames::SLOT_MTU_MAX;
-use crate::host::{NETMAP_TX_RINGS, NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::host::{Host, NETMAP_TX_RINGS, NfConfigError, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{
     BUILT_IN_FLAVORS, Deployment, Frames, Instance, PORTS_MAX, Port, PortApi, Program,
 };
@@ -103,14 +103,19 @@ pub(super) fn check_program(
             }
         }
         Program::Image { image, .. } => {
-            if let Err(reason) = environment.host.image(image) {
-                report.error(
-                    &format!("{path}.image"),
-                    reason,
-                    "'skopeo copy docker://NAME:TAG oci:/DIR:TAG' brings an image here",
-                );
-            }
+            check_image(image, environment.host, path, report);
         }
+    }
+}
+
+/// Checks that there is an image of this name, for the instance or pool at `path`.
+pub fn check_image(image: &str, host: &dyn Host, path: &str, report: &mut Report<'_>) {
+    if let Err(reason) = host.image(image) {
+        report.error(
+            &format!("{path}.image"),
+            reason,
+            "'skopeo copy docker://NAME:TAG oci:/DIR:TAG' brings an image here",
+        );
     }
 }
 

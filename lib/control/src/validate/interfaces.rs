@@ -48,7 +48,10 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
                 }
             }
         }
-        access::check(instance, &path, report);
+        if let Some(access) = &instance.access {
+            let is_image = matches!(instance.program, Program::Image { .. });
+            access::check(access, is_image, &path, report);
+        }
     }
 }
 

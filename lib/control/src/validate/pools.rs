@@ -1,5 +1,6 @@
-//! Pools: the host must have room for all shells beside the instances.
+//! Pools: the host must have room for all shells beside the instances, and their images.
 
+use super::{access, instances::check_image};
 use crate::host::{Host, PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{BUILT_IN_FLAVORS, Deployment};
 use crate::pool::pools;
@@ -8,7 +9,7 @@ use crate::report::{Report, did_you_mean};
 /// Maximum number of ports of a platform.
 pub const PLATFORM_PORTS_MAX: u64 = 32_767;
 
-/// Reports pools whose flavor does not exist, and pools that are too large.
+/// Reports pools whose flavor or image does not exist, and pools that are too large.
 pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {
     if deployment.pool.is_empty() {
         return;
@@ -22,6 +23,11 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
                 format!("there is no flavor '{}'", pool.flavor.escape_debug()),
                 did_you_mean(&pool.flavor, known, "there are"),
             );
+        }
+        if let Some(pooled) = &pool.image {
+            let path = format!("pool.{name}");
+            check_image(&pooled.image, host, &path, report);
+            access::check(&pooled.access, true, &path, report);
         }
     }
     let pools = pools(deployment);

@@ -1,8 +1,8 @@
-//! Programs that host built-in NFs, and wait to be told which NF.
+//! Programs that host NFs, or are the monitor of a program, and wait to be told of which.
 
 use super::inheritance::{FIRST_FD, environment};
 use super::{Start, control_socket};
-use crate::companion::Owner;
+use crate::companion::{self, Companion, Owner};
 use crate::doorbell;
 use crate::machine;
 use crate::maker::Maker;
@@ -20,12 +20,14 @@ use nfluid_switch::{Handover, InstanceMemory};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{OwnedFd, RawFd};
 
-/// A program that waits to be told which NF it hosts.
+/// A program that waits to be told its network function.
 pub struct Hosting {
     /// On which it is told what to be.
     pub socket: OwnedFd,
     /// The numbers under which it has its maps and sockets, its own bell, and its I/O thread's.
     pub numbers: Numbers,
+    /// The program beside it, which starts when its monitor is told.
+    pub(crate) companion: Option<Companion>,
 }
 
 /// Numbers of the descriptors that the process of a shell has inherited.
@@ -51,7 +53,7 @@ impl Numbers {
 }
 
 impl Maker {
-    /// Starts the program that hosts built-in NFs on ports that exist, without saying which NF it is.
+    /// Starts the program that hosts NFs, or a monitor, on ports that exist, without saying which network function it is.
     ///
     /// # Errors
     /// No process runs.
@@ -84,20 +86,26 @@ impl Maker {
             (ATTACH_ENV, bell_number + 4),
         ];
         let mut env = env.map(|(key, number)| (key, number.to_string())).to_vec();
+        let mut give = |fd| {
+            fds.push(fd);
+            bell_number + fds.len() as RawFd - 1
+        };
         if machine::is_one(spec) {
-            env.extend(machine::equip(&self.programs, spec, |fd| {
-                fds.push(fd);
-                bell_number + fds.len() as RawFd - 1
-            })?);
+            env.extend(machine::equip(&self.programs, spec, &mut give)?);
         }
+        let owner = Owner {
+            name,
+            user: record.user,
+            cgroup,
+            cpus: &[],
+        };
+        let zygote = &self.shell_zygote;
+        let beside = companion::equip(self, spec, owner, record.first_port, zygote, give)?;
+        let (variables, companion) = beside.unzip();
+        env.extend(variables.unwrap_or_default());
         let start = Start {
-            owner: Owner {
-                name,
-                user: record.user,
-                cgroup,
-                cpus: &[],
-            },
-            zygote: self.uses_zygote.then_some(&self.shell_zygote),
+            owner,
+            zygote: self.uses_zygote.then_some(zygote),
             program: (&program.0, &program.1),
             arguments: Vec::new(),
             root: Root::for_linkage(program.0.linkage()),
@@ -105,6 +113,11 @@ impl Maker {
             limits: Limits::default(),
         };
         let instance = self.start(start, None, handover, environment(env)?, &fds)?;
-        Ok((instance, Hosting { socket, numbers }))
+        let hosting = Hosting {
+            socket,
+            numbers,
+            companion,
+        };
+        Ok((instance, hosting))
     }
 }

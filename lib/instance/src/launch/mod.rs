@@ -148,7 +148,8 @@ impl Maker {
             cgroup,
             cpus: &cpus,
         };
-        let beside = companion::equip(self, spec, owner, record.first_port, |fd| {
+        let first_port = record.first_port;
+        let beside = companion::equip(self, spec, owner, first_port, &self.zygote, |fd| {
             inheritance.give(fd)
         })?;
         let (env, beside) = beside.unzip();
@@ -173,7 +174,7 @@ impl Maker {
         let Inheritance { env, fds, .. } = &mut inheritance;
         let instance = self.start(start, shell, ports.1, std::mem::take(env), fds)?;
         let sliced = give_slice(&instance, spec.resources.slice).map_err(Into::into);
-        let accompanied = beside.map(|it| it.start(self, owner));
+        let accompanied = beside.map(|it| it.start(self, owner, spec));
         if let Err(why) = sliced.and(accompanied.unwrap_or(Ok(()))) {
             end(&instance)?;
             return Err(why);

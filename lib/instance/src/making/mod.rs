@@ -245,7 +245,7 @@ impl Making {
     /// Names the step that failed. What was created has still to be removed.
     pub fn complete(&mut self) -> anyhow::Result<()> {
         match self.waiting.take() {
-            Some(Waiting::Hosting(hosting)) => self.assign(&hosting),
+            Some(Waiting::Hosting(hosting)) => self.assign(*hosting),
             Some(Waiting::Empty(empty)) => self.execute(*empty),
             None => {
                 let io_doorbell = self.settle()?;

@@ -8,6 +8,7 @@
 
 use super::empty::Empty;
 use super::{Making, Site};
+use crate::companion::{Companion, Owner};
 use crate::doorbell;
 use crate::launch::hosting::Hosting;
 use crate::limits::pin;
@@ -35,8 +36,8 @@ const PREFIX: char = '_';
 
 /// The process of a shell.
 pub enum Waiting {
-    /// Hosts built-in NFs, and waits for the NF's name.
-    Hosting(Hosting),
+    /// Hosts built-in NFs, or is the monitor of a program, and waits for the network function.
+    Hosting(Box<Hosting>),
     /// Waits in its sandbox for a program.
     Empty(Box<Empty>),
 }
@@ -49,7 +50,8 @@ impl Waiting {
             Waiting::Hosting(hosting) => {
                 let mut fds = [PollFd::new(&hosting.socket, PollFlags::empty())];
                 let at_once = Timespec::default();
-                !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+                let has_program = hosting.companion.as_ref().is_none_or(Companion::waits);
+                !has_program || !matches!(poll(&mut fds, Some(&at_once)), Ok(0))
             }
         }
     }
@@ -89,12 +91,18 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         queues: 1,
         long: pool.long,
     };
+    let image = pool.image.as_ref();
     let program = match pool.purpose {
         Purpose::BuiltIn | Purpose::MicroVms => Program::BuiltIn { nf: String::new() },
         Purpose::Programs | Purpose::StaticPrograms => Program::Path {
             program: String::new(),
             args: Vec::new(),
             api: PortApi::Library,
+        },
+        Purpose::Images => Program::Image {
+            image: image.map_or_else(String::new, |pooled| pooled.image.clone()),
+            entrypoint: Vec::new(),
+            args: Vec::new(),
         },
     };
     let bare = InstanceSpec::bare(program, pool.purpose.tier());
@@ -103,6 +111,7 @@ pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
         flavor: pool.flavor.clone(),
         ring: pool.ring,
         trust: pool.trust.clone(),
+        access: image.map(|pooled| pooled.access.clone()),
         resources: Resources {
             memory: pool.memory,
             group: pool.group.clone(),
@@ -121,7 +130,9 @@ impl Making {
     pub fn complete_waiting(&mut self, purpose: Purpose) -> anyhow::Result<()> {
         let io_doorbell = self.settle()?;
         match purpose {
-            Purpose::BuiltIn | Purpose::MicroVms => self.start_hosting(io_doorbell)?,
+            Purpose::BuiltIn | Purpose::MicroVms | Purpose::Images => {
+                self.start_hosting(io_doorbell)?;
+            }
             Purpose::Programs => {
                 self.start_empty(Root::libraries(Vec::new()), io_doorbell)?;
             }
@@ -151,7 +162,7 @@ impl Making {
         self.record.io_doorbell = Some(hosting.numbers.io_doorbell);
         self.process = Some(process);
         sliced?;
-        self.waiting = Some(Waiting::Hosting(hosting));
+        self.waiting = Some(Waiting::Hosting(Box::new(hosting)));
         Ok(())
     }
 
@@ -174,6 +185,17 @@ impl Making {
                 false
             }
             _ => false,
+        }
+    }
+
+    /// Returns true if an instance that is made now would see other files than this shell does.
+    pub fn is_outdated(&self) -> bool {
+        match &self.waiting {
+            Some(Waiting::Hosting(hosting)) => {
+                let companion = hosting.companion.as_ref();
+                companion.is_some_and(|companion| companion.is_outdated(&self.maker))
+            }
+            Some(Waiting::Empty(_)) | None => false,
         }
     }
 
@@ -266,8 +288,8 @@ impl Making {
         Ok(())
     }
 
-    /// Assigns the instance's NF to the program of the shell.
-    pub(super) fn assign(&mut self, hosting: &Hosting) -> anyhow::Result<()> {
+    /// Assigns the instance's network function to the process of the shell, and starts the program beside it.
+    pub(super) fn assign(&mut self, hosting: Hosting) -> anyhow::Result<()> {
         self.limit()?;
         let (Some(memory), Some(process)) = (&self.memory, &self.process) else {
             anyhow::bail!("a shell that was not completed");
@@ -280,9 +302,6 @@ impl Making {
         if self.spec.resources.slice.is_some() {
             give_slice(process, self.spec.resources.slice)?;
         }
-        let Program::BuiltIn { nf } = &self.spec.program else {
-            anyhow::bail!("a shell that hosts built-in NFs, for a program");
-        };
         self.laps.push(Lap::now("limits"));
         let table = hosting.numbers.table(memory).to_bytes();
         let config = seeded(&self.spec.program, &self.spec.config, self.record.seed);
@@ -298,11 +317,26 @@ impl Making {
             .iter()
             .map(|(port, bell)| (*port, bell.as_fd()))
             .collect();
-        assignment::send(&hosting.socket, nf, &table, &config, &rung)
+        assignment::send(&hosting.socket, self.spec.program.name(), &table, &config, &rung)
             .context("telling a shell what it is")?;
         self.laps.push(Lap::now("tell"));
         self.finish_assignment()?;
         self.laps.push(Lap::now(SETTLE_IN));
+        if let Some(companion) = hosting.companion {
+            self.start_beside(companion, &cpus)?;
+        }
+        Ok(())
+    }
+
+    fn start_beside(&mut self, companion: Companion, cpus: &[u32]) -> anyhow::Result<()> {
+        let owner = Owner {
+            name: &self.name,
+            user: self.record.user,
+            cgroup: self.cgroup.as_ref().context("it has no cgroup")?,
+            cpus,
+        };
+        companion.start(&self.maker, owner, &self.spec)?;
+        self.laps.push(Lap::now("program"));
         Ok(())
     }
 }

@@ -91,7 +91,7 @@ impl Lane {
     /// shell can.
     pub fn misfit(&self, spec: &InstanceSpec, linkage: Option<&Linkage>) -> Option<&'static str> {
         let by_linkage = match (self.spec.purpose, linkage) {
-            (Purpose::BuiltIn | Purpose::MicroVms, _)
+            (Purpose::BuiltIn | Purpose::MicroVms | Purpose::Images, _)
             | (Purpose::Programs, Some(Linkage::Dynamic { .. }))
             | (Purpose::StaticPrograms, Some(Linkage::Static)) => None,
             (Purpose::Programs, Some(Linkage::Static)) => Some(
@@ -117,6 +117,7 @@ impl Lane {
             flavor: self.spec.flavor.clone(),
             ports: self.spec.ports,
             purpose: self.spec.purpose.word().to_owned(),
+            image: self.spec.image.as_ref().map(|pooled| pooled.image.clone()),
             group: self.spec.group.clone(),
             trust: self.spec.trust.clone(),
             wanted: self.wanted(now),
@@ -150,6 +151,7 @@ mod tests {
                 ports: 0,
                 long: 0,
                 purpose,
+                image: None,
                 group: None,
                 trust: None,
                 size: Size::Fixed(1),

@@ -135,28 +135,21 @@ impl Pool {
         spec: &InstanceSpec,
         linkage: Option<&Linkage>,
     ) -> Option<Making> {
+        let pool = self.pool_for(name, spec, linkage)?;
+        // Looking at a shell takes time, and so does the removal of one that is of no use.
+        let found = std::iter::from_fn(|| self.pop(&pool)).find_map(|mut shell| {
+            let is_of_use = shell.waits() && !shell.is_outdated();
+            is_of_use.then_some(shell)
+        });
         let now = Instant::now();
-        let mut gone = Vec::new();
         let mut state = self.state();
-        let mut lanes = state.lanes.values_mut();
-        let Some(lane) = lanes.find(|lane| lane.misfit(spec, linkage).is_none()) else {
-            state.log_misfits(name, spec, linkage);
-            return None;
-        };
-        lane.recent.count(now);
-        let mut found = None;
-        while let Some(mut shell) = lane.ready.pop_front() {
-            if shell.waits() {
-                found = Some(shell);
-                break;
+        let is_half_empty = state.lanes.get_mut(&pool).is_some_and(|lane| {
+            match found {
+                Some(_) => lane.taken += 1,
+                None => lane.missed += 1,
             }
-            gone.push(shell);
-        }
-        match found {
-            Some(_) => lane.taken += 1,
-            None => lane.missed += 1,
-        }
-        let is_half_empty = lane.is_half_empty(now);
+            lane.is_half_empty(now)
+        });
         state.taken_at = Some(now);
         let is_first = std::mem::take(&mut state.sleeps_long);
         drop(state);
@@ -165,6 +158,28 @@ impl Pool {
             self.changed.notify_one();
         }
         found
+    }
+
+    /// Returns the name of the pool that serves such an instance, and counts the request.
+    fn pool_for(
+        &self,
+        name: &str,
+        spec: &InstanceSpec,
+        linkage: Option<&Linkage>,
+    ) -> Option<String> {
+        let mut state = self.state();
+        let mut lanes = state.lanes.iter_mut();
+        let Some((pool, lane)) = lanes.find(|(_, lane)| lane.misfit(spec, linkage).is_none())
+        else {
+            state.log_misfits(name, spec, linkage);
+            return None;
+        };
+        lane.recent.count(Instant::now());
+        Some(pool.clone())
+    }
+
+    fn pop(&self, pool: &str) -> Option<Making> {
+        self.state().lanes.get_mut(pool)?.ready.pop_front()
     }
 
     /// Removes the shells that are in groups, before groups change or end. No shell is created in a group until
@@ -408,6 +423,7 @@ mod tests {
             ports: 2,
             long: 0,
             purpose: Purpose::BuiltIn,
+            image: None,
             group: None,
             trust: None,
             size: Size::Fixed(2),

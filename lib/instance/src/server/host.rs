@@ -1,6 +1,6 @@
 //! A program of the host, and its surroundings: the host's libraries and directories of its own.
 
-use super::{Prepared, etc, strings, variables};
+use super::{Command, etc, strings, variables};
 use crate::maker::Maker;
 use nfluid_control::access::{Access, SCRATCH};
 use nfluid_control::spec::PortSpec;
@@ -10,35 +10,34 @@ use std::path::Path;
 /// Variables of every program of the host.
 const VARIABLES: [&str; 3] = ["PATH=/usr/sbin:/usr/bin", "HOME=/tmp", "LANG=C.UTF-8"];
 
+/// Returns the files of a program of the host.
+pub(super) fn root(name: &str, ports: &[PortSpec], access: &Access, shown: Shown) -> Root {
+    Root::Libraries(Shown {
+        scratch: &SCRATCH,
+        etc: match has_etc(access) {
+            true => Vec::new(),
+            false => etc::of_host(name, ports),
+        },
+        ..shown
+    })
+}
+
 /// Opens a program of the host.
 ///
 /// # Errors
 /// It is missing, or cannot be run in an instance.
-pub(super) fn open(
+pub(super) fn command(
     maker: &Maker,
-    name: &str,
-    ports: &[PortSpec],
     (program, args): (&str, &[String]),
     access: &Access,
-    shown: Shown,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<Command> {
     let words = [program.to_owned()].into_iter().chain(args.iter().cloned());
     let own = VARIABLES.map(str::to_owned).to_vec();
-    let directory = access.directory.as_deref().unwrap_or("/");
-    Ok(Prepared {
-        root: Root::Libraries(Shown {
-            scratch: &SCRATCH,
-            etc: match has_etc(access) {
-                true => Vec::new(),
-                false => etc::of_host(name, ports),
-            },
-            ..shown
-        }),
+    Ok(Command {
         program: maker.programs.server(program)?,
         arguments: strings(words, "an argument")?,
         environment: strings(variables(own, &access.environment), "a variable")?,
-        directory: directory.to_owned(),
-        stop_signal: String::new(),
+        directory: access.directory.as_deref().unwrap_or("/").to_owned(),
     })
 }
 

@@ -1,10 +1,10 @@
 //! The program of a container image: found in the image's files as the image says, or as the instance says instead.
 
-use super::{Prepared, strings, variables};
-use crate::companion::Owner;
+use super::{Command, etc, strings, variables};
 use crate::maker::Maker;
 use anyhow::{Context, bail};
 use nfluid_control::access::{Access, WRITABLE};
+use nfluid_control::spec::PortSpec;
 use nfluid_image::{Ids, Reference, Settings, User};
 use nfluid_sandbox::{Layers, Program, Root, Shown, Tree};
 use rustix::io::Errno;
@@ -16,58 +16,107 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Directories in which a program writes, beside its image.
+const IMAGE_SCRATCH: &[&str] = &["/dev/shm"];
 /// Directories of programs, for images that name none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The most of a script that names its interpreter (execve(2)), and the most scripts that interpret each other.
 const SCRIPT_LINE: u64 = 256;
 const SCRIPTS_MAX: u32 = 5;
 
-/// Opens the program of an image. `give` hands what keeps the image to the monitor.
-///
-/// # Errors
-/// There is no such image, or it has no such user or program.
-pub(super) fn open(
-    maker: &Maker,
-    owner: Owner<'_>,
-    (name, entrypoint, args): (&str, &[String], &[String]),
-    access: &Access,
-    shown: Shown,
-    mut give: impl FnMut(OwnedFd) -> RawFd,
-) -> anyhow::Result<Prepared> {
-    let image = maker.images.use_image(&Reference::parse(name)?)?;
-    let settings = &image.settings;
-    let user = User::parse(access.user.as_ref().unwrap_or(&settings.user));
-    let [passwd, group] = ["etc/passwd", "etc/group"].map(|file| image.read(Path::new(file)));
-    let ids = user.find(&passwd, &group)?;
-    let id = maker.kernel_ids.get(owner.user);
-    let tree = Tree::new(&Layers {
-        layers: &image.layers,
-        owner: (ids.user, ids.group),
-        id: id.context("no kernel user is left")?,
-        writable_bytes: access.writable.unwrap_or(WRITABLE).0,
-    })?;
-    let directory = match access.directory.as_deref().unwrap_or(&settings.directory) {
-        "" => "/",
-        directory => directory,
-    };
-    tree.make_directory(Path::new(directory))?;
-    let environment = environment(settings, access, &ids, owner.name);
-    let mut words = words(settings, entrypoint, args)?;
-    let path = environment
-        .iter()
-        .find_map(|variable| variable.strip_prefix("PATH="));
-    let found = find(&tree, &words, directory, path.unwrap_or(PATH))?;
-    let program = resolve(&tree, found, &mut words)?;
-    // Its number is of no use to the monitor: the kernel counts who has it.
-    give(image.held);
-    Ok(Prepared {
-        root: Root::Image(Arc::new(tree), shown),
-        program: maker.programs.of_image(program)?,
-        arguments: strings(words, "an argument")?,
-        environment: strings(environment, "a variable")?,
-        directory: directory.to_owned(),
-        stop_signal: settings.stop_signal.clone(),
-    })
+/// The files of an image for one instance, and how its program is run.
+pub(super) struct Files {
+    /// The image, as documents name it.
+    name: String,
+    /// Which image that was.
+    id: String,
+    pub settings: Settings,
+    ids: Ids,
+    tree: Arc<Tree>,
+}
+
+impl Files {
+    /// Puts the files together. `give` hands what keeps the image to the monitor.
+    ///
+    /// # Errors
+    /// There is no such image, or it has no such user.
+    pub(super) fn new(
+        maker: &Maker,
+        user: u32,
+        name: &str,
+        access: &Access,
+        mut give: impl FnMut(OwnedFd) -> RawFd,
+    ) -> anyhow::Result<Self> {
+        let image = maker.images.use_image(&Reference::parse(name)?)?;
+        let [passwd, group] = ["etc/passwd", "etc/group"].map(|file| image.read(Path::new(file)));
+        let ids = User::parse(access.user.as_ref().unwrap_or(&image.settings.user));
+        let ids = ids.find(&passwd, &group)?;
+        let tree = Tree::new(&Layers {
+            layers: &image.layers,
+            owner: (ids.user, ids.group),
+            id: maker
+                .kernel_ids
+                .get(user)
+                .context("no kernel user is left")?,
+            writable_bytes: access.writable.unwrap_or(WRITABLE).0,
+        })?;
+        // Its number is of no use to the monitor: the kernel counts who has it.
+        give(image.held);
+        Ok(Files {
+            name: name.to_owned(),
+            id: image.id,
+            settings: image.settings,
+            ids,
+            tree: Arc::new(tree),
+        })
+    }
+
+    /// Returns the root directory.
+    pub(super) fn root(&self, shown: Shown) -> Root {
+        let scratch = IMAGE_SCRATCH;
+        Root::Image(Arc::clone(&self.tree), Shown { scratch, ..shown })
+    }
+
+    /// Returns true if another image has this name now.
+    pub(super) fn is_outdated(&self, maker: &Maker) -> bool {
+        let current = Reference::parse(&self.name)
+            .and_then(|name| maker.images.is_current(&name, &self.id));
+        !matches!(current, Ok(true))
+    }
+
+    /// Opens the program, for the instance `host`, and writes its `/etc`.
+    ///
+    /// # Errors
+    /// The image has no such program, or no room.
+    pub(super) fn command(
+        &self,
+        maker: &Maker,
+        (host, ports): (&str, &[PortSpec]),
+        (entrypoint, args): (&[String], &[String]),
+        access: &Access,
+    ) -> anyhow::Result<Command> {
+        for (name, content) in etc::network(host, ports) {
+            self.tree.write(&Path::new("/etc").join(name), &content)?;
+        }
+        let directory = match access.directory.as_deref().unwrap_or(&self.settings.directory) {
+            "" => "/",
+            directory => directory,
+        };
+        self.tree.make_directory(Path::new(directory))?;
+        let environment = environment(&self.settings, access, &self.ids, host);
+        let mut words = words(&self.settings, entrypoint, args)?;
+        let path = environment
+            .iter()
+            .find_map(|variable| variable.strip_prefix("PATH="));
+        let found = find(&self.tree, &words, directory, path.unwrap_or(PATH))?;
+        let program = resolve(&self.tree, found, &mut words)?;
+        Ok(Command {
+            program: maker.programs.of_image(program)?,
+            arguments: strings(words, "an argument")?,
+            environment: strings(environment, "a variable")?,
+            directory: directory.to_owned(),
+        })
+    }
 }
 
 /// The program's name and its arguments.

@@ -17,50 +17,51 @@ use nfluid_control::interface::Interface;
 use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
 use nfluid_netdev::offload::{Undone, has_uso};
-use nfluid_netdev::own_stack::{self, Settings};
+use nfluid_netdev::own_stack::{self, Made, Settings};
 use nfluid_netdev::{NetNs, Prefix};
 use nfluid_protocol::environment;
 use nfluid_ring::Level;
 use nfluid_sandbox::{
-    Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Root, Shell, ShellSpec, Shown,
-    View,
+    Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Shell, ShellSpec, Shown,
+    View, Zygote,
 };
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::ffi::CString;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Devices that programs of Linux expect.
 const DEVICES: &[&str] = &["full", "null", "random", "urandom", "zero"];
 /// Most descriptors of a server: a connection takes one or two.
 const DESCRIPTORS: u64 = 65_536;
-/// Directories of an image's program in which it writes, beside its image.
-const IMAGE_SCRATCH: &[&str] = &["/dev/shm"];
-
 /// A program, and what it is run with.
-struct Prepared {
-    root: Root,
+struct Command {
     program: OpenProgram,
     /// The arguments, beginning with the program's name.
     arguments: Vec<CString>,
     environment: Vec<CString>,
     directory: String,
-    /// The signal that asks it to end, as an image names it; empty: it names none.
-    stop_signal: String,
 }
 
-/// A server that is about to be started.
+/// Where the files of a server come from.
+enum Files {
+    Host,
+    Image(image::Files),
+}
+
+/// A server that is about to be started: its files, its sandbox, and its interfaces, which are behind their ports. Its name,
+/// its program and the settings of the interfaces may be known only when it starts.
 pub(crate) struct Server {
-    program: OpenProgram,
-    arguments: Vec<CString>,
-    environment: Vec<CString>,
-    directory: CString,
-    /// Its sandbox, with the interfaces in it.
+    files: Files,
+    volumes: Vec<Seen>,
     shell: Shell,
+    namespace: NetNs,
+    interfaces: Vec<Made>,
 }
 
 /// Makes the sandbox of a server, and its interfaces, behind the ports from number `first_port` on. Returns the environment
-/// variables of the monitor. `give` hands a descriptor over and returns its number.
+/// variables of the monitor. `zygote` forks the sandbox; `give` hands a descriptor over and returns its number.
 ///
 /// # Errors
 /// A value that cannot be used, or no sandbox.
@@ -69,87 +70,64 @@ pub(crate) fn equip(
     spec: &InstanceSpec,
     owner: Owner<'_>,
     first_port: u32,
+    zygote: &Zygote,
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
     let access = spec.access.clone().unwrap_or_default();
-    let prepared = prepare(maker, spec, owner, &access, &mut give)?;
-    let shell = Shell::prepare(&ShellSpec {
-        cpus: owner.cpus(),
-        zygote: maker.uses_zygote.then_some(&maker.zygote),
-        net: SandboxNet::Own,
-        capabilities: capabilities(&access)?,
-        // The sealed namespaces have other directories.
-        sealed: None,
-        ..maker.sandbox(
-            owner.name.to_owned(),
-            owner.user,
-            owner.cgroup,
-            prepared.root,
-        )?
-    })?;
-    let namespace = PathBuf::from(format!("/proc/{}/ns/net", shell.pid()));
-    let namespace = NetNs::open(Some(&namespace)).context("its network namespace")?;
-    let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
-    let ends =
-        own_stack::make(&namespace, &settings, access.forwarding).context("its interfaces")?;
-    let sockets = maker.outer_ends.put(&maker.switch, &ends, first_port);
-    let sockets = sockets.context("its interfaces")?;
-    let numbers: Vec<String> = sockets.into_iter().map(|it| give(it).to_string()).collect();
-    let variables = vec![
-        (environment::STACKS, numbers.join(",")),
-        (
-            environment::NAMESPACE,
-            give(namespace.into_fd()).to_string(),
-        ),
-        (
-            environment::STOP,
-            stopping::order(&access, &prepared.stop_signal),
-        ),
-    ];
-    let server = Server {
-        program: prepared.program,
-        arguments: prepared.arguments,
-        environment: prepared.environment,
-        directory: CString::new(prepared.directory).context("a NUL in the working directory")?,
-        shell,
-    };
-    Ok((variables, server))
-}
-
-fn prepare(
-    maker: &Maker,
-    spec: &InstanceSpec,
-    owner: Owner<'_>,
-    access: &Access,
-    give: impl FnMut(OwnedFd) -> RawFd,
-) -> anyhow::Result<Prepared> {
+    let volumes: Vec<Seen> = access.volumes.iter().map(Seen::open).collect::<Result<_, _>>()?;
     let shown = Shown {
-        extra: access.volumes.iter().map(view).collect::<Result<_, _>>()?,
+        extra: volumes.iter().map(|seen| seen.view.clone()).collect(),
         devices: DEVICES,
         processes: true,
         ..Shown::default()
     };
-    match &spec.program {
+    let (files, root) = match &spec.program {
         Program::BuiltIn { .. } => bail!("a built-in NF has no interfaces"),
-        Program::Path { program, args, .. } => {
-            let said = (program.as_str(), &args[..]);
-            host::open(maker, owner.name, &spec.ports, said, access, shown)
+        Program::Path { .. } => {
+            let root = host::root(owner.name, &spec.ports, &access, shown);
+            (Files::Host, root)
         }
-        Program::Image {
-            image,
-            entrypoint,
-            args,
-        } => {
-            let shown = Shown {
-                scratch: IMAGE_SCRATCH,
-                etc: etc::network(owner.name, &spec.ports),
-                ..shown
-            };
-            let said = (image.as_str(), &entrypoint[..], &args[..]);
-            image::open(maker, owner, said, access, shown, give)
-                .with_context(|| format!("the image {image}"))
+        Program::Image { image, .. } => {
+            let files = image::Files::new(maker, owner.user, image, &access, &mut give);
+            let files = files.with_context(|| format!("the image {image}"))?;
+            let root = files.root(shown);
+            (Files::Image(files), root)
         }
-    }
+    };
+    let shell = Shell::prepare(&ShellSpec {
+        cpus: owner.cpus(),
+        zygote: maker.uses_zygote.then_some(zygote),
+        net: SandboxNet::Own,
+        capabilities: capabilities(&access)?,
+        // The sealed namespaces have other directories.
+        sealed: None,
+        ..maker.sandbox(owner.name.to_owned(), owner.user, owner.cgroup, root)?
+    })?;
+    let namespace = PathBuf::from(format!("/proc/{}/ns/net", shell.pid()));
+    let namespace = NetNs::open(Some(&namespace)).context("its network namespace")?;
+    let interfaces = own_stack::make(&namespace, spec.ports.len()).context("its interfaces")?;
+    let sockets = maker.outer_ends.put(&maker.switch, &interfaces, first_port);
+    let sockets = sockets.context("its interfaces")?;
+    let numbers: Vec<String> = sockets.into_iter().map(|it| give(it).to_string()).collect();
+    let stop_signal = match &files {
+        Files::Host => "",
+        Files::Image(files) => &files.settings.stop_signal,
+    };
+    let inherited = namespace.fd().try_clone();
+    let inherited = inherited.context("duplicating its network namespace")?;
+    let variables = vec![
+        (environment::STACKS, numbers.join(",")),
+        (environment::NAMESPACE, give(inherited).to_string()),
+        (environment::STOP, stopping::order(&access, stop_signal)),
+    ];
+    let server = Server {
+        files,
+        volumes,
+        shell,
+        namespace,
+        interfaces,
+    };
+    Ok((variables, server))
 }
 
 /// Variables, and those that replace them.
@@ -169,25 +147,44 @@ fn strings(all: impl IntoIterator<Item = String>, what: &str) -> anyhow::Result<
     strings.with_context(|| format!("a NUL in {what}"))
 }
 
-/// Returns a directory of the host that it sees.
-fn view(volume: &Volume) -> anyhow::Result<View> {
-    let from = &volume.from;
-    let path = Path::new(from);
-    let found = path
-        .canonicalize()
-        .with_context(|| format!("the volume {from}"))?;
-    ensure!(found.is_dir(), "the volume {from} is no directory");
-    // The check of the document was about the path as it is written.
-    ensure!(
-        found == path,
-        "the volume {from} is at {}: name that one",
-        found.display()
-    );
-    Ok(View {
-        of: found,
-        at: PathBuf::from(volume.place()),
-        is_writable: volume.is_writable,
-    })
+/// A volume, and which directory it was when it was looked at.
+struct Seen {
+    view: View,
+    identity: (u64, u64),
+}
+
+impl Seen {
+    /// Looks at the directory of a volume.
+    fn open(volume: &Volume) -> anyhow::Result<Self> {
+        let from = &volume.from;
+        let path = Path::new(from);
+        let found = path
+            .canonicalize()
+            .with_context(|| format!("the volume {from}"))?;
+        let metadata = found.metadata();
+        let metadata = metadata.with_context(|| format!("the volume {from}"))?;
+        ensure!(metadata.is_dir(), "the volume {from} is no directory");
+        // The check of the document was about the path as it is written.
+        ensure!(
+            found == path,
+            "the volume {from} is at {}: name that one",
+            found.display()
+        );
+        Ok(Seen {
+            view: View {
+                of: found,
+                at: PathBuf::from(volume.place()),
+                is_writable: volume.is_writable,
+            },
+            identity: (metadata.dev(), metadata.ino()),
+        })
+    }
+
+    /// Returns true if another directory has this path now, or none.
+    fn is_outdated(&self) -> bool {
+        let found = self.view.of.symlink_metadata();
+        found.map_or(true, |found| (found.dev(), found.ino()) != self.identity)
+    }
 }
 
 fn capabilities(access: &Access) -> anyhow::Result<Capabilities> {
@@ -219,16 +216,44 @@ fn settings(port: &PortSpec) -> anyhow::Result<Settings> {
 }
 
 impl Server {
-    /// Starts the program in its sandbox.
+    /// Returns true if its sandbox still waits for the program.
+    pub(crate) fn waits(&self) -> bool {
+        self.shell.waits()
+    }
+
+    /// Returns true if an instance that is made now would see other files: the image or a volume was replaced.
+    pub(crate) fn is_outdated(&self, maker: &Maker) -> bool {
+        let is_other_image = match &self.files {
+            Files::Host => false,
+            Files::Image(files) => files.is_outdated(maker),
+        };
+        is_other_image || self.volumes.iter().any(Seen::is_outdated)
+    }
+
+    /// Starts the program of instance `owner` in its sandbox.
     ///
     /// # Errors
     /// No process runs.
     pub(crate) fn start(
-        self,
+        mut self,
         maker: &Maker,
         owner: Owner<'_>,
+        spec: &InstanceSpec,
         life: &OwnedFd,
     ) -> anyhow::Result<()> {
+        let access = spec.access.clone().unwrap_or_default();
+        let command = self.command(maker, owner, spec, &access)?;
+        let settings: Vec<Settings> = spec.ports.iter().map(settings).collect::<Result<_, _>>()?;
+        let (namespace, made) = (&self.namespace, &self.interfaces);
+        own_stack::configure(namespace, made, &settings, access.forwarding)
+            .context("its interfaces")?;
+        if self.shell.name() != owner.name {
+            self.shell.set_name(owner.name);
+            self.shell.set_host_name(owner.name)?;
+            if let Some(cpus) = owner.cpus() {
+                self.shell.pin(&cpus)?;
+            }
+        }
         // With a /proc, it opens its standard streams again by name.
         let id = maker
             .kernel_ids
@@ -237,17 +262,45 @@ impl Server {
             .raw();
         let log = maker.paths.log_pipe(owner.name);
         std::os::unix::fs::chown(&log, Some(id), Some(id)).context("giving it the log pipe")?;
-        let (program, filter) = &*self.program;
+        let (program, filter) = &*command.program;
         let mut launch = Launch::new(program, filter);
-        launch.argv = self.arguments;
-        launch.env = self.environment;
-        launch.directory = self.directory;
+        launch.argv = command.arguments;
+        launch.env = command.environment;
+        launch.directory =
+            CString::new(command.directory).context("a NUL in the working directory")?;
         launch.network = nfluid_sandbox::Network::Own;
         launch.limits = Limits {
             descriptors: DESCRIPTORS,
             ..Limits::default()
         };
         companion::run(maker, owner, self.shell, launch, life).context("starting the program")
+    }
+
+    fn command(
+        &self,
+        maker: &Maker,
+        owner: Owner<'_>,
+        spec: &InstanceSpec,
+        access: &Access,
+    ) -> anyhow::Result<Command> {
+        match (&spec.program, &self.files) {
+            (Program::Path { program, args, .. }, Files::Host) => {
+                host::command(maker, (program, args), access)
+            }
+            (
+                Program::Image {
+                    image,
+                    entrypoint,
+                    args,
+                },
+                Files::Image(files),
+            ) => {
+                let instance = (owner.name, &spec.ports[..]);
+                let command = files.command(maker, instance, (entrypoint, args), access);
+                command.with_context(|| format!("the image {image}"))
+            }
+            _ => bail!("it has the files of another kind of program"),
+        }
     }
 }
 
@@ -304,18 +357,38 @@ mod tests {
         std::fs::write(&file, "").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         let volume = |path: &Path| {
-            view(&Volume {
+            Seen::open(&Volume {
                 from: path.display().to_string(),
                 at: None,
                 is_writable: false,
             })
         };
-        assert_eq!(
-            volume(&real).expect("a directory"),
-            View::from(real.clone())
-        );
+        let seen = volume(&real).expect("a directory");
+        assert_eq!(seen.view, View::from(real.clone()));
         for bad in [file, link, real.join("none")] {
-            volume(&bad).expect_err("no directory of this name");
+            assert!(volume(&bad).is_err(), "no directory of this name");
         }
+    }
+
+    // promise: 19.7
+    #[test]
+    fn a_volume_that_was_replaced_is_another() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().canonicalize().expect("there");
+        let place = folder.join("data");
+        std::fs::create_dir(&place).expect("made");
+        let seen = Seen::open(&Volume {
+            from: place.display().to_string(),
+            at: None,
+            is_writable: false,
+        });
+        let seen = seen.expect("a directory");
+        assert!(!seen.is_outdated());
+        let new = folder.join("new");
+        std::fs::create_dir(&new).expect("made");
+        std::fs::rename(&new, &place).expect("renamed");
+        assert!(seen.is_outdated());
+        std::fs::remove_dir(&place).expect("removed");
+        assert!(seen.is_outdated());
     }
 }

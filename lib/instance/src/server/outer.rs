@@ -2,7 +2,8 @@
 //! sends is switched there, in its own context.
 
 use anyhow::Context;
-use nfluid_netdev::{NetNs, own_stack};
+use nfluid_netdev::NetNs;
+use nfluid_netdev::own_stack::{self, Made};
 use nfluid_switch::{Interface, Switch};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -33,14 +34,15 @@ impl OuterEnds {
     pub(super) fn put(
         &self,
         switch: &Switch,
-        ends: &[u32],
+        ends: &[Made],
         first_port: u32,
     ) -> anyhow::Result<Vec<OwnedFd>> {
         let netns = NetNs::open(None)?.inode();
         let program = self.program(switch, netns)?;
         let pairs = ends.iter().zip(first_port..);
         pairs
-            .map(|(&index, port)| {
+            .map(|(made, port)| {
+                let index = made.outer;
                 switch.put_veth(port, Interface { index, netns })?;
                 Ok(own_stack::open_outer(index, program)?)
             })

@@ -264,6 +264,18 @@ impl Netlink {
             .map_err(NetdevError::system("putting the interface up or down"))
     }
 
+    /// Renames an interface, which is down.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the name is taken, for instance.
+    pub fn set_name(&self, index: u32, name: &str) -> Result<(), NetdevError> {
+        let name = vec![LinkAttribute::IfName(name.to_owned())];
+        let message = RouteNetlinkMessage::SetLink(about(index, name));
+        self.request(message, NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system("renaming the interface"))
+    }
+
     /// Gives an interface an address.
     ///
     /// # Errors

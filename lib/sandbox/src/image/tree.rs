@@ -39,8 +39,10 @@ pub struct Layers<'a> {
 /// The root directory of one instance. Dropped with its last user, and what was written with it.
 #[derive(Debug)]
 pub struct Tree {
+    /// For the parent, who writes there also when the instance cannot, and when it has its own.
+    own: OwnedFd,
+    /// For the instance.
     mount: OwnedFd,
-    is_read_only: bool,
     owner: (u32, u32),
 }
 
@@ -64,9 +66,15 @@ impl Tree {
         let root_owner = if of.owner.0 == 0 { of.id.raw() } else { 0 };
         let room = of.writable_bytes.max(ROOM_MIN);
         let merging = || merge(&views, room, root_owner);
+        let [own, mount] = own_namespace::within(&own_namespace::MOUNTS, merging)?;
+        if of.writable_bytes == 0 {
+            sys::mount_setattr(mount.as_fd(), c"", sys::MOUNT_READ_ONLY, false).map_err(
+                |errno| OsError::new("make read-only", "the root directory of an image", errno),
+            )?;
+        }
         Ok(Tree {
-            mount: own_namespace::within(&own_namespace::MOUNTS, merging)?,
-            is_read_only: of.writable_bytes == 0,
+            own,
+            mount,
             owner: of.owner,
         })
     }
@@ -86,7 +94,7 @@ impl Tree {
     /// As open(2).
     pub fn open(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.mount, within(path), flags, Mode::empty(), WITHIN)
+        rustix::fs::openat2(&self.own, within(path), flags, Mode::empty(), WITHIN)
     }
 
     /// Writes a file of root's, which every user of the instance reads, instead of one of this name.
@@ -140,26 +148,23 @@ impl Tree {
 
     fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.mount, path, flags, Mode::empty(), WITHIN)
+        rustix::fs::openat2(&self.own, path, flags, Mode::empty(), WITHIN)
     }
 
-    /// Returns the mount for the instance, to which nothing more can be added by the parent if it is read-only.
+    /// Returns the mount of the instance.
     ///
     /// # Errors
     /// No descriptor is left.
-    pub(crate) fn finish(&self) -> Result<OwnedFd, OsError> {
-        let failed = |errno| OsError::new("finish", "the root directory of an image", errno);
-        if self.is_read_only {
-            sys::mount_setattr(self.mount.as_fd(), c"", sys::MOUNT_READ_ONLY, false)
-                .map_err(failed)?;
-        }
-        self.mount.try_clone().map_err(|_| failed(Errno::MFILE))
+    pub(crate) fn mount(&self) -> Result<OwnedFd, OsError> {
+        self.mount
+            .try_clone()
+            .map_err(|error| OsError::from_io("keep", "the root directory of an image", &error))
     }
 }
 
 impl AsFd for Tree {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.mount.as_fd()
+        self.own.as_fd()
     }
 }
 
@@ -183,8 +188,9 @@ pub(super) fn view(layer: &Path, owners: &Owners) -> Result<OwnedFd, OsError> {
     Ok(view)
 }
 
-/// Merges views of layers, the lowest first, in the mount namespace of the calling thread.
-fn merge(views: &[OwnedFd], room: u64, root_owner: u32) -> Result<OwnedFd, OsError> {
+/// Merges views of layers, the lowest first, in the mount namespace of the calling thread. Returns two detached mounts of the
+/// same tree: a detached mount cannot be cloned elsewhere.
+fn merge(views: &[OwnedFd], room: u64, root_owner: u32) -> Result<[OwnedFd; 2], OsError> {
     let staged = || {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change(c"/", private)?;
@@ -240,9 +246,12 @@ fn merge(views: &[OwnedFd], room: u64, root_owner: u32) -> Result<OwnedFd, OsErr
             Some(options.as_c_str()),
         )?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        open_tree(CWD, c"merged", flags)
+        Ok([
+            open_tree(CWD, c"merged", flags)?,
+            open_tree(CWD, c"merged", flags)?,
+        ])
     };
-    merged().map_err(|errno| {
+    merged().map_err(|errno: Errno| {
         OsError::new("merge the layers of an image", "", errno).remedy(
             "the kernel needs overlayfs (modprobe overlay), since 5.19 with idmapped layers",
         )

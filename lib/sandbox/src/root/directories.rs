@@ -44,14 +44,8 @@ pub(crate) fn directories(
     if !shown.devices.is_empty() {
         directories.push(with_devices(shown)?);
     }
-    match root {
-        _ if shown.etc.is_empty() => {}
-        Root::Image(tree, _) => {
-            for (name, content) in &shown.etc {
-                tree.write(&Path::new(ETC).join(name), content)?;
-            }
-        }
-        _ => directories.push(with_files(&shown.etc)?),
+    if !shown.etc.is_empty() {
+        directories.push(with_files(&shown.etc)?);
     }
     // Of directories in each other, the outer one is mounted first.
     let views = shown

@@ -50,7 +50,8 @@ pub struct Shown {
     pub scratch: &'static [&'static str],
     /// `/proc`, with the instance's own processes and nothing else.
     pub processes: bool,
-    /// Files in `/etc` that it reads, by name: instead of those of an image; a program of the host has no others.
+    /// The files in `/etc`, by name, of a program of the host: it sees no others. Those of an image are written by
+    /// [`Tree::write`].
     pub etc: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -213,7 +214,7 @@ pub(crate) fn plan(
     };
     if let Root::Image(tree, _) = root {
         // All places are in the image.
-        plan.mounts.push((tree.finish()?, CString::default()));
+        plan.mounts.push((tree.mount()?, CString::default()));
         for directory in directories
             .iter()
             .filter(|one| one.content != Content::Image)

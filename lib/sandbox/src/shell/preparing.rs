@@ -15,11 +15,14 @@ use crate::spec::ShellSpec;
 use crate::sys::{self, Fork, Kind, SignalsBlocked};
 use crate::zygote::fork_remedy;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal};
+use rustix::thread::LinkNameSpaceType;
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::thread;
 
 /// A prepared instance that waits for its program. Dropped, it ends.
 #[derive(Debug)]
@@ -153,6 +156,25 @@ impl Shell {
     /// Sets the name in messages from now on. The host name that the instance sees stays.
     pub fn set_name(&mut self, name: &str) {
         name.clone_into(&mut self.name);
+    }
+
+    /// Sets the host name that the instance sees.
+    ///
+    /// # Errors
+    /// It is longer than the kernel takes, or the shell has ended.
+    pub fn set_host_name(&self, name: &str) -> Result<(), SpawnError> {
+        let path = format!("/proc/{}/ns/uts", self.pid());
+        let failed = |errno| self.os(OsError::new("name the host in", &path, errno));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let namespace = rustix::fs::open(&path, flags, Mode::empty()).map_err(failed)?;
+        let set = || {
+            let kind = Some(LinkNameSpaceType::HostNameAndNISDomainName);
+            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)?;
+            rustix::system::sethostname(name.as_bytes())
+        };
+        // Only this short-lived thread changes its namespace.
+        let ended = thread::scope(|scope| scope.spawn(set).join());
+        ended.unwrap_or(Err(Errno::AGAIN)).map_err(failed)
     }
 
     /// Returns true if the shell still waits for its program: the process has not ended, and has not reported that it
