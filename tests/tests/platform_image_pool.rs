@@ -27,7 +27,9 @@ fn await_shells(platform: &Platform, count: u64) {
 /// The deployment with a pool for the image, whose shells have these keys as well.
 fn with_pool(deployment: &str, folder: &Path, keys: &str) -> String {
     let image = format!("'oci:{}'", folder.display());
-    format!("{deployment}pool: {{ webs: {{ for: images, image: {image}, ports: 1, size: 2, {keys} }} }}\n")
+    format!(
+        "{deployment}pool: {{ webs: {{ for: images, image: {image}, ports: 1, size: 2, {keys} }} }}\n"
+    )
 }
 
 fn name_of(pid: u32) -> String {
@@ -82,12 +84,19 @@ fn an_instance_of_an_image_from_a_shell_is_like_any_other() {
     };
     let without = surveyed(&platform, false);
     let none = deployment("").replace("  web: \nlinks: [[lan, web.eth0]]\n", "");
-    platform.apply(&with_pool(&none.replace("instances:\n", ""), &folder, &sandbox));
+    platform.apply(&with_pool(
+        &none.replace("instances:\n", ""),
+        &folder,
+        &sandbox,
+    ));
     await_shells(&platform, 2);
     let with = surveyed(&platform, true);
     assert_eq!(pool(&platform)["taken"], 1, "no shell was used");
     assert_eq!(lasting(&with), lasting(&without));
-    assert!(with.starts_with("web\n") && with.contains("mtu 1400"), "{with}");
+    assert!(
+        with.starts_with("web\n") && with.contains("mtu 1400"),
+        "{with}"
+    );
     assert!(with.ends_with("root?)\ndone\n"), "{with}");
 
     // An instance asks for another sandbox: no shell is for it.
@@ -129,13 +138,19 @@ fn shells_of_what_an_image_was_are_not_used() {
     let end = |platform: &Platform| {
         platform.must_say(&["delete", "instance", "web", "--with-links"]);
     };
-    let idle = with_pool(&deployment("x").replace("instances:\n  web: x\nlinks: [[lan, web.eth0]]\n", ""), &folder, &sandbox);
+    let idle = with_pool(
+        &deployment("x").replace("instances:\n  web: x\nlinks: [[lan, web.eth0]]\n", ""),
+        &folder,
+        &sandbox,
+    );
     platform.apply(&idle);
     is_from_shell(&platform, true);
 
     // Its program is asked to end by the image's signal, also by a daemon that has adopted it. Shells end with their daemon.
     platform.kill_daemon();
-    eventually("only the instance is left", || platform.instance_processes().len() == 2);
+    eventually("only the instance is left", || {
+        platform.instance_processes().len() == 2
+    });
     platform.start();
     assert_eq!(get(&platform), "upper");
     // It starts again by itself, not in a shell.

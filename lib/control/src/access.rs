@@ -46,6 +46,16 @@ pub struct Access {
 }
 
 impl Access {
+    /// Returns the part that a program on DPDK can have.
+    pub fn of_program_with_files(&self) -> Access {
+        Access {
+            volumes: self.volumes.clone(),
+            environment: self.environment.clone(),
+            directory: self.directory.clone(),
+            ..Access::default()
+        }
+    }
+
     /// Returns what a sandbox is made with, before its program is known.
     pub fn of_sandbox(&self) -> Access {
         Access {

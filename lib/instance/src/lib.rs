@@ -53,5 +53,6 @@ mod server;
 pub mod tenants;
 pub mod terminator;
 pub mod trust;
+mod volumes;
 
 pub use server::outer::OuterEnds;

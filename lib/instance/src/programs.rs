@@ -82,8 +82,11 @@ impl Programs {
     ///
     /// # Errors
     /// When it is missing or cannot be run in an instance.
-    pub(crate) fn on_dpdk(&self, path: &str) -> anyhow::Result<OpenProgram> {
-        opened(Path::new(path), Policy::with_dpdk)
+    pub(crate) fn on_dpdk(&self, path: &str, has_files: bool) -> anyhow::Result<OpenProgram> {
+        opened(Path::new(path), |policy| match has_files {
+            true => policy.with_dpdk().with_own_network(),
+            false => policy.with_dpdk(),
+        })
     }
 
     /// Opens a program of the user's that is on netmap.

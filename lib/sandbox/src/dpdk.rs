@@ -11,12 +11,28 @@ const TOPOLOGY: [&str; 2] = ["/sys/devices/system/cpu", "/sys/devices/system/nod
 /// makes no files there: its system call filter has no call for that.
 const MODULES: [&str; 1] = ["/sys/module"];
 
+/// Beside it, directories of an instance with files.
+const SCRATCH: [&str; 5] = [MODULES[0], "/dev/shm", "/run", "/tmp", "/var/tmp"];
+/// Devices of an instance with files.
+const DEVICES: [&str; 5] = ["full", "null", "random", "urandom", "zero"];
+
 impl Root {
     /// For a program on DPDK.
     pub fn for_dpdk() -> Self {
         Self::Libraries(Shown {
             extra: TOPOLOGY.map(|path| View::from(PathBuf::from(path))).into(),
             scratch: &MODULES,
+            ..Shown::default()
+        })
+    }
+
+    /// For a program on DPDK that also has files: these directories, and some of its own.
+    pub fn for_dpdk_with_files(volumes: Vec<View>) -> Self {
+        let topology = TOPOLOGY.map(|path| View::from(PathBuf::from(path)));
+        Self::Libraries(Shown {
+            extra: topology.into_iter().chain(volumes).collect(),
+            scratch: &SCRATCH,
+            devices: &DEVICES,
             ..Shown::default()
         })
     }

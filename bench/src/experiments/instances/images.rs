@@ -1,7 +1,7 @@
-//! nginx from a container image: from the request until its first HTTP answer, as an instance, and by crun, runc and podman,
-//! beside no other instance and beside many (target `oci.create`).
+//! nginx from a container image: from the request until its first HTTP answer, as an instance from a pool, as one without, and
+//! by crun, runc and podman, beside no other instance and beside many (target `oci.create`).
 //!
-//! All have the same files. The others are given a network namespace that is there already, and no cgroup; crun and runc also
+//! A measurement begins when the pool is full: nobody is measured while shells are made. All have the same files. The others are given a network namespace that is there already, and no cgroup; crun and runc also
 //! their files, unpacked. They run in a mount namespace with a tree of cgroup v2 alone, without which crun refuses to.
 
 use super::creation::peers::{tool, write_bundle};
@@ -31,6 +31,8 @@ use std::time::{Duration, Instant};
 const OURS: &str = "10.1.0.2";
 const THEIRS: &str = "10.2.0.2";
 const PORT: u16 = 8080;
+/// Shells in the pool.
+const SHELLS: u64 = 4;
 /// Time after which nobody is going to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The configuration: whoever nginx runs as, it stays that user.
@@ -74,9 +76,11 @@ impl Setup {
         )?;
         // Else each link changes the offloads of the interface, which takes the kernel 50 ms.
         let uplink = json!({ "interface": "n0", "netns": edge.name(), "super": "off" });
-        platform.apply(
-            &json!({ "version": 1, "overcommit": true, "uplinks": { "lan": uplink } }).to_string(),
-        )?;
+        let pool = json!({ "for": "images", "image": image, "ports": 1, "size": SHELLS });
+        let document = json!({
+            "version": 1, "overcommit": true, "uplinks": { "lan": uplink }, "pool": { "web": pool },
+        });
+        platform.apply(&document.to_string())?;
         Ok(Setup {
             platform,
             directory,
@@ -87,12 +91,22 @@ impl Setup {
         })
     }
 
-    fn instance(&self, address: &str) -> Value {
-        json!({
+    fn instance(&self, address: &str, is_pooled: bool) -> Value {
+        let mut instance = json!({
             "image": self.image,
             "memory": "32MiB",
             "ports": { "eth0": { "kind": "interface", "addresses": [format!("{address}/24")] } },
-        })
+        });
+        if !is_pooled {
+            // The shells have another sandbox.
+            instance["writable"] = json!("60MiB");
+        }
+        instance
+    }
+
+    /// Waits until the pool is full.
+    fn await_shells(&self) -> anyhow::Result<()> {
+        self.platform.api()?.await_shells(SHELLS)
     }
 
     /// Makes instances until there are `count`.
@@ -100,16 +114,18 @@ impl Setup {
         let mut api = self.platform.api()?;
         for number in from..count {
             interrupt::check()?;
-            let instance = json!({ "instance": self.instance("10.9.0.2") });
+            let instance = json!({ "instance": self.instance("10.9.0.2", false) });
             api.request("PUT", &format!("/v1/instances/idle{number}"), &instance)?;
         }
         Ok(())
     }
 
     /// Returns the milliseconds until an instance answers.
-    fn instance_ms(&self) -> anyhow::Result<f64> {
+    fn instance_ms(&self, is_pooled: bool) -> anyhow::Result<f64> {
+        self.await_shells()?;
         let mut api = self.platform.api()?;
-        let request = json!({ "instance": self.instance(OURS), "links": [["lan", "web.eth0"]] });
+        let instance = self.instance(OURS, is_pooled);
+        let request = json!({ "instance": instance, "links": [["lan", "web.eth0"]] });
         let start = Instant::now();
         api.request("PUT", "/v1/instances/web", &request)?;
         self.await_answer(OURS, start + PATIENCE)?;
@@ -192,6 +208,7 @@ struct Peer {
 impl Peer {
     /// Returns the milliseconds until its nginx answers.
     fn measure(&mut self, setup: &Setup) -> anyhow::Result<f64> {
+        setup.await_shells()?;
         let start = Instant::now();
         run(&self.start)?;
         let answered = setup.await_answer(THEIRS, start + PATIENCE);
@@ -345,7 +362,7 @@ fn measure(
 ) -> anyhow::Result<()> {
     with_unified_cgroups()?;
     // The first one imports the image.
-    setup.instance_ms()?;
+    setup.instance_ms(false)?;
     let mut rows = Vec::new();
     let mut before = 0;
     for idle in numbers {
@@ -356,10 +373,11 @@ fn measure(
         for why in left_out {
             println!("left out: {why}");
         }
-        let mut ours = Samples::default();
+        let (mut ours, mut without) = (Samples::default(), Samples::default());
         for _ in 0..rounds {
             interrupt::check()?;
-            ours.push(setup.instance_ms()?);
+            ours.push(setup.instance_ms(true)?);
+            without.push(setup.instance_ms(false)?);
             for peer in &mut peers {
                 let ms = peer.measure(setup)?;
                 peer.ms.push(ms);
@@ -373,7 +391,15 @@ fn measure(
             "nginx of an image, from the request until its first HTTP answer, beside {idle} idle instances of it"
         );
         report.figure(format!("oci.create{beside}_ms"), &ours, "ms", &conditions);
+        report.figure(
+            format!("oci.without_pool{beside}_ms"),
+            &without,
+            "ms",
+            &conditions,
+        );
         rows.push(row("nfluid", idle, &ours, 1.0));
+        let ratio = ours.ratios(&without).median();
+        rows.push(row("nfluid, no pool", idle, &without, ratio));
         for peer in &peers {
             let name = peer.name;
             let ratios = ours.ratios(&peer.ms);

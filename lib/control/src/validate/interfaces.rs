@@ -2,7 +2,7 @@
 
 use super::access;
 use crate::interface::Interface;
-use crate::model::{Deployment, Instance, Program};
+use crate::model::{Deployment, Instance, PortApi, Program};
 use crate::report::Report;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -57,7 +57,17 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
 
 /// Refuses what only a program on a stack of its own can have.
 fn check_others(instance: &Instance, path: &str, report: &mut Report<'_>) {
-    if instance.access.is_some() {
+    let is_on_dpdk = instance.program.api() == PortApi::Dpdk;
+    if let (Some(access), true) = (&instance.access, is_on_dpdk) {
+        if *access != access.of_program_with_files() {
+            report.error(
+                path,
+                "a program on DPDK has no 'capabilities', 'user', 'writable', 'forwarding' or 'stop'",
+                "remove them; it has 'volumes', 'environment' and 'directory'",
+            );
+        }
+        access::check(access, false, path, report);
+    } else if instance.access.is_some() {
         report.error(
             path,
             format!(

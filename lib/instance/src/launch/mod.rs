@@ -4,6 +4,7 @@ pub mod hosting;
 mod inheritance;
 
 pub use inheritance::io_doorbell_number;
+pub(crate) use inheritance::strings;
 
 use crate::companion::{self, Owner};
 use crate::descriptors;
@@ -14,8 +15,10 @@ use crate::machine;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
 use crate::terminator::{self, Connecting};
+use crate::volumes::{self, Seen};
 use anyhow::Context;
 use inheritance::{FIRST_FD, Inheritance, environment};
+use nfluid_control::access::Access;
 use nfluid_control::model::{PortApi, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::cores::pinned_to;
@@ -114,7 +117,7 @@ impl Maker {
             _ if equipment.is_some() => Arc::clone(&self.programs.terminator()?.program),
             (None, ProgramModel::Path { program, api, .. }) if !spec.is_hosted() => match api {
                 PortApi::Library => self.programs.open(program)?,
-                PortApi::Dpdk => self.programs.on_dpdk(program)?,
+                PortApi::Dpdk => self.programs.on_dpdk(program, spec.access.is_some())?,
                 PortApi::Netmap => self.programs.on_netmap(program)?,
             },
             _ => self.programs.host_of(spec.tier)?,
@@ -127,10 +130,18 @@ impl Maker {
             let env = equipment.hand_over(memory, |fd| inheritance.give(fd))?;
             inheritance.env.extend(environment(env)?);
         }
-        let api = spec.program.api();
-        let root = match api {
+        // Programs on a stack have a root of their own, beside that of their monitor.
+        let access = spec.access.as_ref();
+        let access = access.filter(|_| spec.program.api() == PortApi::Dpdk);
+        let root = match spec.program.api() {
             PortApi::Library => Root::for_linkage(program.linkage()),
-            PortApi::Dpdk => Root::for_dpdk(),
+            PortApi::Dpdk => match access {
+                None => Root::for_dpdk(),
+                Some(access) => {
+                    let volumes = volumes::open(access)?;
+                    Root::for_dpdk_with_files(volumes.iter().map(Seen::view).collect())
+                }
+            },
             PortApi::Netmap => {
                 let netmap = self.programs.netmap()?;
                 inheritance.env.extend(environment([netmap.preload()])?);
@@ -156,13 +167,18 @@ impl Maker {
         inheritance
             .env
             .extend(environment(env.unwrap_or_default())?);
+        if let Some(access) = access {
+            inheritance
+                .env
+                .extend(strings(access.environment.iter().cloned(), "a variable")?);
+        }
         let start = Start {
             owner,
             zygote: self.uses_zygote.then_some(&self.zygote),
             program: (program, filter),
             arguments: arguments(&spec.program)?,
             root,
-            is_foreign: api != PortApi::Library,
+            files: access.map(Files::of).transpose()?,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
         // The connector ends by itself if the terminator does not start.
@@ -203,6 +219,10 @@ impl Maker {
         launch.argv.extend_from_slice(&start.arguments);
         launch.env = env;
         launch.limits = start.limits;
+        if let Some(Files { directory }) = &start.files {
+            launch.directory.clone_from(directory);
+            launch.network = Network::Own;
+        }
         launch.fds = vec![
             InheritedFd {
                 fd: log.as_fd(),
@@ -227,12 +247,16 @@ impl Maker {
             None => {
                 let name = start.owner.name.to_owned();
                 let (user, cgroup) = (start.owner.user, start.owner.cgroup);
+                let is_common = start.root.is_common();
                 let sandbox = self.sandbox(name, user, cgroup, start.root)?;
                 Shell::prepare(&ShellSpec {
                     cpus: start.owner.cpus(),
                     zygote: start.zygote,
-                    // The sealed namespaces have no other directories.
-                    sealed: sandbox.sealed.filter(|_| !start.is_foreign),
+                    sealed: sandbox.sealed.filter(|_| is_common),
+                    net: match start.files {
+                        Some(_) => NetNs::Own,
+                        None => sandbox.net,
+                    },
                     ..sandbox
                 })?
             }
@@ -302,9 +326,23 @@ struct Start<'a> {
     arguments: Vec<CString>,
     /// The files that the program sees.
     root: Root,
-    /// The program has its ports by an interface that is not nfluid's, and sees more of the host than others.
-    is_foreign: bool,
+    /// Absent: it has neither files of its own nor sockets.
+    files: Option<Files>,
     limits: Limits,
+}
+
+/// The surroundings of a program that has files of its own, and sockets in a network namespace with nothing else in it.
+struct Files {
+    /// The directory in which it starts.
+    directory: CString,
+}
+
+impl Files {
+    fn of(access: &Access) -> anyhow::Result<Self> {
+        let directory = access.directory.as_deref().unwrap_or("/");
+        let directory = CString::new(directory).context("a NUL in the working directory")?;
+        Ok(Files { directory })
+    }
 }
 
 /// Returns the arguments of a program, as an instance gets them.

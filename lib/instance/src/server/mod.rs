@@ -11,8 +11,9 @@ pub(crate) mod stopping;
 use crate::companion::{self, Owner, Variables};
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
+use crate::volumes::{self, Seen};
 use anyhow::{Context, bail, ensure};
-use nfluid_control::access::{Access, Volume};
+use nfluid_control::access::Access;
 use nfluid_control::interface::Interface;
 use nfluid_control::model::Program;
 use nfluid_control::spec::{InstanceSpec, PortSpec};
@@ -23,13 +24,12 @@ use nfluid_protocol::environment;
 use nfluid_ring::Level;
 use nfluid_sandbox::{
     Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Shell, ShellSpec, Shown,
-    View, Zygote,
+    Zygote,
 };
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::ffi::CString;
 use std::os::fd::{OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Devices that programs of Linux expect.
 const DEVICES: &[&str] = &["full", "null", "random", "urandom", "zero"];
@@ -74,9 +74,9 @@ pub(crate) fn equip(
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
     let access = spec.access.clone().unwrap_or_default();
-    let volumes: Vec<Seen> = access.volumes.iter().map(Seen::open).collect::<Result<_, _>>()?;
+    let volumes = volumes::open(&access)?;
     let shown = Shown {
-        extra: volumes.iter().map(|seen| seen.view.clone()).collect(),
+        extra: volumes.iter().map(Seen::view).collect(),
         devices: DEVICES,
         processes: true,
         ..Shown::default()
@@ -140,51 +140,6 @@ fn variables(mut all: Vec<String>, others: &[String]) -> Vec<String> {
         }
     }
     all
-}
-
-fn strings(all: impl IntoIterator<Item = String>, what: &str) -> anyhow::Result<Vec<CString>> {
-    let strings = all.into_iter().map(CString::new).collect::<Result<_, _>>();
-    strings.with_context(|| format!("a NUL in {what}"))
-}
-
-/// A volume, and which directory it was when it was looked at.
-struct Seen {
-    view: View,
-    identity: (u64, u64),
-}
-
-impl Seen {
-    /// Looks at the directory of a volume.
-    fn open(volume: &Volume) -> anyhow::Result<Self> {
-        let from = &volume.from;
-        let path = Path::new(from);
-        let found = path
-            .canonicalize()
-            .with_context(|| format!("the volume {from}"))?;
-        let metadata = found.metadata();
-        let metadata = metadata.with_context(|| format!("the volume {from}"))?;
-        ensure!(metadata.is_dir(), "the volume {from} is no directory");
-        // The check of the document was about the path as it is written.
-        ensure!(
-            found == path,
-            "the volume {from} is at {}: name that one",
-            found.display()
-        );
-        Ok(Seen {
-            view: View {
-                of: found,
-                at: PathBuf::from(volume.place()),
-                is_writable: volume.is_writable,
-            },
-            identity: (metadata.dev(), metadata.ino()),
-        })
-    }
-
-    /// Returns true if another directory has this path now, or none.
-    fn is_outdated(&self) -> bool {
-        let found = self.view.of.symlink_metadata();
-        found.map_or(true, |found| (found.dev(), found.ino()) != self.identity)
-    }
 }
 
 fn capabilities(access: &Access) -> anyhow::Result<Capabilities> {
@@ -346,49 +301,5 @@ mod tests {
         };
         assert!(capabilities(&access("NET_ADMIN")).is_ok());
         assert!(capabilities(&access("SYS_ADMIN")).is_err());
-    }
-
-    // promise: 19.3
-    #[test]
-    fn a_volume_is_a_directory_and_no_link_to_one() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let real = folder.path().canonicalize().expect("there");
-        let (file, link) = (real.join("file"), real.join("link"));
-        std::fs::write(&file, "").expect("written");
-        std::os::unix::fs::symlink(&real, &link).expect("a link");
-        let volume = |path: &Path| {
-            Seen::open(&Volume {
-                from: path.display().to_string(),
-                at: None,
-                is_writable: false,
-            })
-        };
-        let seen = volume(&real).expect("a directory");
-        assert_eq!(seen.view, View::from(real.clone()));
-        for bad in [file, link, real.join("none")] {
-            assert!(volume(&bad).is_err(), "no directory of this name");
-        }
-    }
-
-    // promise: 19.7
-    #[test]
-    fn a_volume_that_was_replaced_is_another() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let folder = folder.path().canonicalize().expect("there");
-        let place = folder.join("data");
-        std::fs::create_dir(&place).expect("made");
-        let seen = Seen::open(&Volume {
-            from: place.display().to_string(),
-            at: None,
-            is_writable: false,
-        });
-        let seen = seen.expect("a directory");
-        assert!(!seen.is_outdated());
-        let new = folder.join("new");
-        std::fs::create_dir(&new).expect("made");
-        std::fs::rename(&new, &place).expect("renamed");
-        assert!(seen.is_outdated());
-        std::fs::remove_dir(&place).expect("removed");
-        assert!(seen.is_outdated());
     }
 }

@@ -94,6 +94,15 @@ impl Root {
         })
     }
 
+    /// Returns true if it has nothing of the instance alone, so that instances can share a mount namespace.
+    pub fn is_common(&self) -> bool {
+        match self {
+            Root::Empty => true,
+            Root::Libraries(shown) => *shown == Shown::default(),
+            Root::Image(..) => false,
+        }
+    }
+
     /// The user and group number that the instance sees as its own.
     pub(crate) fn inside(&self) -> (u32, u32) {
         match self {

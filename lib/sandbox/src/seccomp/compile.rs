@@ -44,16 +44,17 @@ pub(super) fn compile(policy: &Policy) -> Result<Filter, PolicyError> {
 }
 
 /// Makes calls of another architecture fatal, and decides the hyperio call before any other call: it is the only option of
-/// sockets that is allowed, or the only one that is not. The code leaves the number of the call in the accumulator.
+/// sockets that is allowed, or the only one that is not, or one among others. The code leaves the number of the call in the accumulator.
 fn head(policy: &Policy) -> Result<BpfProgram, BackendError> {
     let audit_arch = match architecture()? {
         TargetArch::x86_64 => 0xc000_003e,
         TargetArch::aarch64 => 0xc000_00b7,
         TargetArch::riscv64 => 0xc000_00f3,
     };
-    let (hyperio, others) = match policy.own_network {
-        true => (EPERM, SeccompAction::Allow),
-        false => (SeccompAction::Allow, EPERM),
+    let (hyperio, others) = match (policy.own_network, policy.dpdk) {
+        (true, false) => (EPERM, SeccompAction::Allow),
+        (true, true) => (SeccompAction::Allow, SeccompAction::Allow),
+        (false, _) => (SeccompAction::Allow, EPERM),
     };
     let setsockopt = u32::try_from(libc::SYS_setsockopt).unwrap_or(u32::MAX);
     Ok(vec![

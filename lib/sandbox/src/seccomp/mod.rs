@@ -124,7 +124,7 @@ impl Policy {
     }
 
     /// Also allows what servers on the kernel's network stack do: sockets with all their options, files of their own,
-    /// processes. Takes the hyperio call away. For instances in a network namespace of their own.
+    /// processes. Takes the hyperio call away, except of programs on DPDK. For instances in a network namespace of their own.
     #[must_use]
     pub fn with_own_network(mut self) -> Self {
         self.own_network = true;
