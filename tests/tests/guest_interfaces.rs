@@ -128,7 +128,7 @@ impl Lan {
         within(&self.fixture.path("home"), || {
             let netns = NetNs::open(None).expect("there").inode();
             let program = switch.load_shared(netns).expect("loaded");
-            let made = own_stack::make(&namespace, 1).expect("made");
+            let made = own_stack::make(&namespace, &["eth0"]).expect("made");
             let end = Interface {
                 index: made[0].outer,
                 netns,

@@ -114,6 +114,37 @@ fn an_instance_of_an_image_from_a_shell_is_like_any_other() {
 
 // promise: 20.10
 #[test]
+fn interfaces_of_a_shell_are_renamed_although_one_has_the_name_of_another() {
+    let test = "interfaces_of_a_shell_are_renamed";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, usual());
+    let image = format!("image: 'oci:{}'", folder.display());
+    platform.apply(&format!(
+        "version: 1\npool: {{ webs: {{ for: images, {image}, ports: 2, size: 1 }} }}\n"
+    ));
+    await_shells(&platform, 1);
+    let port = |address: &str| format!("{{ kind: interface, addresses: [{address}/24] }}");
+    platform.apply(&format!(
+        "version: 1\ninstances:\n  web:\n    {image}\n    entrypoint: [sh, -c]\n    \
+         args: ['busybox ip address; echo done; sleep 1000']\n    ports: {{ eth1: {}, lan: {} }}\n\
+         pool: {{ webs: {{ for: images, {image}, ports: 2, size: 1 }} }}\n",
+        port("10.1.0.2"),
+        port("10.2.0.2")
+    ));
+    eventually("it is done", || log(&platform).contains("done\n"));
+    let said = log(&platform);
+    assert_eq!(pool(&platform)["taken"], 1, "{said}");
+    for line in ["scope global eth1", "scope global lan"] {
+        assert!(said.contains(line), "{said}");
+    }
+    let (first, second) = (said.find("10.1.0.2/24"), said.find("10.2.0.2/24"));
+    assert!(first < second && !said.contains("eth0"), "{said}");
+}
+
+// promise: 20.10
+#[test]
 fn shells_of_what_an_image_was_are_not_used() {
     let test = "shells_of_what_an_image_was_are_not_used";
     let Some((mut platform, folder)) = host(test) else {

@@ -13,7 +13,7 @@ use std::{fs, io};
 
 /// Names of the outer ends, of which the kernel chooses the number.
 const OUTER: &str = "nfl%d";
-/// Beginning of the names of interfaces that have none yet; no port's name begins with this character.
+/// Beginning of the names of interfaces that are being renamed; no port's name begins with this character.
 const UNNAMED: &str = "_";
 /// Longest IP packet of interfaces unless their settings name another.
 const MTU: u32 = 1500;
@@ -39,35 +39,37 @@ pub struct Settings {
     pub routes: Vec<(Prefix, Option<IpAddr>)>,
 }
 
-/// An interface that was made, without a name that anybody knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An interface that was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Made {
+    name: String,
     /// Its number in its namespace.
     inner: u32,
     /// The number of its outer end.
     pub outer: u32,
 }
 
-/// Makes `count` interfaces in a namespace that has none but the loopback interface, which comes up. They and their outer ends
-/// are down, and nothing is configured by what neighbours advertise. No work is left undone on frames until [`leave_undone`].
+/// Makes interfaces of these names in a namespace that has none but the loopback interface, which comes up. They and their
+/// outer ends are down, and nothing is configured by what neighbours advertise. No work is left undone on frames until [`leave_undone`].
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn make(namespace: &NetNs, count: usize) -> Result<Vec<Made>, NetdevError> {
+pub fn make(namespace: &NetNs, names: &[&str]) -> Result<Vec<Made>, NetdevError> {
     let home = NetNs::open(None)?;
     namespace.within(|| {
         let netlink = Netlink::open()?;
         if let Some(loopback) = netlink.link("lo")? {
             netlink.set_up(loopback.index, true)?;
         }
-        (0..count)
-            .map(|number| make_one(&netlink, number, home.fd().as_fd()))
+        names
+            .iter()
+            .map(|name| make_one(&netlink, name, home.fd().as_fd()))
             .collect()
     })
 }
 
-/// Names interfaces, gives them their settings, in the same order, and puts them up. Packets for others are forwarded if
-/// `is_router`.
+/// Gives interfaces their settings, in the same order, and puts them up. Packets for others are forwarded if `is_router`.
+/// Another name than the one that the interface has takes the kernel half a millisecond.
 ///
 /// # Errors
 /// The kernel refuses a setting, which the error names.
@@ -87,8 +89,16 @@ pub fn configure(
             set(switch, "1")?;
         }
         let netlink = Netlink::open()?;
-        let mut pairs = made.iter().zip(all);
-        pairs.try_for_each(|(made, settings)| configure_one(&netlink, made.inner, settings))
+        let pairs = || made.iter().zip(all);
+        // One of them may have the name that another one gets.
+        let renamed = || pairs().filter(|(made, settings)| made.name != settings.name);
+        for (number, (made, _)) in renamed().enumerate() {
+            netlink.set_name(made.inner, &format!("{UNNAMED}{number}"))?;
+        }
+        for (made, settings) in renamed() {
+            netlink.set_name(made.inner, &settings.name)?;
+        }
+        pairs().try_for_each(|(made, settings)| configure_one(&netlink, made.inner, settings))
     })
 }
 
@@ -144,27 +154,22 @@ fn set(switch: &str, value: &str) -> Result<(), NetdevError> {
 }
 
 /// Makes an interface in the calling thread's namespace, with its outer end in the namespace `home`.
-fn make_one(
-    netlink: &Netlink,
-    number: usize,
-    home: BorrowedFd<'_>,
-) -> Result<Made, NetdevError> {
-    let name = format!("{UNNAMED}{number}");
-    netlink.make_veth(&name, MTU, (OUTER, home))?;
-    let link = find(netlink, &name)?;
+fn make_one(netlink: &Netlink, name: &str, home: BorrowedFd<'_>) -> Result<Made, NetdevError> {
+    netlink.make_veth(name, MTU, (OUTER, home))?;
+    let link = find(netlink, name)?;
     for what in BY_ITSELF {
         set(&format!("ipv6/conf/{name}/{what}"), "0")?;
     }
     offload::leave_undone(netlink, &link, Undone::Nothing)?;
     let outer = link.peer;
     Ok(Made {
+        name: name.to_owned(),
         inner: link.index,
         outer: outer.ok_or_else(|| missing(&format!("{name} at its outer end")))?,
     })
 }
 
 fn configure_one(netlink: &Netlink, index: u32, settings: &Settings) -> Result<(), NetdevError> {
-    netlink.set_name(index, &settings.name)?;
     netlink.set_mac(index, settings.mac)?;
     if settings.mtu != MTU {
         netlink.set_mtu(index, settings.mtu)?;

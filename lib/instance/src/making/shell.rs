@@ -83,9 +83,10 @@ pub fn is_shell(name: &str) -> bool {
 
 /// Returns the specification of a shell: an instance without a program.
 pub fn spec_of(pool: &PoolSpec) -> InstanceSpec {
+    // Most interfaces have these names, and need no other.
     let port = |number| PortSpec {
         interface: None,
-        name: format!("port{number}"),
+        name: format!("eth{number}"),
         mac: Mac([0; 6]),
         mtu: DEFAULT_MTU,
         queues: 1,
@@ -317,8 +318,14 @@ impl Making {
             .iter()
             .map(|(port, bell)| (*port, bell.as_fd()))
             .collect();
-        assignment::send(&hosting.socket, self.spec.program.name(), &table, &config, &rung)
-            .context("telling a shell what it is")?;
+        assignment::send(
+            &hosting.socket,
+            self.spec.program.name(),
+            &table,
+            &config,
+            &rung,
+        )
+        .context("telling a shell what it is")?;
         self.laps.push(Lap::now("tell"));
         self.finish_assignment()?;
         self.laps.push(Lap::now(SETTLE_IN));

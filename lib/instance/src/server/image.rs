@@ -80,8 +80,8 @@ impl Files {
 
     /// Returns true if another image has this name now.
     pub(super) fn is_outdated(&self, maker: &Maker) -> bool {
-        let current = Reference::parse(&self.name)
-            .and_then(|name| maker.images.is_current(&name, &self.id));
+        let current =
+            Reference::parse(&self.name).and_then(|name| maker.images.is_current(&name, &self.id));
         !matches!(current, Ok(true))
     }
 
@@ -99,7 +99,11 @@ impl Files {
         for (name, content) in etc::network(host, ports) {
             self.tree.write(&Path::new("/etc").join(name), &content)?;
         }
-        let directory = match access.directory.as_deref().unwrap_or(&self.settings.directory) {
+        let directory = match access
+            .directory
+            .as_deref()
+            .unwrap_or(&self.settings.directory)
+        {
             "" => "/",
             directory => directory,
         };

@@ -23,8 +23,7 @@ use nfluid_netdev::{NetNs, Prefix};
 use nfluid_protocol::environment;
 use nfluid_ring::Level;
 use nfluid_sandbox::{
-    Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Shell, ShellSpec, Shown,
-    Zygote,
+    Capabilities, Instance, Launch, Limits, NetNs as SandboxNet, Shell, ShellSpec, Shown, Zygote,
 };
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use std::ffi::CString;
@@ -105,7 +104,8 @@ pub(crate) fn equip(
     })?;
     let namespace = PathBuf::from(format!("/proc/{}/ns/net", shell.pid()));
     let namespace = NetNs::open(Some(&namespace)).context("its network namespace")?;
-    let interfaces = own_stack::make(&namespace, spec.ports.len()).context("its interfaces")?;
+    let names: Vec<&str> = spec.ports.iter().map(|port| port.name.as_str()).collect();
+    let interfaces = own_stack::make(&namespace, &names).context("its interfaces")?;
     let sockets = maker.outer_ends.put(&maker.switch, &interfaces, first_port);
     let sockets = sockets.context("its interfaces")?;
     let numbers: Vec<String> = sockets.into_iter().map(|it| give(it).to_string()).collect();
