@@ -85,7 +85,7 @@ mod tests {
         }
     }
 
-    // promise: 19.7
+    // promise: 20.10
     #[test]
     fn a_volume_that_was_replaced_is_another() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -279,6 +279,24 @@ fn a_program_on_dpdk_starts_and_pins_nothing() {
     assert_eq!(pins, EPERM, "others are not told so");
 }
 
+// promise: 21.7
+#[test]
+fn a_program_on_dpdk_with_files_keeps_the_switch() {
+    let filter = loader().with_dpdk().with_own_network().compile().unwrap();
+    let of = |number, arguments| verdict(&filter, number, arguments);
+    for level in [1, u64::from(LEVEL)] {
+        assert_eq!(of(libc::SYS_setsockopt, [3, level, 2, 0, 0, 0]), ALLOW);
+    }
+    assert_eq!(of(libc::SYS_sched_setaffinity, [0; 6]), ERRNO);
+    let unix = libc::AF_UNIX as u64;
+    assert_eq!(of(libc::SYS_socket, [unix, 1, 0, 0, 0, 0]), ALLOW);
+    let make = (libc::O_CREAT | libc::O_WRONLY) as u64;
+    assert_eq!(of(libc::SYS_openat, [1, 1, make, 0o644, 0, 0]), ALLOW);
+    assert_eq!(of(libc::SYS_openat, [1, 1, make, 0o4755, 0, 0]), EPERM);
+    assert_eq!(of(libc::SYS_execve, [1, 1, 1, 0, 0, 0]), EPERM);
+    assert_eq!(of(libc::SYS_mount, [1; 6]), KILL);
+}
+
 // promise: 19.2
 #[test]
 fn a_server_has_sockets_and_no_way_into_the_switch() {

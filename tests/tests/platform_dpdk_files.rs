@@ -1,5 +1,6 @@
-//! Open vSwitch with DPDK, as Debian ships it, as an instance: nfluid's ports are `dpdk` ports of its bridge. Its database runs
-//! outside, as an operator's does, and the two meet in a volume.
+//! Programs on DPDK that have files and sockets. Open vSwitch, as Debian ships it: nfluid's ports are `dpdk` ports of its
+//! bridge, its database runs outside, as an operator's does, and the two meet in a volume. A hostile program reaches no more than
+//! that.
 
 mod dpdk_fixture;
 
@@ -12,6 +13,9 @@ use nfluid_tests::harness::transfer::stream;
 use nfluid_tests::harness::two_hosts::UPLINKS;
 use rustix::process::Signal;
 use std::fs;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -86,6 +90,125 @@ impl Database {
             .args(words);
         let done = command.output().expect("ovs-appctl");
         String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+}
+
+/// Tries what a program could do to the host, and says of each attempt what came of it.
+const ATTEMPTS: &str = r#"
+import os, socket, sys
+def tried(name, attempt):
+    try:
+        print(name, "done", attempt(), flush=True)
+    except Exception as why:
+        print(name, "refused", why, flush=True)
+def connected(family, place):
+    socket.socket(family).connect(place)
+tried("interfaces", lambda: socket.if_nameindex())
+tried("tcp", lambda: connected(socket.AF_INET, ("127.0.0.1", PORT)))
+tried("abstract", lambda: connected(socket.AF_UNIX, "\0NAME"))
+tried("packets", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+tried("hyperio", lambda: socket.socket().setsockopt(0x4e46, 2, b"\1" * 64))
+tried("shadow", lambda: open("/etc/shadow").read())
+tried("root", lambda: sorted(os.listdir("/")))
+tried("read-only", lambda: open("/ro/file", "w"))
+tried("writable", lambda: open("/rw/file", "w").write("mine"))
+tried("setuid", lambda: os.chmod("/rw/file", 0o4755))
+os.symlink("/etc/shadow", "/rw/link")
+tried("link", lambda: open("/rw/link").read())
+os.symlink("/ro/../../..", "/rw/above")
+tried("above", lambda: sorted(os.listdir("/rw/above")))
+tried("kill", lambda: os.kill(OUTSIDE, 9))
+tried("scratch", lambda: open("/tmp/own", "w").write("mine"))
+tried("execute", lambda: os.execv("/usr/bin/id", ["id"]))
+print("over", os.environ["WORD"], os.getcwd(), flush=True)
+import time
+time.sleep(1000)
+"#;
+
+// promise: 21.7
+#[test]
+fn a_program_on_dpdk_with_files_reaches_nothing_else_of_the_host() {
+    let test = "a_program_on_dpdk_with_files";
+    const PYTHON: &str = "/usr/bin/python3";
+    let Some(platform) = Platform::new(test) else {
+        return;
+    };
+    let Ok(python) = fs::canonicalize(PYTHON) else {
+        skip(test, "it needs python3");
+        return;
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let port = listener.local_addr().expect("its address").port();
+    let name = format!("{test}-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let _abstract = UnixListener::bind_addr(&address).expect("a listener");
+    let folder = |name: &str| {
+        let folder = platform.directory().join(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        folder.display().to_string()
+    };
+    let (readable, writable) = (folder("ro"), folder("rw"));
+    let script = ATTEMPTS
+        .replace("PORT", &port.to_string())
+        .replace("NAME", &name)
+        .replace("OUTSIDE", &std::process::id().to_string());
+    fs::write(Path::new(&readable).join("attempts.py"), script).expect("written");
+    let python = python.display();
+    platform.apply(&format!(
+        "version: 1
+instances:
+  ovs:
+    program: {python}
+    api: dpdk
+    args: [/ro/attempts.py]
+    environment: [WORD=own, PYTHONHOME=/usr]
+    directory: /rw
+    volumes: [{{ from: {readable}, at: /ro }}, {{ from: {writable}, at: /rw, write: true }}]
+    restart: never
+    memory: 128MiB
+    ports: {{ in: {{}} }}
+"
+    ));
+    eventually("it has tried", || log(&platform).contains("over"));
+    let said = log(&platform);
+    let of = |name: &str| {
+        let start = format!("{name} ");
+        let line = said.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("{name}: {said}")).to_owned()
+    };
+    assert_eq!(of("interfaces"), "done [(1, 'lo')]");
+    for attempt in [
+        "tcp",
+        "abstract",
+        "packets",
+        "hyperio",
+        "shadow",
+        "root",
+        "above",
+        "read-only",
+        "setuid",
+        "link",
+        "kill",
+        "execute",
+    ] {
+        assert!(of(attempt).starts_with("refused"), "{attempt}: {said}");
+    }
+    assert_eq!(of("writable"), "done 4");
+    assert_eq!(of("scratch"), "done 4");
+    assert_eq!(of("over"), "own /rw");
+    let mine = fs::read_to_string(Path::new(&writable).join("file"));
+    assert_eq!(mine.expect("written by it"), "mine");
+    // What only programs on a stack of their own have.
+    for (key, why) in [
+        ("capabilities: [NET_RAW]", "has no 'capabilities'"),
+        ("forwarding: true", "'forwarding'"),
+        ("volumes: [/proc]", "instances see nothing of the host's"),
+        ("volumes: [/none]", "the volume /none"),
+    ] {
+        let instance = format!(
+            "{{ program: {PYTHON}, api: dpdk, memory: 128MiB, ports: {{ in: {{}} }}, restart: never, {key} }}"
+        );
+        platform.must_refuse_instance(&instance, why);
     }
 }
 
