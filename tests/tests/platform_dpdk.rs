@@ -7,13 +7,12 @@ use dpdk_fixture::{Driver, TESTPMD, driver_and_hosts};
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
-use nfluid_tests::harness::skip::{is_root, skip};
 use nfluid_tests::harness::transfer::stream;
 use nfluid_tests::harness::two_hosts::{UPLINKS, two_hosts};
 use rustix::process::Signal;
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A chain of one program on DPDK, with these arguments and keys.
