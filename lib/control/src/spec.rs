@@ -8,7 +8,7 @@ use crate::io::IoModel;
 use crate::model::Frames;
 use crate::model::{
     DEFAULT_FLAVOR, DEFAULT_MTU, Deployment, Instance, PortRef, Program, Restart, Steering,
-    SuperFrames, Uplink, UplinkKind, XdpMode,
+    SuperFrames, Tunnel, Uplink, UplinkKind, XdpMode,
 };
 use crate::placement::Placement;
 use crate::portion::Portion;
@@ -153,6 +153,9 @@ pub struct UplinkSpec {
     pub netns: Option<String>,
     /// NIC or tap.
     pub kind: UplinkKind,
+    /// The tunnel that is made for it. Serialized only if present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Tunnel>,
     /// The requested XDP mode.
     pub mode: XdpMode,
     /// Classifier of received frames. Serialized only if it differs from the default, so that uplinks that an older
@@ -344,6 +347,7 @@ impl UplinkSpec {
             interface: uplink.interface.clone(),
             netns: uplink.netns.clone(),
             kind: uplink.kind,
+            tunnel: uplink.tunnel.clone(),
             mode: uplink.mode,
             steering: uplink.steering,
             mac: uplink.mac,

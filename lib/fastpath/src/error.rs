@@ -15,7 +15,9 @@ pub fn failed(error: &NetdevError) -> PlatformError {
         NetdevError::NoNamespace { .. }
         | NetdevError::NoInterface { .. }
         | NetdevError::Elsewhere { .. } => PlatformErrorKind::NotFound,
-        NetdevError::Busy { .. } | NetdevError::BusyAtTc { .. } => PlatformErrorKind::Busy,
+        NetdevError::Busy { .. } | NetdevError::BusyAtTc { .. } | NetdevError::Taken { .. } => {
+            PlatformErrorKind::Busy
+        }
         NetdevError::Refused { .. }
         | NetdevError::NoSteering { .. }
         | NetdevError::Dispatcher { .. } => PlatformErrorKind::Unsupported,

@@ -62,6 +62,14 @@ pub enum NetdevError {
         /// The id of the program.
         id: u32,
     },
+    /// A tunnel was asked for, but the interface is there, and is somebody else's.
+    #[error(
+        "interface {interface} is there already, and is no tunnel of this uplink: choose another name, or remove 'tunnel'"
+    )]
+    Taken {
+        /// The interface.
+        interface: String,
+    },
     /// Another uplink receives at tc on the interface.
     #[error(
         "interface {interface} belongs to another uplink: its program is at tc ('tc filter show dev {interface} ingress' or \

@@ -10,6 +10,7 @@
 //!   much as a `virtio_net_hdr` has words for; and the longest frames that are made of several.
 //! - [`Nic`], [`Flow`]: flow rules of a NIC.
 //! - [`tap`]: tap interfaces, with a `virtio_net_hdr` before each frame. [`packet`]: sockets that send frames out of an interface.
+//! - [`tunnel`]: interfaces whose other end is on another host.
 //! - [`own_stack`]: the interfaces of a program that has a network stack alone.
 //!
 //! Functions that name an interface without a namespace mean the calling thread's namespace.
@@ -34,6 +35,7 @@ mod pinned;
 mod place;
 mod program;
 pub mod tap;
+pub mod tunnel;
 
 pub use dispatched::DispatchedProgram;
 pub use error::NetdevError;

@@ -134,7 +134,7 @@ pub fn leave_undone(namespace: &NetNs, names: &[&str], undone: Undone) -> Result
     })
 }
 
-fn missing(what: &str) -> NetdevError {
+pub(crate) fn missing(what: &str) -> NetdevError {
     let none = io::Error::from(io::ErrorKind::NotFound);
     NetdevError::system(format!("looking for the interface {what}"))(none)
 }
@@ -144,7 +144,7 @@ fn find(netlink: &Netlink, name: &str) -> Result<Link, NetdevError> {
 }
 
 /// Sets a switch of the calling thread's stack. A stack without IPv6 has none of it.
-fn set(switch: &str, value: &str) -> Result<(), NetdevError> {
+pub(crate) fn set(switch: &str, value: &str) -> Result<(), NetdevError> {
     match fs::write(format!("/proc/sys/net/{switch}"), value) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(NetdevError::system(format!(
             "setting {switch} to {value}"

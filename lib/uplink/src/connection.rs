@@ -193,6 +193,7 @@ impl Connection {
             netns: spec.netns.clone(),
             index: link.index,
             was_down: !link.up,
+            made_tunnel: spec.tunnel.is_some(),
             ..Record::default()
         });
         means.receiver.queues().clear()?;

@@ -126,7 +126,9 @@ impl From<&NetdevError> for ReportedError {
             NetdevError::NoNamespace { .. } => ErrorKind::NoNamespace,
             NetdevError::NoInterface { .. } => ErrorKind::NoInterface,
             NetdevError::Elsewhere { .. } => ErrorKind::Elsewhere,
-            NetdevError::Busy { .. } | NetdevError::BusyAtTc { .. } => ErrorKind::Busy,
+            NetdevError::Busy { .. } | NetdevError::BusyAtTc { .. } | NetdevError::Taken { .. } => {
+                ErrorKind::Busy
+            }
             NetdevError::Refused { .. } => ErrorKind::Refused,
             NetdevError::NoSteering { .. } => ErrorKind::NoSteering,
             NetdevError::Dispatcher { .. } => ErrorKind::Dispatcher,

@@ -1,7 +1,8 @@
 //! Specification of an uplink, and its status.
 
 use crate::steering::Steered;
-use nfluid_netdev::{Mode, Place, ReceivePath};
+use nfluid_netdev::tunnel::{self, Tunnel};
+use nfluid_netdev::{Link, Mode, NetNs, NetdevError, Netlink, Place, ReceivePath};
 use nfluid_ring::Level;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -61,6 +62,9 @@ pub struct UplinkSpec {
     pub netns: Option<PathBuf>,
     /// The kind of interface.
     pub kind: Kind,
+    /// The interface is a tunnel, which is made for it; absent: it exists, or is a tap.
+    #[serde(default)]
+    pub tunnel: Option<Tunnel>,
     /// XDP mode.
     pub mode: Mode,
     /// Kind of socket.
@@ -104,6 +108,7 @@ impl UplinkSpec {
             interface: interface.to_owned(),
             netns: None,
             kind: Kind::Xdp,
+            tunnel: None,
             mode: Mode::Auto,
             transmit: Transmit::Auto,
             mac: None,
@@ -125,6 +130,33 @@ impl UplinkSpec {
         Place {
             interface: self.interface.clone(),
             netns: self.netns.clone(),
+        }
+    }
+
+    /// Returns the interface, by a socket in its namespace, which is `netns`. A tunnel is made if it is not there.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel refuses a tunnel.
+    pub(crate) fn find_link(&self, netlink: &Netlink, netns: &NetNs) -> Result<Link, NetdevError> {
+        match &self.tunnel {
+            Some(tunnel) => tunnel::open(netlink, &self.interface, &self.name, tunnel),
+            None => self.place().find(netlink, netns),
+        }
+    }
+
+    /// Removes the tunnel that was made for the uplink, if there is one. Failures are logged.
+    pub(crate) fn remove_tunnel(&self) {
+        if self.tunnel.is_none() {
+            return;
+        }
+        let UplinkSpec {
+            interface, name, ..
+        } = self;
+        let netns = NetNs::open(self.netns.as_deref());
+        let removed = netns
+            .and_then(|netns| netns.within(|| tunnel::remove(&Netlink::open()?, interface, name)));
+        if let Err(error) = removed {
+            tracing::warn!(uplink = name, interface, %error, "the tunnel stays");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::receive::{TcSeat, detach_leftover};
 use crate::spec::Levels;
 use crate::steering::{self, Taken};
 use nfluid_netdev::offload::{self, ChangedFeatures};
-use nfluid_netdev::{NetNs, NetdevError, Netlink, Nic, Place, tap};
+use nfluid_netdev::{NetNs, NetdevError, Netlink, Nic, Place, tap, tunnel};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -42,6 +42,9 @@ pub struct Record {
     pub was_down: bool,
     /// The tap was made for the uplink.
     pub made_tap: bool,
+    /// The interface is a tunnel that was made for the uplink.
+    #[serde(default)]
+    pub made_tunnel: bool,
     /// The changes by which the NIC steers flows.
     #[serde(default)]
     pub steering: Option<Taken>,
@@ -145,6 +148,9 @@ impl Record {
         };
         if link.index != self.index {
             return Ok(());
+        }
+        if self.made_tunnel {
+            return Ok(tunnel::remove(&netlink, &self.interface, &self.name)?);
         }
         if let Some(program) = self.program {
             detach_leftover(&netlink, &link, program)?;

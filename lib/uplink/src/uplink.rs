@@ -58,11 +58,15 @@ impl Uplink {
     /// See [`UplinkError`]; nothing is changed then, and the port is not there.
     pub fn open(switch: &Switch, spec: UplinkSpec) -> Result<Self, UplinkError> {
         check(&spec)?;
+        Self::open_checked(switch, spec.clone()).inspect_err(|_| spec.remove_tunnel())
+    }
+
+    fn open_checked(switch: &Switch, spec: UplinkSpec) -> Result<Self, UplinkError> {
         let netns = NetNs::open(spec.netns.as_deref())?;
         let (mac, hardware) = match spec.kind {
             Kind::Tap => (None, false),
             Kind::Xdp => netns.within(|| {
-                let link = spec.place().find(&Netlink::open()?, &netns)?;
+                let link = spec.find_link(&Netlink::open()?, &netns)?;
                 Ok((link.mac, is_hardware(&spec.interface)))
             })?,
         };

@@ -126,10 +126,10 @@ impl Worker {
     }
 
     fn connect(&mut self) -> Result<(), UplinkError> {
-        let link = self.spec.place().find(&self.netlink, &self.netns)?;
         let make = |levels| {
             let port = &self.ring.ports[0];
-            Connection::make(self.means(), link.clone(), port, self.last.as_ref(), levels)
+            let link = self.spec.find_link(&self.netlink, &self.netns)?;
+            Connection::make(self.means(), link, port, self.last.as_ref(), levels)
         };
         let connection = make(self.levels).or_else(|error| match self.levels.take {
             Level::Plain => Err(error),
@@ -346,6 +346,7 @@ impl Worker {
 
     fn end(mut self) {
         let Some(connection) = self.connection.take() else {
+            self.spec.remove_tunnel();
             // The interface may come back when no uplink is there to clean it: no program is on it then.
             let forgotten = match (&self.last, &self.spec.state_dir) {
                 (Some(record), Some(dir)) => record.forget(dir),

@@ -7,6 +7,7 @@ use nfluid_control::model::{Steering, SuperFrames, UplinkKind, XdpMode};
 use nfluid_control::netns;
 use nfluid_control::spec::UplinkSpec as UplinkModel;
 use nfluid_control::supervise::Supervisor;
+use nfluid_netdev::tunnel::Tunnel;
 use nfluid_netdev::{Mode, ReceivePath};
 use nfluid_process::uplink::UplinkProcess;
 use nfluid_uplink::{ErrorKind, Kind, Levels, ReportedError, UplinkPath, UplinkSpec};
@@ -47,9 +48,10 @@ impl RunningUplink {
         self.spec.steering != Steering::Xdp
     }
 
-    /// Returns `xdp` or `tap`.
+    /// Returns `xdp`, `tunnel` or `tap`.
     pub fn kind(&self) -> &'static str {
         match self.spec.kind {
+            UplinkKind::Xdp if self.spec.tunnel.is_some() => "tunnel",
             UplinkKind::Xdp => "xdp",
             UplinkKind::Tap => "tap",
         }
@@ -117,6 +119,13 @@ pub fn uplink_spec(name: &str, model: &UplinkModel) -> UplinkSpec {
         UplinkKind::Xdp => Kind::Xdp,
         UplinkKind::Tap => Kind::Tap,
     };
+    spec.tunnel = model.tunnel.as_ref().map(|tunnel| Tunnel {
+        remote: tunnel.remote,
+        local: tunnel.local,
+        vni: tunnel.vni,
+        port: tunnel.port,
+        mtu: tunnel.mtu.map(u32::from),
+    });
     spec.mode = match model.mode {
         // Only fast paths run at tc: no document asks for it on an uplink.
         XdpMode::Auto | XdpMode::Tc => Mode::Auto,

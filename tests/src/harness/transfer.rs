@@ -6,6 +6,7 @@ use super::two_hosts::SERVER;
 use super::within;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::thread;
 
 /// Sends `bytes` bytes of TCP from the client to the server and back; every byte is compared.
@@ -22,11 +23,19 @@ pub fn stream(platform: &Platform, bytes: usize) {
 /// # Panics
 /// As [`stream`].
 pub fn stream_to(platform: &Platform, to: SocketAddr, bytes: usize) {
+    let hosts = ["client", "server"].map(|host| platform.host_netns(host));
+    stream_between([&hosts[0], &hosts[1]], to, bytes);
+}
+
+/// The same, from one namespace to this address in another.
+///
+/// # Panics
+/// As [`stream`].
+pub fn stream_between([from, there]: [&Path; 2], to: SocketAddr, bytes: usize) {
     const BLOCK: usize = 1 << 16;
-    let listen = || TcpListener::bind(to);
-    let listener = within(&platform.host_netns("server"), listen).expect("bind");
+    let listener = within(there, || TcpListener::bind(to)).expect("bind");
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);
-    let mut client = within(&platform.host_netns("client"), connect).expect("connect");
+    let mut client = within(from, connect).expect("connect");
     client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let (mut server, _) = listener.accept().expect("accept");
     server.set_read_timeout(Some(PATIENCE)).expect("a timeout");

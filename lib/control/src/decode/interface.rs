@@ -82,7 +82,7 @@ fn is_for_hosts(address: IpAddr) -> bool {
     !address.is_unspecified() && !address.is_multicast() && !address.is_loopback()
 }
 
-fn host(text: &str, what: &str) -> Result<IpAddr, ValueError> {
+pub fn host(text: &str, what: &str) -> Result<IpAddr, ValueError> {
     text.parse()
         .ok()
         .filter(|address| is_for_hosts(*address))

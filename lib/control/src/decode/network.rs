@@ -1,10 +1,11 @@
 //! Flavors, uplinks, switches, links and chains.
 
 use super::fields::{Fields, list, mapping, name, parsed, read, text, wrong_type};
+use super::interface::host;
 use crate::matching::{MatchRule, PortRange, parse_prefix};
 use crate::model::{
     Attachment, BUILT_IN_FLAVORS, Chain, DEFAULT_FLAVOR, Flavor, Hop, Link, PortRef, Steering,
-    SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
+    SuperFrames, Switch, Tunnel, Uplink, UplinkKind, VXLAN_PORT, XdpMode,
 };
 use crate::quantity::Millis;
 use crate::report::Report;
@@ -17,6 +18,12 @@ const RING_BOUNDS: (i64, i64) = (64, 1024);
 const VLAN_BOUNDS: (i64, i64) = (1, 4094);
 /// Minimum and maximum ageing time of an address (IEEE 802.1D section 7.9.2).
 const AGEING_BOUNDS: (Millis, Millis) = (Millis::secs(10), Millis::secs(1_000_000));
+
+/// Numbers of tunnels (RFC 7348: 24 bits; 0 is what switches without tunnels have).
+const VNI_BOUNDS: (i64, i64) = (1, 0x00ff_ffff);
+const UDP_PORT_BOUNDS: (i64, i64) = (1, 65_535);
+/// MTU of tunnels: the least of IPv6 (RFC 8200), and the longest packet of a port.
+const TUNNEL_MTU_BOUNDS: (i64, i64) = (1280, 9216);
 
 /// Converts a number whose bounds were checked.
 fn narrow<T: TryFrom<i64>>(n: Option<i64>) -> Option<T> {
@@ -99,6 +106,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         interface: String::new(),
         netns: None,
         kind: UplinkKind::Xdp,
+        tunnel: None,
         mode: XdpMode::Auto,
         steering: Steering::Xdp,
         mac: None,
@@ -118,6 +126,9 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
     uplink.netns = fields.text("netns", report);
     let kinds = [("xdp", UplinkKind::Xdp), ("tap", UplinkKind::Tap)];
     uplink.kind = fields.choice("kind", &kinds, report).unwrap_or_default();
+    if let Some((node, path)) = fields.get("tunnel") {
+        uplink.tunnel = tunnel(node, &path, report);
+    }
     uplink.mode = xdp_mode(&mut fields, report);
     let steerings = [
         ("xdp", Steering::Xdp),
@@ -134,6 +145,38 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
     uplink.attachment = attachment(&mut fields, report);
     fields.finish(report);
     uplink
+}
+
+/// Reads a tunnel.
+fn tunnel(node: &Node, path: &str, report: &mut Report<'_>) -> Option<Tunnel> {
+    let mut fields = Fields::new(node, path, report)?;
+    let mut address = |key| {
+        let (node, path) = fields.get(key)?;
+        read(node, &path, report, |text| host(text, "host"))
+    };
+    let (remote, local) = (address("remote"), address("local"));
+    let vni = fields.integer("vni", VNI_BOUNDS, report);
+    let port = narrow(fields.integer("port", UDP_PORT_BOUNDS, report));
+    let mtu = narrow(fields.integer("mtu", TUNNEL_MTU_BOUNDS, report));
+    for key in ["remote", "vni"] {
+        if fields.get(key).is_none() {
+            let message = format!("the tunnel has no '{key}'");
+            report.error_at(
+                node.mark,
+                path,
+                message,
+                "write '{ remote: 192.0.2.2, vni: 100 }'",
+            );
+        }
+    }
+    fields.finish(report);
+    Some(Tunnel {
+        remote: remote?,
+        local,
+        vni: narrow(vni)?,
+        port: port.unwrap_or(VXLAN_PORT),
+        mtu,
+    })
 }
 
 pub fn switch(node: &Node, path: &str, report: &mut Report<'_>) -> Switch {

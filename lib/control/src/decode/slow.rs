@@ -121,6 +121,7 @@ fn join(
         interface: tap.clone(),
         netns,
         kind: UplinkKind::Tap,
+        tunnel: None,
         mode: XdpMode::Auto,
         steering: Steering::Xdp,
         mac: None,

@@ -28,7 +28,7 @@ pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX, UPLINK_DOORBEL
 pub use program::{PortApi, Program};
 pub use restart::{Backoff, Restart, RestartPolicy};
 pub use switch::{Attachment, Switch};
-pub use uplink::{Steering, SuperFrames, Uplink, UplinkKind, XdpMode};
+pub use uplink::{Steering, SuperFrames, Tunnel, Uplink, UplinkKind, VXLAN_PORT, XdpMode};
 
 /// Returns true if a value is the default of its type. Such a key is not serialized.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

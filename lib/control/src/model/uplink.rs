@@ -3,6 +3,7 @@
 use super::{Attachment, is_default};
 use crate::quantity::Mac;
 use serde::Serialize;
+use std::net::IpAddr;
 
 /// A port backed by a real interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -15,6 +16,9 @@ pub struct Uplink {
     /// The method of receiving frames from the interface.
     #[serde(skip_serializing_if = "is_default")]
     pub kind: UplinkKind,
+    /// The interface is a tunnel, which the daemon makes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Tunnel>,
     /// The XDP mode.
     #[serde(skip_serializing_if = "is_default")]
     pub mode: XdpMode,
@@ -33,6 +37,31 @@ pub struct Uplink {
     /// Attaches the uplink to a switch.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
+}
+
+/// A tunnel to another host (VXLAN, RFC 7348).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Tunnel {
+    /// The host at its other end.
+    pub remote: IpAddr,
+    /// The address of this host; absent: the kernel's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local: Option<IpAddr>,
+    /// The number by which both ends know it.
+    pub vni: u32,
+    /// The UDP port at both ends.
+    #[serde(skip_serializing_if = "is_vxlan")]
+    pub port: u16,
+    /// The longest IP packet in bytes; absent: what the way to the other host leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+}
+
+/// The UDP port of VXLAN (RFC 7348).
+pub const VXLAN_PORT: u16 = 4789;
+
+fn is_vxlan(port: &u16) -> bool {
+    *port == VXLAN_PORT
 }
 
 /// Frames with work left to be done: partial checksums, and segments in one frame.

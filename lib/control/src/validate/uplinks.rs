@@ -1,7 +1,7 @@
 //! Uplinks: their interfaces.
 
 use crate::host::{Host, InterfaceFact};
-use crate::model::{Deployment, Steering, Uplink, UplinkKind, XdpMode};
+use crate::model::{Deployment, Steering, Tunnel, Uplink, UplinkKind, XdpMode};
 use crate::report::{Report, did_you_mean};
 use std::collections::HashMap;
 
@@ -15,6 +15,7 @@ pub fn check(
     report: &mut Report<'_>,
 ) {
     let mut users: HashMap<(&str, Option<&str>), &str> = HashMap::new();
+    let mut tunnels: HashMap<(u32, u16, Option<&str>), &str> = HashMap::new();
     for (name, uplink) in deployment.uplinks.iter() {
         let path = format!("uplinks.{name}");
         if report.is_spoilt(&path) {
@@ -34,12 +35,32 @@ pub fn check(
             );
             continue;
         }
+        if let Some(tunnel) = &uplink.tunnel
+            && let Some(other) =
+                tunnels.insert((tunnel.vni, tunnel.port, uplink.netns.as_deref()), name)
+        {
+            report.error(
+                &format!("{path}.tunnel.vni"),
+                format!("uplink '{other}' has the number {} already", tunnel.vni),
+                "give each tunnel of a namespace its own, the same at both ends",
+            );
+            continue;
+        }
         // An interface in use may disappear and return at any time. The daemon handles that, and a missing interface
         // must not prevent changes of the rest of the deployment.
         if present.and_then(|present| present.uplinks.get(name)) == Some(uplink) {
             continue;
         }
         check_steering(uplink, &path, host, report);
+        if let Some(tunnel) = &uplink.tunnel {
+            let was = present.and_then(|present| present.uplinks.get(name));
+            let is_its_own = was.is_some_and(|was| {
+                let place = (was.interface.as_str(), was.netns.as_deref());
+                was.tunnel.is_some() && place == (&uplink.interface, uplink.netns.as_deref())
+            });
+            check_tunnel(uplink, tunnel, is_its_own, &path, host, report);
+            continue;
+        }
         match uplink.kind {
             UplinkKind::Xdp => {
                 let netns = uplink.netns.as_deref();
@@ -125,6 +146,8 @@ fn check_steering(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Rep
     let netns = uplink.netns.as_deref();
     if uplink.kind == UplinkKind::Tap {
         report.error(&path, "a tap has no NIC that classifies", remedy);
+    } else if uplink.tunnel.is_some() {
+        report.error(&path, "a tunnel has no NIC that classifies", remedy);
     } else if let Some(attachment) = &uplink.attachment {
         let message = format!(
             "nothing is classified at an uplink on switch '{}': the address decides",
@@ -135,6 +158,44 @@ fn check_steering(uplink: &Uplink, path: &str, host: &dyn Host, report: &mut Rep
         && let Err(why) = host.steering(interface, netns)
     {
         report.error(&path, why, remedy);
+    }
+}
+
+/// Checks a tunnel. `is_its_own`: the interface is that of the uplink as it is now.
+fn check_tunnel(
+    uplink: &Uplink,
+    tunnel: &Tunnel,
+    is_its_own: bool,
+    path: &str,
+    host: &dyn Host,
+    report: &mut Report<'_>,
+) {
+    if uplink.kind == UplinkKind::Tap {
+        report.error(
+            &format!("{path}.kind"),
+            "a tap is no tunnel",
+            "remove 'kind: tap', or 'tunnel'",
+        );
+    }
+    if tunnel
+        .local
+        .is_some_and(|local| local.is_ipv4() != tunnel.remote.is_ipv4())
+    {
+        report.error(
+            &format!("{path}.tunnel.local"),
+            "one end of the tunnel has an IPv4 address, the other one IPv6",
+            "write both of the same kind",
+        );
+    }
+    let netns = uplink.netns.as_deref();
+    match host.interface(&uplink.interface, netns) {
+        InterfaceFact::NoNamespace => no_namespace(netns, path, report),
+        InterfaceFact::Present | InterfaceFact::Busy(_) if !is_its_own => report.error(
+            &format!("{path}.interface"),
+            format!("there is an interface '{}' already", uplink.interface),
+            "choose another name: the tunnel's interface is made",
+        ),
+        _ => {}
     }
 }
 

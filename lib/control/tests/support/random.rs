@@ -100,6 +100,7 @@ fn uplinks(choices: &mut Choices, made: &mut Deployment) {
             interface: interface.into(),
             netns: choices.chance(4).then(|| "blue".into()),
             kind: UplinkKind::Xdp,
+            tunnel: None,
             mode: choices.pick(&[XdpMode::Auto, XdpMode::Generic]),
             steering: if interface == "eth4" {
                 choices.pick(&[Steering::Nic, Steering::Hybrid])

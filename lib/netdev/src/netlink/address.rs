@@ -1,7 +1,9 @@
 //! Addresses and routes of interfaces.
 
-use super::{NEW, Netlink};
+use super::link::nested;
+use super::{NEW, Netlink, errno};
 use crate::error::NetdevError;
+use netlink_packet_core::Emitable;
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -73,6 +75,33 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewRoute(message), NEW)
             .map(drop)
             .map_err(NetdevError::system(words))
+    }
+
+    /// Returns the index of the interface by which packets to a host leave; `None`: no route leads there.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn way_to(&self, host: IpAddr) -> Result<Option<u32>, NetdevError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(host);
+        message.header.destination_prefix_length = if host.is_ipv4() { 32 } else { 128 };
+        message
+            .attributes
+            .push(RouteAttribute::Destination(host.into()));
+        match self.request(RouteNetlinkMessage::GetRoute(message), 0) {
+            Ok(body) => {
+                let attributes = body.get(RouteHeader::default().buffer_len()..);
+                let index = nested(attributes.unwrap_or_default(), libc::RTA_OIF);
+                let index = index.and_then(|bytes| bytes.try_into().ok());
+                Ok(index.map(u32::from_ne_bytes))
+            }
+            Err(error) => match errno(&error) {
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => Ok(None),
+                _ => Err(NetdevError::system(format!("looking for a way to {host}"))(
+                    error,
+                )),
+            },
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use crate::hook::XdpHook;
 use netlink_packet_core::{Emitable, NLM_F_ACK, NlasIterator, Parseable, ParseableParametrized};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkHeader, LinkInfo, LinkMessage,
-    LinkXdp, XdpAttached,
+    InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkHeader, LinkInfo,
+    LinkMessage, LinkXdp, XdpAttached,
 };
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 use std::io;
@@ -35,6 +35,10 @@ pub struct Link {
     pub mtu: u32,
     /// Address, if it is an Ethernet one.
     pub mac: Option<[u8; 6]>,
+    /// The text that somebody has left on it.
+    pub alias: Option<String>,
+    /// The number of the group that it was made in; 0: none.
+    pub group: u32,
     /// Kind of a virtual interface: "veth", "tun", ...
     pub kind: Option<String>,
     /// Index of the interface below or, for veth, of the other end.
@@ -161,6 +165,7 @@ fn parse_link(body: &[u8]) -> Link {
         let value = attribute.value();
         match attribute.kind() {
             libc::IFLA_IFNAME => link.name = text(value),
+            libc::IFLA_IFALIAS => link.alias = Some(text(value)),
             libc::IFLA_LINKINFO => {
                 let kind = nested(value, IFLA_INFO_KIND);
                 link.kind = kind.map(|kind| text(&kind));
@@ -171,6 +176,7 @@ fn parse_link(body: &[u8]) -> Link {
         match LinkAttribute::parse_with_param(&attribute, header.interface_family) {
             Ok(LinkAttribute::Address(address)) => link.mac = address.try_into().ok(),
             Ok(LinkAttribute::Mtu(mtu)) => link.mtu = mtu,
+            Ok(LinkAttribute::Group(group)) => link.group = group,
             Ok(LinkAttribute::Link(index)) => link.peer = Some(index),
             Ok(LinkAttribute::Controller(index)) => {
                 link.master = Some(index).filter(|index| *index != 0);
@@ -197,7 +203,7 @@ fn parse_xdp(xdp: &[u8], link: &mut Link) {
 }
 
 /// The value of a nested attribute.
-fn nested(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
+pub(super) fn nested(attributes: &[u8], kind: u16) -> Option<Vec<u8>> {
     let mut attributes = NlasIterator::new(attributes).map_while(Result::ok);
     let found = attributes.find(|attribute| attribute.kind() == kind)?;
     Some(found.value().to_vec())
@@ -251,6 +257,53 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewLink(message), NEW)
             .map(drop)
             .map_err(NetdevError::system(format!("making the veth {name}")))
+    }
+
+    /// Makes a VXLAN interface in a group of interfaces.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the name is taken, for instance, or the number.
+    pub fn make_vxlan(
+        &self,
+        name: &str,
+        group: u32,
+        settings: Vec<InfoVxlan>,
+        mtu: u32,
+    ) -> Result<(), NetdevError> {
+        let attributes = vec![
+            LinkAttribute::Mtu(mtu),
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Group(group),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Vxlan),
+                LinkInfo::Data(InfoData::Vxlan(settings)),
+            ]),
+        ];
+        self.request(RouteNetlinkMessage::NewLink(about(0, attributes)), NEW)
+            .map(drop)
+            .map_err(NetdevError::system(format!("making the tunnel {name}")))
+    }
+
+    /// Leaves a text on an interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_alias(&self, index: u32, alias: &str) -> Result<(), NetdevError> {
+        let alias = vec![LinkAttribute::IfAlias(alias.to_owned())];
+        self.request(RouteNetlinkMessage::SetLink(about(index, alias)), NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system("leaving a text on the interface"))
+    }
+
+    /// Removes a virtual interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn delete(&self, index: u32) -> Result<(), NetdevError> {
+        let message = RouteNetlinkMessage::DelLink(about(index, Vec::new()));
+        self.request(message, NLM_F_ACK)
+            .map(drop)
+            .map_err(NetdevError::system("removing the interface"))
     }
 
     /// Puts an interface up or down.
