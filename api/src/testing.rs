@@ -2,14 +2,14 @@
 
 use crate::server::{Server, router};
 use crate::types::{
-    ApplyRequest, ApplyResponse, ChainStats, ChainStatus, Change, Check, CheckStatus,
-    CommandRequest, CommandResponse, Counters, DeleteRequest, Diagnostic, DoctorReport, Event,
-    EventKind, EventPage, FunctionEnd, FunctionReport, FunctionRequest, GroupStats, GroupStatus,
-    Health, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, Kind,
-    LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus, PortState,
-    PortStats, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
-    ScaleRequest, Stats, SteeringStatus, SwitchStatus, TemplateStatus, Took, UpgradeReport,
-    UplinkStats, UplinkStatus, Verb, Version,
+    Amount, ApplyRequest, ApplyResponse, Capacity, ChainStats, ChainStatus, Change, Check,
+    CheckStatus, CommandRequest, CommandResponse, Counters, DeleteRequest, Diagnostic,
+    DoctorReport, Event, EventKind, EventPage, FunctionEnd, FunctionReport, FunctionRequest,
+    GroupStats, GroupStatus, Health, InstanceState, InstanceStats, InstanceStatus, IoStats,
+    IoStatus, IoThread, Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest,
+    PoolStatus, PortState, PortStats, PortStatus, Problem, RestoreReport, RestoreRequest,
+    SavedInstance, ScaleReport, ScaleRequest, Stats, SteeringStatus, SwitchStatus, TemplateStatus,
+    Took, UpgradeReport, UplinkStats, UplinkStatus, Verb, Version,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -122,6 +122,20 @@ impl Server for FakeServer {
             api: "v1".into(),
             kernel: "6.1.0".into(),
             data_plane: vec!["loops: may_goto".into()],
+        }
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity {
+            cpus: vec![0, 1],
+            share_per_mille: Amount::new(2000, 500),
+            memory_bytes: Amount::new(4 << 30, 1 << 30),
+            ports: Amount::new(32_767, 2),
+            instances: Amount::new(32_767, 1),
+            tiers: vec!["process".into()],
+            nfs: vec!["bridge".into()],
+            architecture: "x86_64".into(),
+            labels: [("site".into(), "lab".into())].into(),
         }
     }
 

@@ -7,8 +7,9 @@ use super::query::LogQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::shared::Shared;
 use crate::types::{
-    ChainStatus, DoctorReport, GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus, Logs,
-    PoolStatus, PortStatus, Problem, Stats, SwitchStatus, TemplateStatus, UplinkStatus, Version,
+    Capacity, ChainStatus, DoctorReport, GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus,
+    Logs, PoolStatus, PortStatus, Problem, Stats, SwitchStatus, TemplateStatus, UplinkStatus,
+    Version,
 };
 use axum::Json;
 use axum::extract::{Query, State};
@@ -80,6 +81,10 @@ view!(
 view!(
     /// The health of the daemon: all desired objects exist, or some are missing.
     health, "/v1/health", "daemon", Health
+);
+view!(
+    /// What the host has, how much of it is promised, and what can run there: for engines that schedule.
+    capacity, "/v1/capacity", "daemon", Capacity
 );
 view!(
     /// The deployment in force, in the syntax of a deployment file.

@@ -20,11 +20,12 @@ pub use openapi::document;
 pub use router::router;
 
 use crate::types::{
-    ApplyRequest, ApplyResponse, ChainStatus, CommandRequest, CommandResponse, CreateRequest,
-    DeleteRequest, DoctorReport, EventPage, FunctionReport, FunctionRequest, GroupStatus, Health,
-    InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest,
-    PoolStatus, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
-    ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
+    ApplyRequest, ApplyResponse, Capacity, ChainStatus, CommandRequest, CommandResponse,
+    CreateRequest, DeleteRequest, DoctorReport, EventPage, FunctionReport, FunctionRequest,
+    GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest,
+    PauseRequest, PoolStatus, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
+    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
+    UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -33,6 +34,8 @@ use tokio::sync::{mpsc, watch};
 pub trait Server: Send + Sync + 'static {
     /// Returns the version of the daemon.
     fn version(&self) -> Version;
+    /// Returns what the host has, and how much of it is promised.
+    fn capacity(&self) -> Capacity;
 
     /// Returns the health of the daemon: all desired objects exist, or some are missing.
     fn health(&self) -> Health;

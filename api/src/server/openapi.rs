@@ -40,6 +40,7 @@ use utoipa::OpenApi;
         life::restore,
         function::run_function,
         handlers::version,
+        handlers::capacity,
         handlers::health,
         handlers::deployment,
         handlers::instances,

@@ -79,6 +79,7 @@ fn changes<S: Server>() -> Router<Shared<S>> {
 fn views<S: Server>() -> Router<Shared<S>> {
     Router::new()
         .route("/v1/version", get(handlers::version::<S>))
+        .route("/v1/capacity", get(handlers::capacity::<S>))
         .route("/v1/health", get(handlers::health::<S>))
         .route("/v1/deployment", get(handlers::deployment::<S>))
         .route("/v1/instances", get(handlers::instances::<S>))

@@ -2,6 +2,7 @@
 //! value is absent, never a magic number.
 
 mod apply;
+mod capacity;
 mod congestion;
 mod diagnostic;
 mod doctor;
@@ -21,6 +22,7 @@ pub use apply::{
     ApplyRequest, ApplyResponse, Change, CreateRequest, DeleteRequest, Kind, ObjectName, Phase,
     Timeline, Verb,
 };
+pub use capacity::{Amount, Capacity};
 pub use congestion::{CongestionStats, CoreSignal, PortSignal, WayStats};
 pub use diagnostic::{Diagnostic, Problem, Severity};
 pub use doctor::{Check, CheckStatus, DoctorReport};

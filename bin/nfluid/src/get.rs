@@ -8,8 +8,8 @@ use clap::CommandFactory;
 use clap::error::ErrorKind;
 use nfluid_api::client::{Client, escaped};
 use nfluid_api::types::{
-    ChainStatus, Counters, EventPage, GroupStatus, InstanceStatus, IoStatus, LinkStatus,
-    PoolStatus, PortStatus, SteeringStatus, SwitchStatus, TemplateStatus, UplinkStatus,
+    Amount, Capacity, ChainStatus, Counters, EventPage, GroupStatus, InstanceStatus, IoStatus,
+    LinkStatus, PoolStatus, PortStatus, SteeringStatus, SwitchStatus, TemplateStatus, UplinkStatus,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +20,10 @@ use std::time::Duration;
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 pub async fn get(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), Failure> {
-    let is_one = matches!(args.resource, Resource::Io | Resource::Deployment);
+    let is_one = matches!(
+        args.resource,
+        Resource::Capacity | Resource::Io | Resource::Deployment
+    );
     if let Some(name) = args.name.as_ref().filter(|_| is_one) {
         let message = format!("unexpected argument '{name}': there is only one of this kind");
         let usage = Cli::command().error(ErrorKind::UnknownArgument, message);
@@ -49,6 +52,10 @@ async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(),
         Resource::Uplinks => list(client, screen, args, "uplinks", uplinks_table).await,
         Resource::Pools => list(client, screen, args, "pools", pools_table).await,
         Resource::Templates => list(client, screen, args, "templates", templates_table).await,
+        Resource::Capacity => {
+            let capacity: Capacity = client.get("/v1/capacity").await?;
+            screen.object(args.output, &capacity, || print_capacity(screen, &capacity))
+        }
         Resource::Io => {
             let io: IoStatus = client.get("/v1/io").await?;
             screen.object(args.output, &io, || print_io(screen, &io))
@@ -344,6 +351,28 @@ fn templates_table(templates: &[TemplateStatus]) -> Table {
         ]);
     }
     table
+}
+
+fn print_capacity(screen: Screen, capacity: &Capacity) -> Result<(), Failure> {
+    let mut table = Table::new(&["", "TOTAL", "PROMISED", "FREE"]);
+    let mut row = |what: &str, amount: Amount, told: &dyn Fn(u64) -> String| {
+        let Amount { total, used, free } = amount;
+        table.row([what.to_owned(), told(total), told(used), told(free)]);
+    };
+    let cores = |per_mille: u64| format!("{:.3}", per_mille as f64 / 1000.0);
+    row("CPU shares (cores)", capacity.share_per_mille, &cores);
+    row("memory", capacity.memory_bytes, &|bytes| short_bytes(bytes));
+    row("ports", capacity.ports, &|count| count.to_string());
+    row("instances", capacity.instances, &|count| count.to_string());
+    screen.table(&table)?;
+    let cpus: Vec<String> = capacity.cpus.iter().map(u32::to_string).collect();
+    screen.line(&format!("cpus: {}", cpus.join(", ")))?;
+    screen.line(&format!("tiers: {}", capacity.tiers.join(", ")))?;
+    screen.line(&format!("nfs: {}", capacity.nfs.join(", ")))?;
+    for (key, value) in &capacity.labels {
+        screen.line(&format!("label: {key}={value}"))?;
+    }
+    Ok(())
 }
 
 fn print_io(screen: Screen, io: &IoStatus) -> Result<(), Failure> {

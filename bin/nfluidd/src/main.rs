@@ -67,6 +67,9 @@ struct Arguments {
     /// Revocation lists of these authorities, PEM. A daemon whose certificate is revoked cannot move instances here.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_crl: Option<PathBuf>,
+    /// What this host is, for engines that schedule: KEY=VALUE, several times. `nfluid get capacity` shows it.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
     /// Log level: error, warn, info, debug, trace, or per module.
     #[arg(
         long,
@@ -80,6 +83,14 @@ struct Arguments {
     without: Vec<Mechanism>,
     #[command(subcommand)]
     role: Option<Role>,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match (key, value) {
+        ("", _) | (_, "") => Err("write KEY=VALUE, such as 'site=berlin'".to_owned()),
+        (key, value) => Ok((key.to_owned(), value.to_owned())),
+    }
 }
 
 /// The role of this process, other than the daemon.
@@ -226,6 +237,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         controller,
         Arc::clone(&functions),
         Arc::clone(&migration),
+        arguments.labels.iter().cloned().collect(),
     );
     let daemon = Arc::new(daemon.context("starting the threads of instances on demand")?);
     move_instances(&daemon, &migration, listener.zip(tls))?;

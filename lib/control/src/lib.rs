@@ -14,6 +14,7 @@ pub mod action;
 pub mod apply;
 pub mod attachments;
 pub mod balance;
+pub mod capacity;
 pub mod change;
 pub mod changes;
 pub mod congestion;

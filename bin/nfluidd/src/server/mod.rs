@@ -1,19 +1,22 @@
 //! The logic behind the API.
 
+mod capacity;
 mod saving;
 
 use crate::demand::{Demand, SharedController};
 use crate::facts::{BuiltIn, ThisHost};
 use crate::host::{self, Functions, HostPlatform, Shared, lock};
 use crate::site::HostInstances;
+pub use capacity::Labels;
 use nfluid_api::server::Server;
 use nfluid_api::types::{
-    ApplyRequest, ApplyResponse, ChainStatus, Check, CheckStatus, CommandRequest, CommandResponse,
-    CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
-    FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState, InstanceStatus, IoStatus,
-    LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus, PortState,
-    PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest,
-    Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
+    ApplyRequest, ApplyResponse, Capacity, ChainStatus, Check, CheckStatus, CommandRequest,
+    CommandResponse, CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage,
+    FunctionReport, FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState,
+    InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest,
+    PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
+    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
+    UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
@@ -53,6 +56,7 @@ pub struct Daemon {
     /// Objects of the desired state that were missing at the last look.
     missing: Mutex<Vec<String>>,
     demand: Demand,
+    labels: Labels,
 }
 
 impl Daemon {
@@ -65,6 +69,7 @@ impl Daemon {
         controller: Controller<HostPlatform, FileStore>,
         functions: Arc<Functions>,
         migration: Arc<Migration>,
+        labels: Labels,
     ) -> std::io::Result<Self> {
         let desired = controller.desired();
         let controller = Arc::new(Mutex::new(controller));
@@ -77,6 +82,7 @@ impl Daemon {
             functions,
             controller,
             migration,
+            labels,
         })
     }
 
@@ -184,6 +190,10 @@ impl Server for Daemon {
                 .into_owned(),
             data_plane: lock(&self.host).data_plane(),
         }
+    }
+
+    fn capacity(&self) -> Capacity {
+        capacity::of_host(&self.model(), &self.labels)
     }
 
     fn health(&self) -> Health {
