@@ -1,5 +1,6 @@
 //! What a host has, as engines ask for it.
 
+use nfluid_tests::harness::command::run_command;
 use nfluid_tests::harness::platform::{Platform, list};
 use serde_json::Value;
 
@@ -47,9 +48,7 @@ fn the_daemon_says_what_is_left_of_its_host() {
     let [_, used, free] = amount(&ask(), "share_per_mille");
     assert_eq!((used, free), (16 * 900, 0));
     // A label without a value.
-    platform.terminate_daemon();
-    platform.set_arguments(vec!["--label".to_owned(), "site".to_owned()]);
-    let refused = platform.second_daemon();
+    let refused = run_command(platform.daemon_command().args(["--label", "site"]));
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("KEY=VALUE"), "{refused:?}");
 }
