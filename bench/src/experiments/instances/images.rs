@@ -242,8 +242,9 @@ fn words(all: &[&str]) -> Vec<String> {
 fn peers(setup: &Setup) -> (Vec<Peer>, Vec<String>) {
     let (mut found, mut left_out) = (Vec::new(), Vec::new());
     let id = format!("nfluid-bench-{}", std::process::id());
-    for name in ["crun", "runc", "podman"] {
+    for name in ["alone", "crun", "runc", "podman"] {
         let made = match name {
+            "alone" => alone(setup),
             "podman" => podman(setup, &id),
             _ => runtime(setup, name, &id),
         };
@@ -254,6 +255,31 @@ fn peers(setup: &Setup) -> (Vec<Peer>, Vec<String>) {
         }
     }
     (found, left_out)
+}
+
+/// nginx without any container: in the same files and the same network namespace, which takes two programs more. Less than what
+/// nginx takes by itself nobody can reach.
+fn alone(setup: &Setup) -> anyhow::Result<Peer> {
+    let [setsid, nsenter] = ["setsid", "nsenter"].map(|name| tool(name, "util-linux"));
+    let files = setup.directory.path("rootfs");
+    let start = [
+        setsid?.display().to_string(),
+        "--fork".to_owned(),
+        nsenter?.display().to_string(),
+        format!("--net={}", setup.theirs.path().display()),
+        format!("--root={}", files.display()),
+    ];
+    let pid = files.join("run/nginx.pid");
+    let end = format!(
+        "kill -QUIT $(cat {0}); while test -e {0}; do sleep 0.01; done",
+        pid.display()
+    );
+    Ok(Peer {
+        name: "alone",
+        start: [&start[..], &words(&ARGUMENTS)].concat(),
+        end: words(&["sh", "-c", &end]),
+        ms: Samples::default(),
+    })
 }
 
 fn runtime(setup: &Setup, name: &'static str, id: &str) -> anyhow::Result<Peer> {
@@ -390,13 +416,14 @@ fn measure(
         let conditions = format!(
             "nginx of an image, from the request until its first HTTP answer, beside {idle} idle instances of it"
         );
-        report.figure(format!("oci.create{beside}_ms"), &ours, "ms", &conditions);
-        report.figure(
-            format!("oci.without_pool{beside}_ms"),
-            &without,
-            "ms",
-            &conditions,
-        );
+        let of_pool = [
+            ("create", &ours, "from a pool"),
+            ("without_pool", &without, "without a pool"),
+        ];
+        for (name, samples, how) in of_pool {
+            let conditions = format!("{conditions}; {how}");
+            report.figure(format!("oci.{name}{beside}_ms"), samples, "ms", &conditions);
+        }
         rows.push(row("nfluid", idle, &ours, 1.0));
         let ratio = ours.ratios(&without).median();
         rows.push(row("nfluid, no pool", idle, &without, ratio));
