@@ -55,7 +55,7 @@ pub(crate) struct Companion {
 
 enum Program {
     Emulator(Emulator),
-    Server(Server),
+    Server(Box<Server>),
 }
 
 /// The environment variables that a monitor is given.
@@ -84,7 +84,7 @@ pub(crate) fn equip(
         (variables, Program::Emulator(emulator))
     } else {
         let (variables, server) = server::equip(maker, spec, owner, first_port, zygote, &mut give)?;
-        (variables, Program::Server(server))
+        (variables, Program::Server(Box::new(server)))
     };
     let (ours, life) = pair(SocketType::STREAM)?;
     variables.extend([

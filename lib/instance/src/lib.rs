@@ -24,7 +24,8 @@
 //! This crate knows no plan, no API server and no other instance: the daemon names the instances to be created, and
 //! the doorbells that each one gets.
 
-pub mod cgroups;
+pub mod access;
+mod cgroups;
 pub mod cleaner;
 mod companion;
 pub mod descriptors;
@@ -53,6 +54,5 @@ mod server;
 pub mod tenants;
 pub mod terminator;
 pub mod trust;
-mod volumes;
 
 pub use server::outer::OuterEnds;

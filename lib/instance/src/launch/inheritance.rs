@@ -117,18 +117,6 @@ impl Maker {
     }
 }
 
-/// Returns texts as the kernel takes them.
-///
-/// # Errors
-/// One of them has a NUL.
-pub(crate) fn strings(
-    all: impl IntoIterator<Item = String>,
-    what: &str,
-) -> anyhow::Result<Vec<CString>> {
-    let strings = all.into_iter().map(CString::new).collect::<Result<_, _>>();
-    strings.with_context(|| format!("a NUL in {what}"))
-}
-
 pub(super) fn environment(
     entries: impl IntoIterator<Item = (&'static str, String)>,
 ) -> anyhow::Result<Vec<CString>> {

@@ -4,8 +4,8 @@ pub mod hosting;
 mod inheritance;
 
 pub use inheritance::io_doorbell_number;
-pub(crate) use inheritance::strings;
 
+use crate::access::{self, Seen, strings};
 use crate::companion::{self, Owner};
 use crate::descriptors;
 use crate::doorbell;
@@ -15,7 +15,6 @@ use crate::machine;
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
 use crate::terminator::{self, Connecting};
-use crate::volumes::{self, Seen};
 use anyhow::Context;
 use inheritance::{FIRST_FD, Inheritance, environment};
 use nfluid_control::access::Access;
@@ -138,7 +137,7 @@ impl Maker {
             PortApi::Dpdk => match access {
                 None => Root::for_dpdk(),
                 Some(access) => {
-                    let volumes = volumes::open(access)?;
+                    let volumes = access::volumes(access)?;
                     Root::for_dpdk_with_files(volumes.iter().map(Seen::view).collect())
                 }
             },
@@ -178,7 +177,7 @@ impl Maker {
             program: (program, filter),
             arguments: arguments(&spec.program)?,
             root,
-            files: access.map(Files::of).transpose()?,
+            own: access.map(OwnFiles::of).transpose()?,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
         // The connector ends by itself if the terminator does not start.
@@ -219,7 +218,7 @@ impl Maker {
         launch.argv.extend_from_slice(&start.arguments);
         launch.env = env;
         launch.limits = start.limits;
-        if let Some(Files { directory }) = &start.files {
+        if let Some(OwnFiles { directory }) = &start.own {
             launch.directory.clone_from(directory);
             launch.network = Network::Own;
         }
@@ -253,7 +252,7 @@ impl Maker {
                     cpus: start.owner.cpus(),
                     zygote: start.zygote,
                     sealed: sandbox.sealed.filter(|_| is_common),
-                    net: match start.files {
+                    net: match start.own {
                         Some(_) => NetNs::Own,
                         None => sandbox.net,
                     },
@@ -327,21 +326,21 @@ struct Start<'a> {
     /// The files that the program sees.
     root: Root,
     /// Absent: it has neither files of its own nor sockets.
-    files: Option<Files>,
+    own: Option<OwnFiles>,
     limits: Limits,
 }
 
 /// The surroundings of a program that has files of its own, and sockets in a network namespace with nothing else in it.
-struct Files {
+struct OwnFiles {
     /// The directory in which it starts.
     directory: CString,
 }
 
-impl Files {
+impl OwnFiles {
     fn of(access: &Access) -> anyhow::Result<Self> {
         let directory = access.directory.as_deref().unwrap_or("/");
         let directory = CString::new(directory).context("a NUL in the working directory")?;
-        Ok(Files { directory })
+        Ok(OwnFiles { directory })
     }
 }
 

@@ -76,7 +76,7 @@ struct Order {
 
 /// The next task of the thread.
 enum Task {
-    Make(Order),
+    Make(Box<Order>),
     TakeDown(Vec<Making>),
 }
 
@@ -327,12 +327,12 @@ impl State {
             if missing > 0 {
                 let first = self.made;
                 self.made += u64::from(missing.min(BATCH));
-                return Some(Task::Make(Order {
+                return Some(Task::Make(Box::new(Order {
                     lane: name.clone(),
                     spec: lane.spec.clone(),
                     names: (first..self.made).map(name_of).collect(),
                     site: Site { groups, core: None },
-                }));
+                })));
             }
         }
         None

@@ -1,7 +1,7 @@
 //! A program of the host, and its surroundings: the host's libraries and directories of its own.
 
 use super::{Command, etc, variables};
-use crate::launch::strings;
+use crate::access::strings;
 use crate::maker::Maker;
 use nfluid_control::access::{Access, SCRATCH};
 use nfluid_control::spec::PortSpec;

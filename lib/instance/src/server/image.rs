@@ -1,7 +1,7 @@
 //! The program of a container image: found in the image's files as the image says, or as the instance says instead.
 
 use super::{Command, etc, variables};
-use crate::launch::strings;
+use crate::access::strings;
 use crate::maker::Maker;
 use anyhow::{Context, bail};
 use nfluid_control::access::{Access, WRITABLE};

@@ -8,10 +8,10 @@ mod image;
 pub(crate) mod outer;
 pub(crate) mod stopping;
 
+use crate::access::{self, Seen};
 use crate::companion::{self, Owner, Variables};
 use crate::maker::Maker;
 use crate::programs::OpenProgram;
-use crate::volumes::{self, Seen};
 use anyhow::{Context, bail, ensure};
 use nfluid_control::access::Access;
 use nfluid_control::interface::Interface;
@@ -43,16 +43,11 @@ struct Command {
     directory: String,
 }
 
-/// Where the files of a server come from.
-enum Files {
-    Host,
-    Image(image::Files),
-}
-
 /// A server that is about to be started: its files, its sandbox, and its interfaces, which are behind their ports. Its name,
 /// its program and the settings of the interfaces may be known only when it starts.
 pub(crate) struct Server {
-    files: Files,
+    /// Absent: those of the host.
+    files: Option<image::Files>,
     volumes: Vec<Seen>,
     shell: Shell,
     namespace: NetNs,
@@ -73,7 +68,7 @@ pub(crate) fn equip(
     mut give: impl FnMut(OwnedFd) -> RawFd,
 ) -> anyhow::Result<(Variables, Server)> {
     let access = spec.access.clone().unwrap_or_default();
-    let volumes = volumes::open(&access)?;
+    let volumes = access::volumes(&access)?;
     let shown = Shown {
         extra: volumes.iter().map(Seen::view).collect(),
         devices: DEVICES,
@@ -84,13 +79,13 @@ pub(crate) fn equip(
         Program::BuiltIn { .. } => bail!("a built-in NF has no interfaces"),
         Program::Path { .. } => {
             let root = host::root(owner.name, &spec.ports, &access, shown);
-            (Files::Host, root)
+            (None, root)
         }
         Program::Image { image, .. } => {
             let files = image::Files::new(maker, owner.user, image, &access, &mut give);
             let files = files.with_context(|| format!("the image {image}"))?;
             let root = files.root(shown);
-            (Files::Image(files), root)
+            (Some(files), root)
         }
     };
     let shell = Shell::prepare(&ShellSpec {
@@ -109,16 +104,18 @@ pub(crate) fn equip(
     let sockets = maker.outer_ends.put(&maker.switch, &interfaces, first_port);
     let sockets = sockets.context("its interfaces")?;
     let numbers: Vec<String> = sockets.into_iter().map(|it| give(it).to_string()).collect();
-    let stop_signal = match &files {
-        Files::Host => "",
-        Files::Image(files) => &files.settings.stop_signal,
-    };
+    let stop_signal = files
+        .as_ref()
+        .map(|files| files.settings.stop_signal.as_str());
     let inherited = namespace.fd().try_clone();
     let inherited = inherited.context("duplicating its network namespace")?;
     let variables = vec![
         (environment::STACKS, numbers.join(",")),
         (environment::NAMESPACE, give(inherited).to_string()),
-        (environment::STOP, stopping::order(&access, stop_signal)),
+        (
+            environment::STOP,
+            stopping::order(&access, stop_signal.unwrap_or_default()),
+        ),
     ];
     let server = Server {
         files,
@@ -178,11 +175,9 @@ impl Server {
 
     /// Returns true if an instance that is made now would see other files: the image or a volume was replaced.
     pub(crate) fn is_outdated(&self, maker: &Maker) -> bool {
-        let is_other_image = match &self.files {
-            Files::Host => false,
-            Files::Image(files) => files.is_outdated(maker),
-        };
-        is_other_image || self.volumes.iter().any(Seen::is_outdated)
+        let files = self.files.as_ref();
+        files.is_some_and(|files| files.is_outdated(maker))
+            || self.volumes.iter().any(Seen::is_outdated)
     }
 
     /// Starts the program of instance `owner` in its sandbox.
@@ -239,7 +234,7 @@ impl Server {
         access: &Access,
     ) -> anyhow::Result<Command> {
         match (&spec.program, &self.files) {
-            (Program::Path { program, args, .. }, Files::Host) => {
+            (Program::Path { program, args, .. }, None) => {
                 host::command(maker, (program, args), access)
             }
             (
@@ -248,7 +243,7 @@ impl Server {
                     entrypoint,
                     args,
                 },
-                Files::Image(files),
+                Some(files),
             ) => {
                 let instance = (owner.name, &spec.ports[..]);
                 let command = files.command(maker, instance, (entrypoint, args), access);

@@ -421,6 +421,8 @@ mod tests {
             7,
             vec![
                 LinkAttribute::IfName("eth7".to_owned()),
+                LinkAttribute::IfAlias("of the lab".to_owned()),
+                LinkAttribute::Group(5),
                 LinkAttribute::Mtu(1500),
                 LinkAttribute::Address(vec![2, 0, 0, 0, 0, 7]),
                 LinkAttribute::Link(9),
@@ -445,6 +447,8 @@ mod tests {
             carrier: false,
             mtu: 1500,
             mac: Some([2, 0, 0, 0, 0, 7]),
+            alias: Some("of the lab".to_owned()),
+            group: 5,
             kind: Some("veth".to_owned()),
             peer: Some(9),
             master: Some(11),

@@ -1,8 +1,9 @@
-//! Directories of the host that an instance sees.
+//! What a document gives to a program: directories of the host, and texts.
 
 use anyhow::{Context, ensure};
 use nfluid_control::access::{Access, Volume};
 use nfluid_sandbox::View;
+use std::ffi::CString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -10,8 +11,20 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// One of them is no directory, or is reached by a link.
-pub(crate) fn open(access: &Access) -> anyhow::Result<Vec<Seen>> {
+pub(crate) fn volumes(access: &Access) -> anyhow::Result<Vec<Seen>> {
     access.volumes.iter().map(Seen::open).collect()
+}
+
+/// Returns texts as the kernel takes them.
+///
+/// # Errors
+/// One of them has a NUL.
+pub(crate) fn strings(
+    all: impl IntoIterator<Item = String>,
+    what: &str,
+) -> anyhow::Result<Vec<CString>> {
+    let strings = all.into_iter().map(CString::new).collect::<Result<_, _>>();
+    strings.with_context(|| format!("a NUL in {what}"))
 }
 
 /// A volume, and which directory it was when it was looked at.
