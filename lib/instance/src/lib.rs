@@ -24,8 +24,8 @@
 //! This crate knows no plan, no API server and no other instance: the daemon names the instances to be created, and
 //! the doorbells that each one gets.
 
-pub mod access;
-mod cgroups;
+mod access;
+pub mod cgroups;
 pub mod cleaner;
 mod companion;
 pub mod descriptors;
