@@ -7,7 +7,7 @@ use nfluid_tests::harness::platform::Platform;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Says everything that a program can see of its surroundings.
 const SURVEY: &str = "hostname; id; pwd; env; cat /etc/hosts /etc/hostname /etc/resolv.conf /proc/mounts; \
@@ -224,6 +224,58 @@ fn shells_of_what_an_image_was_are_not_used() {
     eventually("nothing runs", || platform.instance_processes().is_empty());
     let (_, pruned) = image(&platform, &["prune"]);
     assert!(pruned.contains("0 kept"), "{pruned}");
+}
+
+/// What an instance or a shell could leave behind: descriptors and mounts of the daemon, outer ends, cgroups.
+fn belongings(platform: &Platform) -> Vec<(&'static str, usize)> {
+    let count = |path: &Path| fs::read_dir(path).map_or(0, Iterator::count);
+    let process = PathBuf::from(format!("/proc/{}", platform.daemon_pid()));
+    let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
+    let ends = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let is_outer = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("nfl");
+    let cgroups = platform.cgroups();
+    vec![
+        ("descriptors", count(&process.join("fd"))),
+        ("mounts", mounts.lines().count()),
+        ("outer ends", ends.filter(is_outer).count()),
+        ("cgroups", cgroups.iter().map(|path| count(path)).sum()),
+        ("pins", count(&platform.pins().join("instances"))),
+        ("records", count(&platform.run_dir().join("instances"))),
+        ("pipes", count(&platform.run_dir().join("bells"))),
+    ]
+}
+
+// promise: 20.10
+#[test]
+fn instances_of_images_from_shells_leave_nothing() {
+    let test = "instances_of_images_from_shells_leave_nothing";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, usual());
+    let instance = web(&folder, &ports(""));
+    let one = format!("version: 1\ninstances:\n  web: {instance}\n");
+    platform.apply(&with_pool("version: 1\n", &folder, ""));
+    let cycle = || {
+        await_shells(&platform, 2);
+        platform.apply(&with_pool(&one, &folder, ""));
+        platform.must_say(&["delete", "instance", "web"]);
+    };
+    (0..3).for_each(|_| cycle());
+    await_shells(&platform, 2);
+    let before = belongings(&platform);
+    (0..20).for_each(|_| cycle());
+    await_shells(&platform, 2);
+    assert_eq!(pool(&platform)["taken"], 23, "{}", pool(&platform));
+    // Ports and numbers of the last one are removed in the background.
+    eventually("all is as before", || belongings(&platform) == before);
+    platform.must_say(&["delete", "--all"]);
+    eventually("no shell is left", || {
+        platform.instance_processes().is_empty()
+    });
 }
 
 // promise: 20.10
