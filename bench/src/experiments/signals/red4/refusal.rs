@@ -149,23 +149,31 @@ fn measure(
     ])
 }
 
-/// Returns the counters when no frame moves any more, and the number of frames that the chain has refused.
+/// Returns the counters when no frame moves any more, and the number of frames that the chain has refused. A frame that a kernel
+/// sends by itself can come between two questions: the chain is asked before and after the counters.
 fn at_rest(platform: &Platform) -> anyhow::Result<(Moment, u64)> {
     let mut before = Moment::now(platform, &NAMES)?;
     for _ in 0..QUIET_TRIES {
         interrupt::check()?;
         std::thread::sleep(QUIET);
+        let refused = refused(platform)?;
         let now = Moment::now(platform, &NAMES)?;
         let since = now.since(&before);
-        if since.of.iter().all(|one| one.offered() == 0) {
-            let stats = platform.api()?.get("/v1/stats")?;
-            let chain = named(&stats, "chains", "chain")?;
-            let refused = chain["forward"]["refused_packets"].as_u64();
-            return Ok((now, refused.context("what the chain refused")?));
+        let is_quiet = since.of.iter().all(|one| one.offered() == 0);
+        if is_quiet && self::refused(platform)? == refused {
+            return Ok((now, refused));
         }
         before = now;
     }
     anyhow::bail!("frames go on although nobody sends")
+}
+
+/// Returns the number of frames that the chain has refused.
+fn refused(platform: &Platform) -> anyhow::Result<u64> {
+    let stats = platform.api()?.get("/v1/stats")?;
+    let chain = named(&stats, "chains", "chain")?;
+    let refused = chain["forward"]["refused_packets"].as_u64();
+    refused.context("what the chain refused")
 }
 
 /// Checks that the counters of the NFs and the chain agree on the frames between two moments at rest.
