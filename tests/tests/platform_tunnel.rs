@@ -5,6 +5,7 @@ use nfluid_testbed::process::signal;
 use nfluid_tests::harness::command::{must, run};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::transfer::stream_between;
 use nfluid_tests::harness::within;
 use rustix::process::Signal;
@@ -32,6 +33,12 @@ impl Hosts {
             platform.host(host, &format!("{address}/24"));
         }
         let (at_a, at_b) = (a.edge(), b.edge());
+        let probe = "probe type vxlan id 1 remote 192.0.2.9 dstport 1";
+        if !run(&format!("ip -n {at_a} link add {probe}")).succeeded() {
+            skip(test, "this kernel has no VXLAN");
+            return None;
+        }
+        must(&format!("ip -n {at_a} link delete probe"));
         must(&format!(
             "ip -n {at_a} link add wire mtu 1600 type veth peer name wire mtu 1600 netns {at_b}"
         ));
