@@ -9,7 +9,7 @@
 use crate::error::UplinkError;
 use crate::outlet::{Outlet, Slots, Wanted};
 use crate::packet::PacketSocket;
-use crate::receive::Receiver;
+use crate::receive::{Receiver, TcSeat};
 use crate::shared::Shared;
 use crate::spec::{Levels, UplinkPath, UplinkSpec};
 use crate::state::{Record, stop_steering};
@@ -182,7 +182,14 @@ impl Connection {
         levels: Levels,
     ) -> Result<Self, UplinkError> {
         let Means { netlink, spec, .. } = means;
-        let before = before.filter(|record| record.index == link.index);
+        let (before, former) = match before {
+            Some(record) if record.index != link.index => (None, Some(record)),
+            before => (before, None),
+        };
+        // A link goes with its interface, which may have another name by now: a process has ended in between.
+        if let Some((_, seat @ TcSeat::Link(_))) = former.and_then(|former| former.tc.as_ref()) {
+            seat.remove(&spec.place())?;
+        }
         // An interface that has another owner's program is not changed.
         let previous = before.and_then(|record| record.program);
         let seat = before.and_then(|record| record.tc.as_ref());

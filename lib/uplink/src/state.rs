@@ -6,7 +6,7 @@ use crate::receive::{TcSeat, detach_leftover};
 use crate::spec::Levels;
 use crate::steering::{self, Taken};
 use nfluid_netdev::offload::{self, ChangedFeatures};
-use nfluid_netdev::{NetNs, NetdevError, Netlink, Nic, Place, tap, tunnel};
+use nfluid_netdev::{Link, NetNs, NetdevError, Netlink, Nic, Place, tap, tunnel};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -149,27 +149,46 @@ impl Record {
         if link.index != self.index {
             return Ok(());
         }
+        self.undo_on(&netlink, &link)?;
+        if self.was_down && !self.made_tap && !self.made_tunnel {
+            netlink.set_up(link.index, false)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes the changes on the interface if it has another name by now, in the calling thread's namespace, which has not changed
+    /// since. Whoever has renamed it decides whether it is up. Returns false if it has its name, or is not there.
+    ///
+    /// # Errors
+    /// As for [`Record::undo`].
+    pub fn undo_renamed(&self, netlink: &Netlink) -> Result<bool, UplinkError> {
+        let found = netlink.link_by_index(self.index)?;
+        let Some(link) = found.filter(|link| link.name != self.interface) else {
+            return Ok(false);
+        };
+        self.undo_on(netlink, &link)?;
+        Ok(true)
+    }
+
+    fn undo_on(&self, netlink: &Netlink, link: &Link) -> Result<(), UplinkError> {
         if self.made_tunnel {
-            return Ok(tunnel::remove(&netlink, &self.interface, &self.name)?);
+            return Ok(tunnel::remove(netlink, &link.name, &self.name)?);
         }
         if let Some(program) = self.program {
-            detach_leftover(&netlink, &link, program)?;
+            detach_leftover(netlink, link, program)?;
         }
         if let Some((_, seat)) = &self.tc {
             seat.remove(&self.place())?;
         }
         if let Some(taken) = &self.steering {
-            stop_steering(&self.interface, taken)?;
+            stop_steering(&link.name, taken)?;
         }
         if self.made_tap {
-            return Ok(tap::remove(&self.interface)?);
+            return Ok(tap::remove(&link.name)?);
         }
-        offload::restore(&netlink, &link, &self.offloads)?;
+        offload::restore(netlink, link, &self.offloads)?;
         if let Some(mac) = self.mac_before {
             netlink.set_mac(link.index, mac)?;
-        }
-        if self.was_down {
-            netlink.set_up(link.index, false)?;
         }
         Ok(())
     }
