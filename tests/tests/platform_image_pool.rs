@@ -4,8 +4,9 @@ use nfluid_testbed::process::signal;
 use nfluid_tests::harness::images::{deployment, get, host, image, log, ports, usual, web, write};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::pools::{await_shells, pool};
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,14 +16,6 @@ const SURVEY: &str = "hostname; id; pwd; env; cat /etc/hosts /etc/hostname /etc/
     cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/eth0/accept_ra /proc/sys/net/ipv6/conf/eth0/autoconf; \
     busybox grep -E '^(Cap|NoNew|Seccomp|Uid|Gid|Groups|NSpid|Cpus_allowed_list)' /proc/self/status; ulimit -a; \
     echo over > /over && cat /over; touch /data/no; hostname other; mount -t tmpfs none /tmp";
-
-fn pool(platform: &Platform) -> Value {
-    platform.ask(&["get", "pools"])[0].clone()
-}
-
-fn await_shells(platform: &Platform, count: u64) {
-    eventually("the shells are ready", || pool(platform)["ready"] == count);
-}
 
 /// The deployment with a pool for the image, whose shells have these keys as well.
 fn with_pool(deployment: &str, folder: &Path, keys: &str) -> String {

@@ -5,6 +5,7 @@ use nfluid_testbed::process::signal;
 use nfluid_tests::harness::attempt::{Answer, Report, Reports};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::pools::{await_shells, pool};
 use nfluid_tests::harness::program::program;
 use nfluid_tests::harness::soak;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
@@ -25,14 +26,6 @@ const CLIENTS: u32 = 4;
 const MEMORY_MAX: u64 = 8 << 20;
 
 const POOL: &str = "pool: { medium: { size: 3 } }\n";
-
-fn pool(platform: &Platform) -> Value {
-    platform.ask(&["get", "pools"])[0].clone()
-}
-
-fn await_shells(platform: &Platform, count: u64) {
-    eventually("the shells are ready", || pool(platform)["ready"] == count);
-}
 
 /// The kernel's memory of the whole host, in KiB, by kind.
 fn kernel_kib() -> BTreeMap<String, u64> {

@@ -83,7 +83,8 @@ view!(
     health, "/v1/health", "daemon", Health
 );
 view!(
-    /// What the host has, how much of it is promised, and what can run there: for engines that schedule.
+    /// The capacity of the host, its promised part, and the tiers and network functions that the host can run. Engines that
+    /// schedule ask for it.
     capacity, "/v1/capacity", "daemon", Capacity
 );
 view!(

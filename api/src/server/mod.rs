@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, watch};
 pub trait Server: Send + Sync + 'static {
     /// Returns the version of the daemon.
     fn version(&self) -> Version;
-    /// Returns what the host has, and how much of it is promised.
+    /// Returns the capacity of the host, and its promised part.
     fn capacity(&self) -> Capacity;
 
     /// Returns the health of the daemon: all desired objects exist, or some are missing.

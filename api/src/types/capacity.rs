@@ -1,17 +1,17 @@
-//! What a host has, for engines that schedule.
+//! The capacity of a host: engines that schedule ask for it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// How much of something a host has.
+/// An amount of a resource of the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Amount {
-    /// What there is.
+    /// The amount that the host has.
     pub total: u64,
-    /// What the deployment has promised; with `overcommit: true` it can be more than there is.
+    /// The amount that the deployment has promised; with `overcommit: true` it can exceed the total.
     pub used: u64,
-    /// What is left; 0 if more is promised than there is.
+    /// The amount that is left; 0 if the promised amount exceeds the total.
     pub free: u64,
 }
 
@@ -26,7 +26,7 @@ impl Amount {
     }
 }
 
-/// What a host has, how much of it is promised, and what can run there.
+/// The capacity of a host, its promised part, and the tiers and network functions that the host can run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Capacity {
     /// The CPUs of instances.
@@ -45,7 +45,7 @@ pub struct Capacity {
     pub nfs: Vec<String>,
     /// The architecture, as `uname -m` names it.
     pub architecture: String,
-    /// What the operator says of the host (`nfluidd --label`).
+    /// The labels that the operator has given to the host (`nfluidd --label`).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

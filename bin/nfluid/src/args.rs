@@ -210,7 +210,7 @@ pub enum Resource {
     Chains,
     #[value(alias = "uplink")]
     Uplinks,
-    /// What the host has, and how much of it is promised
+    /// Capacity of the host, and how much of it is promised
     Capacity,
     /// I/O threads, their work and their CPU time
     Io,

@@ -67,7 +67,7 @@ struct Arguments {
     /// Revocation lists of these authorities, PEM. A daemon whose certificate is revoked cannot move instances here.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_crl: Option<PathBuf>,
-    /// What this host is, for engines that schedule: KEY=VALUE, several times. `nfluid get capacity` shows it.
+    /// Label of this host, for engines that schedule; the option can be repeated. `nfluid get capacity` shows the labels.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     /// Log level: error, warn, info, debug, trace, or per module.

@@ -1,17 +1,17 @@
-//! What a host has, and how much of it its deployment has promised: what an engine that schedules for many hosts needs to know.
+//! The capacity of a host, and how much of it the deployment has promised. Engines that schedule for many hosts ask for it.
 
-use crate::host::{Host, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::host::Host;
 use crate::model::Deployment;
 use crate::pool::pools;
 use crate::validate::pools::PLATFORM_PORTS_MAX;
 use crate::validate::shares::Limits;
 
-/// How much of something there is, and how much is promised.
+/// An amount of a resource, and its promised part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// What there is.
+    /// The amount that the host has.
     pub total: u64,
-    /// What is promised; with `overcommit: true` it can be more.
+    /// The amount that the deployment has promised; with `overcommit: true` it can be more.
     pub used: u64,
 }
 
@@ -52,11 +52,10 @@ pub fn capacity(deployment: &Deployment, host: &dyn Host) -> Capacity {
     }
     ports += deployment.uplinks.len() as u64;
     for spec in pools(deployment).values() {
-        let shells = u64::from(spec.size.most());
-        let each = rings_bytes(spec.ring, spec.ports as usize, 1) + PROGRAM_BYTES_MIN;
-        memory = memory.saturating_add(shells.saturating_mul(each));
-        ports += shells * u64::from(spec.ports);
-        instances += shells;
+        let needs = spec.needs();
+        memory = memory.saturating_add(needs.bytes);
+        ports += needs.ports;
+        instances += needs.shells;
     }
     let amount = |total, used| Amount { total, used };
     Capacity {

@@ -1,6 +1,7 @@
 //! Pools of shells: prepared instances. Creating an instance can use a shell of a pool.
 
 use crate::access::Access;
+use crate::host::{PROGRAM_BYTES_MIN, rings_bytes};
 use crate::model::{Deployment, PortApi, Program};
 use crate::placement::Placement;
 use crate::quantity::Bytes;
@@ -199,6 +200,17 @@ pub struct PoolSpec {
     pub size: Size,
 }
 
+/// What the shells of a pool need.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// Number of shells.
+    pub shells: u64,
+    /// Bytes for their rings and programs.
+    pub bytes: u64,
+    /// Number of their ports.
+    pub ports: u64,
+}
+
 fn is_zero(slots: &u32) -> bool {
     *slots == 0
 }
@@ -235,6 +247,17 @@ impl PoolSpec {
             ..self.clone()
         };
         sized == *other
+    }
+
+    /// Returns the most that all its shells need: their number, bytes of memory, and ports.
+    pub fn needs(&self) -> Needs {
+        let shells = u64::from(self.size.most());
+        let each = rings_bytes(self.ring, self.ports as usize, 1) + PROGRAM_BYTES_MIN;
+        Needs {
+            shells,
+            bytes: shells.saturating_mul(each),
+            ports: shells * u64::from(self.ports),
+        }
     }
 
     /// Returns true if a shell of this pool can become such an instance, according to the document. The document does

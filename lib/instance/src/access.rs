@@ -27,6 +27,14 @@ pub(crate) fn strings(
     strings.with_context(|| format!("a NUL in {what}"))
 }
 
+/// Returns a working directory as the kernel takes it.
+///
+/// # Errors
+/// The path has a NUL.
+pub(crate) fn directory(path: &str) -> anyhow::Result<CString> {
+    CString::new(path).context("a NUL in the working directory")
+}
+
 /// A volume, and which directory it was when it was looked at.
 pub(crate) struct Seen {
     view: View,

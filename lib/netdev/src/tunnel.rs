@@ -68,7 +68,7 @@ impl Tunnel {
     }
 }
 
-/// What is left on the interface.
+/// The text on the interface.
 fn alias(uplink: &str, tunnel: &Tunnel) -> String {
     format!("nfluid uplink {uplink}: {tunnel}")
 }

@@ -13,26 +13,22 @@ const MODULES: [&str; 1] = ["/sys/module"];
 
 /// Beside it, directories of an instance with files.
 const SCRATCH: [&str; 5] = [MODULES[0], "/dev/shm", "/run", "/tmp", "/var/tmp"];
-/// Devices of an instance with files.
-const DEVICES: [&str; 5] = ["full", "null", "random", "urandom", "zero"];
 
 impl Root {
-    /// For a program on DPDK.
-    pub fn for_dpdk() -> Self {
-        Self::Libraries(Shown {
-            extra: TOPOLOGY.map(|path| View::from(PathBuf::from(path))).into(),
-            scratch: &MODULES,
-            ..Shown::default()
-        })
-    }
-
-    /// For a program on DPDK that also has files: these directories, and some of its own.
-    pub fn for_dpdk_with_files(volumes: Vec<View>) -> Self {
+    /// For a program on DPDK. `files`: it also has these directories, some of its own, and devices; absent: none of them.
+    pub fn for_dpdk(files: Option<Vec<View>>) -> Self {
+        let (scratch, devices): (&[&str], &[&str]) = match files {
+            Some(_) => (&SCRATCH, &Shown::DEVICES),
+            None => (&MODULES, &[]),
+        };
         let topology = TOPOLOGY.map(|path| View::from(PathBuf::from(path)));
         Self::Libraries(Shown {
-            extra: topology.into_iter().chain(volumes).collect(),
-            scratch: &SCRATCH,
-            devices: &DEVICES,
+            extra: topology
+                .into_iter()
+                .chain(files.unwrap_or_default())
+                .collect(),
+            scratch,
+            devices,
             ..Shown::default()
         })
     }

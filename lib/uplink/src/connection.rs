@@ -462,6 +462,11 @@ impl Connection {
         Ok(valid)
     }
 
+    /// Lets go of the interface if it has another name by now. Returns true if it has.
+    pub fn give_back_renamed(&self, netlink: &Netlink, spec: &UplinkSpec) -> bool {
+        forget_undone(&self.record, spec, self.record.undo_renamed(netlink))
+    }
+
     /// Lets go of the interface: program detached, settings put back, record removed.
     pub fn close(self, spec: &UplinkSpec) -> Outlet {
         undo(&self.record, spec);
@@ -477,14 +482,20 @@ fn wanted(spec: &UplinkSpec, hooked: Option<&Hooked>) -> Wanted {
 }
 
 fn undo(record: &Record, spec: &UplinkSpec) {
-    let undone = record.undo_here();
+    forget_undone(record, spec, record.undo_here().map(|()| true));
+}
+
+/// Removes the record if the changes were undone; they were not if there was no such interface. Returns true if they were.
+fn forget_undone(record: &Record, spec: &UplinkSpec, undone: Result<bool, UplinkError>) -> bool {
     let forgotten = match (&undone, &spec.state_dir) {
-        (Ok(()), Some(dir)) => record.forget(dir),
+        (Ok(true), Some(dir)) => record.forget(dir),
         _ => Ok(()),
     };
-    if let Err(error) = undone.and(forgotten) {
+    let is_undone = matches!(undone, Ok(true));
+    if let Err(error) = undone.map(drop).and(forgotten) {
         tracing::error!(uplink = spec.name, interface = spec.interface, %error, "not all settings could be put back");
     }
+    is_undone
 }
 
 fn promiscuous(link: &Link) -> Option<PacketSocket> {

@@ -240,13 +240,9 @@ impl Worker {
         self.forget_queues();
         self.shared.vanished.fetch_add(1, Relaxed);
         self.shared.set_path(None);
-        let record = connection.record();
         // Another interface may be taken in another form: it would not come to what is on this one.
-        let is_undone = record.undo_renamed(&self.netlink).unwrap_or_else(|error| {
-            tracing::warn!(uplink = self.spec.name, %error, "settings stay on the renamed interface");
-            false
-        });
-        self.last = (!is_undone).then(|| record.clone());
+        let is_given_back = connection.give_back_renamed(&self.netlink, &self.spec);
+        self.last = (!is_given_back).then(|| connection.record().clone());
         let port = &mut self.ring.ports[0];
         connection.outlet.abandon(port, &self.shared);
         self.try_again();

@@ -15,6 +15,7 @@ pub mod mounts;
 pub mod oracle;
 pub mod patience;
 pub mod platform;
+pub mod pools;
 pub mod program;
 pub mod sandboxed;
 pub mod segments;

@@ -237,7 +237,7 @@ impl Sandboxes {
                     scratch: &["/tmp", "/run"],
                     ..Shown::default()
                 }),
-                None if setup.dpdk => Root::for_dpdk(),
+                None if setup.dpdk => Root::for_dpdk(None),
                 None if !setup.views.is_empty() => Root::Libraries(Shown {
                     extra: setup.views.to_vec(),
                     ..Shown::default()

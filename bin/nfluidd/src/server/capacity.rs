@@ -1,4 +1,4 @@
-//! What this host has and can run, for engines that schedule.
+//! The capacity of this host, for engines that schedule.
 
 use crate::facts::{BuiltIn, ThisHost};
 use nfluid_api::types::{Amount, Capacity};
@@ -10,7 +10,7 @@ use nfluid_sandbox::{EMULATOR, has_kvm};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the operator says of the host.
+/// The labels that the operator has given to the host.
 pub type Labels = BTreeMap<String, String>;
 
 /// Returns the capacity of this host with a deployment.

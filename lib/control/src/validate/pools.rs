@@ -1,7 +1,7 @@
 //! Pools: the host must have room for all shells beside the instances, and their images.
 
 use super::{access, instances::check_image};
-use crate::host::{Host, PROGRAM_BYTES_MIN, rings_bytes};
+use crate::host::Host;
 use crate::model::{BUILT_IN_FLAVORS, Deployment};
 use crate::pool::pools;
 use crate::report::{Report, did_you_mean};
@@ -31,11 +31,7 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
         }
     }
     let pools = pools(deployment);
-    let shells = |spec: &crate::pool::PoolSpec| u64::from(spec.size.most());
-    let bytes = pools.values().map(|spec| {
-        let rings = rings_bytes(spec.ring, spec.ports as usize, 1);
-        shells(spec).saturating_mul(rings + PROGRAM_BYTES_MIN)
-    });
+    let bytes = pools.values().map(|spec| spec.needs().bytes);
     let (bytes, host_bytes) = (bytes.fold(0, u64::saturating_add), host.memory_bytes());
     if bytes > host_bytes {
         report.error(
@@ -48,10 +44,7 @@ pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) 
             "make 'size' or 'most' smaller, or choose a flavor with smaller rings",
         );
     }
-    let ports: u64 = pools
-        .values()
-        .map(|spec| shells(spec) * u64::from(spec.ports))
-        .sum();
+    let ports: u64 = pools.values().map(|spec| spec.needs().ports).sum();
     let instances = deployment.instances.iter();
     let used: u64 = instances
         .map(|(_, instance)| instance.queues() as u64)

@@ -109,7 +109,7 @@ impl Maker {
             program: (&program.0, &program.1),
             arguments: Vec::new(),
             root: Root::for_linkage(program.0.linkage()),
-            own: None,
+            directory: None,
             limits: Limits::default(),
         };
         let instance = self.start(start, None, handover, environment(env)?, &fds)?;

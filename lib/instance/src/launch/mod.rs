@@ -17,7 +17,6 @@ use crate::programs::OpenProgram;
 use crate::terminator::{self, Connecting};
 use anyhow::Context;
 use inheritance::{FIRST_FD, Inheritance, environment};
-use nfluid_control::access::Access;
 use nfluid_control::model::{PortApi, Program as ProgramModel};
 use nfluid_control::spec::InstanceSpec;
 use nfluid_lifecycle::cores::pinned_to;
@@ -134,13 +133,10 @@ impl Maker {
         let access = access.filter(|_| spec.program.api() == PortApi::Dpdk);
         let root = match spec.program.api() {
             PortApi::Library => Root::for_linkage(program.linkage()),
-            PortApi::Dpdk => match access {
-                None => Root::for_dpdk(),
-                Some(access) => {
-                    let volumes = access::volumes(access)?;
-                    Root::for_dpdk_with_files(volumes.iter().map(Seen::view).collect())
-                }
-            },
+            PortApi::Dpdk => {
+                let volumes = access.map(access::volumes).transpose()?;
+                Root::for_dpdk(volumes.map(|all| all.iter().map(Seen::view).collect()))
+            }
             PortApi::Netmap => {
                 let netmap = self.programs.netmap()?;
                 inheritance.env.extend(environment([netmap.preload()])?);
@@ -177,7 +173,9 @@ impl Maker {
             program: (program, filter),
             arguments: arguments(&spec.program)?,
             root,
-            own: access.map(OwnFiles::of).transpose()?,
+            directory: access
+                .map(|access| access::directory(access.directory.as_deref().unwrap_or("/")))
+                .transpose()?,
             limits: equipment.as_ref().map(|it| it.limits).unwrap_or_default(),
         };
         // The connector ends by itself if the terminator does not start.
@@ -218,7 +216,7 @@ impl Maker {
         launch.argv.extend_from_slice(&start.arguments);
         launch.env = env;
         launch.limits = start.limits;
-        if let Some(OwnFiles { directory }) = &start.own {
+        if let Some(directory) = &start.directory {
             launch.directory.clone_from(directory);
             launch.network = Network::Own;
         }
@@ -252,7 +250,7 @@ impl Maker {
                     cpus: start.owner.cpus(),
                     zygote: start.zygote,
                     sealed: sandbox.sealed.filter(|_| is_common),
-                    net: match start.own {
+                    net: match start.directory {
                         Some(_) => NetNs::Own,
                         None => sandbox.net,
                     },
@@ -325,23 +323,10 @@ struct Start<'a> {
     arguments: Vec<CString>,
     /// The files that the program sees.
     root: Root,
-    /// Absent: it has neither files of its own nor sockets.
-    own: Option<OwnFiles>,
+    /// The directory in which a program starts that has files of its own, and sockets in a network namespace with nothing else
+    /// in it; absent: the program has neither.
+    directory: Option<CString>,
     limits: Limits,
-}
-
-/// The surroundings of a program that has files of its own, and sockets in a network namespace with nothing else in it.
-struct OwnFiles {
-    /// The directory in which it starts.
-    directory: CString,
-}
-
-impl OwnFiles {
-    fn of(access: &Access) -> anyhow::Result<Self> {
-        let directory = access.directory.as_deref().unwrap_or("/");
-        let directory = CString::new(directory).context("a NUL in the working directory")?;
-        Ok(OwnFiles { directory })
-    }
 }
 
 /// Returns the arguments of a program, as an instance gets them.

@@ -1,7 +1,7 @@
 //! A program of the host, and its surroundings: the host's libraries and directories of its own.
 
 use super::{Command, etc, variables};
-use crate::access::strings;
+use crate::access::{directory, strings};
 use crate::maker::Maker;
 use nfluid_control::access::{Access, SCRATCH};
 use nfluid_control::spec::PortSpec;
@@ -38,7 +38,7 @@ pub(super) fn command(
         program: maker.programs.server(program)?,
         arguments: strings(words, "an argument")?,
         environment: strings(variables(own, &access.environment), "a variable")?,
-        directory: access.directory.as_deref().unwrap_or("/").to_owned(),
+        directory: directory(access.directory.as_deref().unwrap_or("/"))?,
     })
 }
 

@@ -1,7 +1,7 @@
 //! The program of a container image: found in the image's files as the image says, or as the instance says instead.
 
 use super::{Command, etc, variables};
-use crate::access::strings;
+use crate::access::{self, strings};
 use crate::maker::Maker;
 use anyhow::{Context, bail};
 use nfluid_control::access::{Access, WRITABLE};
@@ -119,7 +119,7 @@ impl Files {
             program: maker.programs.of_image(program)?,
             arguments: strings(words, "an argument")?,
             environment: strings(environment, "a variable")?,
-            directory: directory.to_owned(),
+            directory: access::directory(directory)?,
         })
     }
 }

@@ -30,17 +30,16 @@ use std::ffi::CString;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::PathBuf;
 
-/// Devices that programs of Linux expect.
-const DEVICES: &[&str] = &["full", "null", "random", "urandom", "zero"];
 /// Most descriptors of a server: a connection takes one or two.
 const DESCRIPTORS: u64 = 65_536;
+
 /// A program, and what it is run with.
 struct Command {
     program: OpenProgram,
     /// The arguments, beginning with the program's name.
     arguments: Vec<CString>,
     environment: Vec<CString>,
-    directory: String,
+    directory: CString,
 }
 
 /// A server that is about to be started: its files, its sandbox, and its interfaces, which are behind their ports. Its name,
@@ -71,7 +70,7 @@ pub(crate) fn equip(
     let volumes = access::volumes(&access)?;
     let shown = Shown {
         extra: volumes.iter().map(Seen::view).collect(),
-        devices: DEVICES,
+        devices: &Shown::DEVICES,
         processes: true,
         ..Shown::default()
     };
@@ -216,8 +215,7 @@ impl Server {
         let mut launch = Launch::new(program, filter);
         launch.argv = command.arguments;
         launch.env = command.environment;
-        launch.directory =
-            CString::new(command.directory).context("a NUL in the working directory")?;
+        launch.directory = command.directory;
         launch.network = nfluid_sandbox::Network::Own;
         launch.limits = Limits {
             descriptors: DESCRIPTORS,

@@ -290,8 +290,7 @@ impl Netlink {
     /// When the kernel refuses.
     pub fn set_alias(&self, index: u32, alias: &str) -> Result<(), NetdevError> {
         let alias = vec![LinkAttribute::IfAlias(alias.to_owned())];
-        self.request(RouteNetlinkMessage::SetLink(about(index, alias)), NLM_F_ACK)
-            .map(drop)
+        self.set(about(index, alias))
             .map_err(NetdevError::system("leaving a text on the interface"))
     }
 
@@ -323,9 +322,7 @@ impl Netlink {
     /// When the kernel refuses: the name is taken, for instance.
     pub fn set_name(&self, index: u32, name: &str) -> Result<(), NetdevError> {
         let name = vec![LinkAttribute::IfName(name.to_owned())];
-        let message = RouteNetlinkMessage::SetLink(about(index, name));
-        self.request(message, NLM_F_ACK)
-            .map(drop)
+        self.set(about(index, name))
             .map_err(NetdevError::system("renaming the interface"))
     }
 
@@ -335,9 +332,7 @@ impl Netlink {
     /// When the kernel or the driver refuses.
     pub fn set_mac(&self, index: u32, mac: [u8; 6]) -> Result<(), NetdevError> {
         let address = vec![LinkAttribute::Address(mac.to_vec())];
-        let message = RouteNetlinkMessage::SetLink(about(index, address));
-        self.request(message, NLM_F_ACK)
-            .map(drop)
+        self.set(about(index, address))
             .map_err(NetdevError::system("setting the interface's address"))
     }
 
@@ -346,9 +341,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel or the driver refuses.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> Result<(), NetdevError> {
-        let message = RouteNetlinkMessage::SetLink(about(index, vec![LinkAttribute::Mtu(mtu)]));
-        self.request(message, NLM_F_ACK)
-            .map(drop)
+        self.set(about(index, vec![LinkAttribute::Mtu(mtu)]))
             .map_err(NetdevError::system(format!("setting the MTU to {mtu}")))
     }
 
@@ -357,9 +350,7 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_max_sizes(&self, index: u32, sizes: &MaxSizes) -> Result<(), NetdevError> {
-        let message = RouteNetlinkMessage::SetLink(about(index, sizes.attributes()));
-        self.request(message, NLM_F_ACK)
-            .map(drop)
+        self.set(about(index, sizes.attributes()))
             .map_err(NetdevError::system("setting the longest packets"))
     }
 
@@ -375,7 +366,7 @@ impl Netlink {
         instead_of: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let expected = instead_of.map(|fd| fd.as_raw_fd());
-        self.set_xdp(xdp(index, hook, program.as_raw_fd(), expected))
+        self.set(xdp(index, hook, program.as_raw_fd(), expected))
     }
 
     /// Detaches `program`, if it is the one that is attached.
@@ -383,10 +374,10 @@ impl Netlink {
     /// # Errors
     /// As the kernel reports them.
     pub fn detach_xdp(&self, index: u32, hook: XdpHook, program: BorrowedFd<'_>) -> io::Result<()> {
-        self.set_xdp(xdp(index, hook, -1, Some(program.as_raw_fd())))
+        self.set(xdp(index, hook, -1, Some(program.as_raw_fd())))
     }
 
-    fn set_xdp(&self, message: LinkMessage) -> io::Result<()> {
+    fn set(&self, message: LinkMessage) -> io::Result<()> {
         self.request(RouteNetlinkMessage::SetLink(message), NLM_F_ACK)
             .map(drop)
     }

@@ -55,6 +55,11 @@ pub struct Shown {
     pub etc: Vec<(&'static str, Vec<u8>)>,
 }
 
+impl Shown {
+    /// Devices that programs of Linux expect.
+    pub const DEVICES: [&str; 5] = ["full", "null", "random", "urandom", "zero"];
+}
+
 /// A directory of the host that an instance sees. It reads files there that every user of the host may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
