@@ -1,7 +1,9 @@
 //! Instances of images that are made from shells are instances like any other.
 
 use nfluid_testbed::process::signal;
-use nfluid_tests::harness::images::{deployment, get, host, image, log, ports, usual, web, write};
+use nfluid_tests::harness::images::{
+    deployment, get, host, image, log, ports, said, usual, web, write,
+};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::pools::{await_shells, pool};
@@ -30,19 +32,32 @@ fn name_of(pid: u32) -> String {
     name.unwrap_or_default().trim().to_owned()
 }
 
-/// Returns a survey without what its monitor says, and what differs from run to run: times and sizes, numbers of interfaces and sockets, and whether an
-/// address has been probed already.
+/// Returns a survey without what differs from run to run: times and sizes, numbers of interfaces and sockets, and whether an address has been probed
+/// already.
 fn lasting(said: &str) -> String {
     let lasting = |line: &str| {
         let is_of_file = line.starts_with(['d', '-', 'l', 'c']) && line.contains(':');
         let line = line.replace(" tentative", "");
         match is_of_file || line.contains("@if") {
-            true => line.replace(|c: char| c.is_ascii_digit(), "#"),
+            true => without_numbers(&line),
             false => line,
         }
     };
-    let own = said.lines().filter(|line| !line.starts_with("nfluid-vmm:"));
-    own.map(lasting).collect::<Vec<_>>().join("\n")
+    said.lines().map(lasting).collect::<Vec<_>>().join("\n")
+}
+
+/// Replaces each number, which may be wider than another.
+fn without_numbers(line: &str) -> String {
+    let numbers = |word: &str| {
+        word.split(|c: char| c.is_ascii_digit())
+            .filter(|it| !it.is_empty())
+            .collect::<Vec<_>>()
+            .join("#")
+    };
+    line.split_whitespace()
+        .map(numbers)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 // promise: 20.10
@@ -68,12 +83,10 @@ fn an_instance_of_an_image_from_a_shell_is_like_any_other() {
     let surveyed = |platform: &Platform, pooled: bool| {
         let plain = deployment(&web(&folder, &keys));
         let all = with_pool(&plain, &folder, &sandbox);
-        platform.apply(if pooled { &all } else { &plain });
-        eventually("it is done", || log(platform).contains("done\n"));
-        let said = log(platform);
+        let said = said(platform, if pooled { &all } else { &plain });
         platform.must_say(&["delete", "instance", "web", "--with-links"]);
-        let (_, last) = said.rsplit_once("begin\n").expect("it has begun");
-        last.to_owned()
+        let (_, survey) = said.split_once("begin\n").expect("it has begun");
+        survey.to_owned()
     };
     let without = surveyed(&platform, false);
     let none = deployment("").replace("  web: \nlinks: [[lan, web.eth0]]\n", "");
@@ -119,15 +132,14 @@ fn interfaces_of_a_shell_are_renamed_although_one_has_the_name_of_another() {
     ));
     await_shells(&platform, 1);
     let port = |address: &str| format!("{{ kind: interface, addresses: [{address}/24] }}");
-    platform.apply(&format!(
+    let deployment = format!(
         "version: 1\ninstances:\n  web:\n    {image}\n    entrypoint: [sh, -c]\n    \
          args: ['busybox ip address; echo done; sleep 1000']\n    ports: {{ eth1: {}, lan: {} }}\n\
          pool: {{ webs: {{ for: images, {image}, ports: 2, size: 1 }} }}\n",
         port("10.1.0.2"),
         port("10.2.0.2")
-    ));
-    eventually("it is done", || log(&platform).contains("done\n"));
-    let said = log(&platform);
+    );
+    let said = said(&platform, &deployment);
     assert_eq!(pool(&platform)["taken"], 1, "{said}");
     for line in ["scope global eth1", "scope global lan"] {
         assert!(said.contains(line), "{said}");

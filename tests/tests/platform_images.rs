@@ -1,7 +1,9 @@
 //! Programs of container images as instances: what an image says is done, what it should not have it does not get.
 
 use nfluid_testbed::process::signal;
-use nfluid_tests::harness::images::{deployment, get, host, image, log, ports, usual, web, write};
+use nfluid_tests::harness::images::{
+    self, deployment, get, host, image, log, ports, usual, web, write,
+};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use rustix::process::Signal;
@@ -16,9 +18,7 @@ fn said(platform: &Platform, folder: &Path, script: &str, keys: &str) -> String 
     let keys = format!(
         "restart: never, entrypoint: [sh, -c], args: ['{script}; echo done; sleep 1000'], {keys}"
     );
-    platform.apply(&deployment(&web(folder, &keys)));
-    eventually("it is done", || log(platform).contains("done\n"));
-    let said = log(platform);
+    let said = images::said(platform, &deployment(&web(folder, &keys)));
     platform.must_say(&["delete", "--all"]);
     said
 }
@@ -90,7 +90,7 @@ fn an_instance_is_one_user_and_has_that_users_files() {
         return;
     };
     write(&folder, json!({}));
-    let script = "id -u; id -g; cat /root/secret; cat /var/web/own; echo $HOME; touch /srv/new && stat -c %U:%a /srv/new; \
+    let script = "id -u; sleep 1; id -g; cat /root/secret; cat /var/web/own; echo $HOME; touch /srv/new && stat -c %U:%a /srv/new; \
                   ls /srv; chown 5 /srv/new; test -u /bin/busybox";
     let root = said(&platform, &folder, script, &ports(""));
     assert!(

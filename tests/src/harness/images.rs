@@ -1,5 +1,6 @@
 //! A container image with busybox, and instances of it.
 
+use super::patience::eventually;
 use super::platform::Platform;
 use super::skip::skip;
 use nfluid_testbed::image::{Layer, Layout};
@@ -117,7 +118,18 @@ pub fn deployment(instance: &str) -> String {
 
 /// Returns what the instance has said.
 pub fn log(platform: &Platform) -> String {
-    fs::read_to_string(platform.instance_log("web")).unwrap_or_default()
+    let log = fs::read_to_string(platform.instance_log("web")).unwrap_or_default();
+    // The monitor says this beside the program, at any point of what the program says.
+    log.replace("nfluid-vmm: running on 1 ports, 1 queues each\n", "")
+}
+
+/// Applies a deployment and returns what its instance says until it is done. What an earlier one has said stays in the log.
+pub fn said(platform: &Platform, deployment: &str) -> String {
+    let before = log(platform).len();
+    let since = || log(platform).split_off(before);
+    platform.apply(deployment);
+    eventually("it is done", || since().contains("done\n"));
+    since()
 }
 
 /// Returns what its web server serves, empty if there is no answer.
