@@ -3,9 +3,9 @@
 
 use crate::types::{
     ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
-    EventPage, FunctionReport, FunctionRequest, Logs, MigrateReport, MigrateRequest, PauseRequest,
-    Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Took,
-    UpgradeReport,
+    EventPage, FunctionReport, FunctionRequest, InstanceSnapshot, InstanceStatus, Logs,
+    MigrateReport, MigrateRequest, PauseRequest, Problem, RestoreReport, RestoreRequest,
+    SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -110,6 +110,23 @@ impl Client {
     pub async fn events(&self, since: u64, wait: Duration) -> Result<EventPage, ClientError> {
         let wait_ms = wait.as_millis();
         self.get(&format!("/v1/events?since={since}&wait_ms={wait_ms}"))
+            .await
+    }
+
+    /// Returns an instance.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn instance(&self, name: &str) -> Result<InstanceStatus, ClientError> {
+        self.get(&format!("/v1/instances/{}", escaped(name))).await
+    }
+
+    /// Returns a snapshot of an instance's counters and gauges.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn instance_stats(&self, name: &str) -> Result<InstanceSnapshot, ClientError> {
+        self.get(&format!("/v1/instances/{}/stats", escaped(name)))
             .await
     }
 

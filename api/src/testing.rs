@@ -5,11 +5,11 @@ use crate::types::{
     Amount, ApplyRequest, ApplyResponse, Capacity, ChainStats, ChainStatus, Change, Check,
     CheckStatus, CommandRequest, CommandResponse, Counters, DeleteRequest, Diagnostic,
     DoctorReport, Event, EventKind, EventPage, FunctionEnd, FunctionReport, FunctionRequest,
-    GroupStats, GroupStatus, Health, InstanceState, InstanceStats, InstanceStatus, IoStats,
-    IoStatus, IoThread, Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest,
-    PoolStatus, PortState, PortStats, PortStatus, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, ScaleReport, ScaleRequest, Stats, SteeringStatus, SwitchStatus, TemplateStatus,
-    Took, UpgradeReport, UplinkStats, UplinkStatus, Verb, Version,
+    GroupStats, GroupStatus, Health, InstanceSnapshot, InstanceState, InstanceStats,
+    InstanceStatus, IoStats, IoStatus, IoThread, Kind, LinkStatus, Logs, MigrateReport,
+    MigrateRequest, PauseRequest, PoolStatus, PortState, PortStats, PortStatus, Problem,
+    RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Stats, SteeringStatus,
+    SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStats, UplinkStatus, Verb, Version,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -377,6 +377,22 @@ impl Server for FakeServer {
     }
 
     /// Each snapshot is a second after the previous one, with 1000 packets and 0.25 s of CPU time more.
+    fn instance_stats(&self, instance: &str) -> Result<InstanceSnapshot, Problem> {
+        known_instance(instance)?;
+        let Stats {
+            time_ns,
+            mut ports,
+            mut instances,
+            ..
+        } = self.stats();
+        ports.retain(|port| port.name.starts_with("fw1."));
+        Ok(InstanceSnapshot {
+            time_ns,
+            instance: instances.remove(0),
+            ports,
+        })
+    }
+
     fn stats(&self) -> Stats {
         let mut snapshots = lock(&self.snapshots);
         *snapshots += 1;

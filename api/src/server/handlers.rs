@@ -7,9 +7,9 @@ use super::query::LogQuery;
 use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much};
 use super::shared::Shared;
 use crate::types::{
-    Capacity, ChainStatus, DoctorReport, GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus,
-    Logs, PoolStatus, PortStatus, Problem, Stats, SwitchStatus, TemplateStatus, UplinkStatus,
-    Version,
+    Capacity, ChainStatus, DoctorReport, GroupStatus, Health, InstanceSnapshot, InstanceStatus,
+    IoStatus, LinkStatus, Logs, PoolStatus, PortStatus, Problem, Stats, SwitchStatus,
+    TemplateStatus, UplinkStatus, Version,
 };
 use axum::Json;
 use axum::extract::{Query, State};
@@ -95,10 +95,6 @@ view!(
     /// All instances.
     instances, "/v1/instances", "instances", Vec<InstanceStatus>
 );
-view_one!(
-    /// An instance.
-    instance, instances, "/v1/instances/{name}", "instances", InstanceStatus
-);
 view!(
     /// All groups of tenants.
     groups, "/v1/groups", "groups", Vec<GroupStatus>
@@ -175,6 +171,53 @@ view!(
     /// Checks of the host.
     doctor, "/v1/doctor", "daemon", DoctorReport
 );
+
+/// An instance.
+#[utoipa::path(
+    get,
+    path = "/v1/instances/{name}",
+    tag = "instances",
+    params(("name" = String, Path, description = "Name of the object")),
+    responses(
+        (status = 200, body = InstanceStatus),
+        Missing,
+        Other,
+    )
+)]
+pub async fn instance<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+) -> Answer<InstanceStatus> {
+    let name = name?.0;
+    blocking(shared.views, move |server| {
+        let found = server.instance(&name);
+        found.ok_or_else(|| nothing_named("instances", &name))
+    })
+    .await
+    .map(Json)
+}
+
+/// A snapshot of the counters and gauges of one instance. Clients that ask often for a few instances ask here.
+#[utoipa::path(
+    get,
+    path = "/v1/instances/{name}/stats",
+    tag = "instances",
+    params(("name" = String, Path, description = "Name of the instance")),
+    responses(
+        (status = 200, body = InstanceSnapshot),
+        Missing,
+        Other,
+    )
+)]
+pub async fn instance_stats<S: Server>(
+    State(shared): State<Shared<S>>,
+    name: PathResult<String>,
+) -> Answer<InstanceSnapshot> {
+    let name = name?.0;
+    blocking(shared.views, move |server| server.instance_stats(&name))
+        .await
+        .map(Json)
+}
 
 /// The last lines of an instance's log.
 #[utoipa::path(

@@ -22,10 +22,10 @@ pub use router::router;
 use crate::types::{
     ApplyRequest, ApplyResponse, Capacity, ChainStatus, CommandRequest, CommandResponse,
     CreateRequest, DeleteRequest, DoctorReport, EventPage, FunctionReport, FunctionRequest,
-    GroupStatus, Health, InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest,
-    PauseRequest, PoolStatus, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
-    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
-    UplinkStatus, Version,
+    GroupStatus, Health, InstanceSnapshot, InstanceStatus, IoStatus, LinkStatus, Logs,
+    MigrateReport, MigrateRequest, PauseRequest, PoolStatus, PortStatus, Problem, RestoreReport,
+    RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus,
+    Took, UpgradeReport, UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -67,6 +67,13 @@ pub trait Server: Send + Sync + 'static {
     /// Returns all instances.
     fn instances(&self) -> Vec<InstanceStatus>;
 
+    /// Returns one instance, in a time that does not depend on the number of other instances; `None` if it does not exist.
+    fn instance(&self, name: &str) -> Option<InstanceStatus> {
+        self.instances()
+            .into_iter()
+            .find(|found| found.name == name)
+    }
+
     /// Returns all groups of tenants.
     fn groups(&self) -> Vec<GroupStatus>;
 
@@ -96,16 +103,23 @@ pub trait Server: Send + Sync + 'static {
     /// Returns a snapshot of all counters and gauges.
     fn stats(&self) -> Stats;
 
+    /// Returns a snapshot of one instance, in a time that does not depend on the number of other instances.
+    ///
+    /// # Errors
+    /// The instance does not exist.
+    fn instance_stats(&self, instance: &str) -> Result<InstanceSnapshot, Problem>;
+
     /// Returns the events after the position `since`, oldest first, as many as are kept.
     fn events(&self, since: u64) -> EventPage;
 
     /// Returns the position of the newest event; the value changes with each event.
     fn newest_event(&self) -> watch::Receiver<u64>;
 
-    /// Returns log lines of an instance after the position `since`, at most the last `tail` lines.
+    /// Returns log lines of an instance after the position `since`, at most the last `tail` lines. The logs of the latest instances that are gone
+    /// are kept.
     ///
     /// # Errors
-    /// The instance does not exist.
+    /// The instance does not exist, and no log of it is kept.
     fn logs(&self, instance: &str, since: u64, tail: usize) -> Result<Logs, Problem>;
 
     /// Runs a command of an instance's NF.

@@ -46,6 +46,7 @@ use utoipa::OpenApi;
         handlers::instances,
         handlers::instance,
         handlers::logs,
+        handlers::instance_stats,
         handlers::groups,
         handlers::group,
         handlers::ports,

@@ -86,6 +86,10 @@ fn views<S: Server>() -> Router<Shared<S>> {
         .route("/v1/instances/{name}", get(handlers::instance::<S>))
         .route("/v1/instances/{name}/image", get(life::image::<S>))
         .route("/v1/instances/{name}/logs", get(handlers::logs::<S>))
+        .route(
+            "/v1/instances/{name}/stats",
+            get(handlers::instance_stats::<S>),
+        )
         .route("/v1/groups", get(handlers::groups::<S>))
         .route("/v1/groups/{name}", get(handlers::group::<S>))
         .route("/v1/ports", get(handlers::ports::<S>))

@@ -42,9 +42,11 @@ pub use pool::PoolStatus;
 pub use rates::{
     ChainRates, GroupRates, InstanceRates, IoThreadRates, PortRates, Rates, UplinkRates,
 };
-pub use stats::{ChainStats, Counters, InstanceStats, PortStats, Stats, UplinkStats};
+pub use stats::{
+    ChainStats, Counters, InstanceSnapshot, InstanceStats, PortStats, Stats, UplinkStats,
+};
 pub use status::{
-    ChainStatus, CommandRequest, CommandResponse, Health, HealthStatus, InstanceState,
+    ChainStatus, CommandRequest, CommandResponse, ExitStatus, Health, HealthStatus, InstanceState,
     InstanceStatus, LinkStatus, Logs, PortState, PortStatus, SteeringStatus, SwitchStatus,
     UplinkStatus, Version, WakeStatus,
 };

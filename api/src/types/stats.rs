@@ -167,6 +167,17 @@ pub struct ChainStats {
     pub back: WayStats,
 }
 
+/// A snapshot of the figures of one instance.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InstanceSnapshot {
+    /// Time of the snapshot on the daemon's monotonic clock, in nanoseconds. Only differences are meaningful.
+    pub time_ns: u64,
+    /// The instance, without the NF's own metrics.
+    pub instance: InstanceStats,
+    /// Its ports.
+    pub ports: Vec<PortStats>,
+}
+
 /// A snapshot of all figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Stats {

@@ -91,6 +91,9 @@ pub struct InstanceStatus {
     pub name: String,
     /// The built-in NF's name, or the path of the user's program.
     pub nf: String,
+    /// The engine and its object that the instance belongs to, as the engine has named them; absent: the operator's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Isolation tier: `process`, or `xdp` for a program on interfaces.
     pub tier: String,
     /// State of the instance.
@@ -109,9 +112,16 @@ pub struct InstanceStatus {
     pub uptime_ms: Option<u64>,
     /// Restarts since the instance was created.
     pub restarts: u64,
+    /// Time of the last start with nothing of what came before, in milliseconds since 1970-01-01 UTC: an upgrade in place and another
+    /// daemon keep it, a restart does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ms: Option<u64>,
     /// The last end of the instance, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
+    /// The last end of the instance as numbers, for as long as the instance does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExitStatus>,
     /// I/O model, which determines the party that executes the switch: `inline`, `split`, `merge` or `mix`; `xdp` for
     /// fast paths, which need none.
     #[serde(default = "inline")]
@@ -160,6 +170,20 @@ pub struct InstanceStatus {
     /// The configuration.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub config: Value,
+}
+
+/// The end of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExitStatus {
+    /// Its exit status, if it ended by itself and its parent was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// The signal that killed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// True if the kernel killed it because it reached its memory limit.
+    #[serde(default)]
+    pub out_of_memory: bool,
 }
 
 /// The condition for waking a sleeping instance.

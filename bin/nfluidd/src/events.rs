@@ -3,9 +3,9 @@
 use nfluid_api::types::{EventKind, EventPage, Kind};
 use nfluid_control::changes::{Changed, Changes};
 use nfluid_control::events::{EventLog, Events, Subject};
+use nfluid_lifecycle::record::now_ms;
 use nfluid_lifecycle::services::lock;
 use std::sync::Mutex;
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Number of events that are kept.
@@ -16,13 +16,6 @@ pub struct HostEvents {
     log: Mutex<EventLog>,
     changes: Mutex<Changes>,
     newest: watch::Sender<u64>,
-}
-
-/// The current time in milliseconds since 1970.
-fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_millis() as u64)
 }
 
 impl HostEvents {

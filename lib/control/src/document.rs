@@ -2,11 +2,12 @@
 
 use crate::attachments::{Attachments, attached_files};
 use crate::decode::decode;
-use crate::model::Deployment;
+use crate::model::{Deployment, Link};
 use crate::report::Report;
 use crate::validate::{Background, Environment, validate};
 use crate::yaml::{Node, SyntaxError, parse};
 use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
+use std::collections::HashSet;
 
 /// Maximum total size in bytes of the attachments of a request.
 pub const ATTACHMENT_BYTES_MAX: usize = 48 << 20;
@@ -20,7 +21,8 @@ pub struct Checked {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Reads and checks the document of a request. With `merge`, it is added to `present`.
+/// Reads and checks the document of a request. With `merge`, it is added to `present`; otherwise it takes its place, except for the instances of
+/// engines, which stay.
 ///
 /// # Errors
 /// All faults of the document, in the order of the document.
@@ -45,6 +47,7 @@ pub fn read(
     let root = parse(&request.text).map_err(|error| vec![syntax_error(error, file)])?;
     let mut report = Report::new(file, Some(&root));
     let mut deployment = decode(&root, &request.attachments, &mut report);
+    refuse_others(present, &deployment, &mut report);
     if request.merge {
         let chains = deployment.templates.names();
         let chains = chains.filter(|name| report.has(&format!("chains.{name}.activate")));
@@ -54,6 +57,8 @@ pub fn read(
             // The chain existed without 'activate'.
             deployment.chains.remove(&name);
         }
+    } else {
+        keep_owned(present, &mut deployment);
     }
     let background = Background {
         root: Some(&root),
@@ -103,6 +108,48 @@ fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
         message: error.message,
         remedy: error.remedy,
     }
+}
+
+/// Refuses changes of instances that belong to somebody else.
+fn refuse_others(present: &Deployment, deployment: &Deployment, report: &mut Report<'_>) {
+    for (name, new) in deployment.instances.iter() {
+        let old = present.instances.get(name);
+        let Some(old) = old.filter(|old| old.owner != new.owner) else {
+            continue;
+        };
+        let owner = old.owner.as_deref();
+        let owner = owner.map_or_else(
+            || "nobody's in particular".to_owned(),
+            |owner| format!("'{owner}'s"),
+        );
+        report.error(
+            &format!("instances.{name}"),
+            format!("the instance exists and is {owner}"),
+            "choose another name, or delete the instance first",
+        );
+    }
+}
+
+/// Adds the instances of engines, which no document of another replaces, with the links of their ports.
+fn keep_owned(present: &Deployment, deployment: &mut Deployment) {
+    let is_kept = |name: &str| {
+        let kept = present.instances.get(name);
+        kept.is_some_and(|kept| kept.owner.is_some())
+    };
+    for (name, instance) in present.instances.iter() {
+        if is_kept(name) && !deployment.instances.contains(name) {
+            deployment.instances.insert(name, instance.clone());
+        }
+    }
+    let known: HashSet<String> = deployment.links.iter().map(|link| link.name()).collect();
+    let is_at_kept = |link: &&Link| {
+        [&link.0, &link.1]
+            .into_iter()
+            .any(|port| port.owner().is_some_and(is_kept))
+    };
+    let kept = present.links.iter().filter(is_at_kept);
+    let missing = kept.filter(|link| !known.contains(&link.name()));
+    deployment.links.extend(missing.cloned());
 }
 
 /// Returns `present` with the objects of `added`, which replace objects of the same name.

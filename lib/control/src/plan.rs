@@ -116,6 +116,7 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
         || old.flavor != new.flavor
         || old.ring != new.ring
         || old.trust != new.trust
+        || old.owner != new.owner
         || (old.config != new.config && !takes_new_configuration)
 }
 

@@ -48,6 +48,9 @@ pub struct InstanceSpec {
     pub ring: u32,
     /// CPU and memory.
     pub resources: Resources,
+    /// The engine and its object that the instance belongs to. Serialized only if present.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// The restart policy.
     pub restart: Restart,
     /// The trust group whose members share the memory of frames. Serialized only if present.
@@ -211,6 +214,7 @@ impl InstanceSpec {
                     .unwrap_or_default(),
                 slice: instance.slice,
             },
+            owner: instance.owner.clone(),
             restart: instance.restart,
             trust: instance.trust.clone(),
             wake: instance.wake,
@@ -271,6 +275,7 @@ impl InstanceSpec {
         InstanceSpec {
             attach: instance.attach.clone(),
             config: instance.config.clone(),
+            owner: instance.owner.clone(),
             ..Self::bare(instance.program.clone(), instance.tier)
         }
     }
@@ -303,6 +308,7 @@ impl InstanceSpec {
                 placement: Placement::Free,
                 slice: None,
             },
+            owner: None,
             restart: Restart::default(),
             trust: None,
             wake: None,

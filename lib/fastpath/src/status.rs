@@ -96,6 +96,7 @@ impl FastPath {
         InstanceStatus {
             name: name.to_owned(),
             nf: self.spec.program.name().to_owned(),
+            owner: self.spec.owner.clone(),
             tier: self.spec.tier.to_string(),
             state: if trouble.is_some() {
                 InstanceState::Unhealthy

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::os::fd::RawFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The record of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,9 @@ pub struct Record {
     pub long: Vec<u32>,
     /// Index of its kernel user.
     pub user: u32,
+    /// Time of its last start with nothing of what came before, in milliseconds since 1970; 0: a daemon of an older version started it.
+    #[serde(default)]
+    pub started_ms: u64,
     /// Its process. Absent: the instance was being created.
     pub process: Option<ProcessIdentity>,
     /// Seed of its hash tables, so that an outsider cannot aim at one bucket.
@@ -70,6 +74,12 @@ pub struct Record {
     pub io: IoModel,
 }
 
+/// Returns the time in milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |time| time.as_millis() as u64)
+}
+
 fn tx_slots_of_old() -> u32 {
     TX_SLOTS
 }
@@ -83,6 +93,7 @@ impl Record {
     pub fn new(spec: &InstanceSpec, tx_slots: u32) -> serde_json::Result<Self> {
         Ok(Record {
             spec: serde_json::to_string(spec)?,
+            started_ms: now_ms(),
             ports: spec.queues(),
             io: spec.io,
             tx_slots,

@@ -2,7 +2,7 @@
 
 use crate::record::Record;
 use crate::workload::Workload;
-use nfluid_api::types::{InstanceState, PausedTraffic};
+use nfluid_api::types::{ExitStatus, InstanceState, PausedTraffic};
 use nfluid_control::quantity::Millis;
 use nfluid_control::spec::InstanceSpec;
 use nfluid_control::supervise::Supervisor;
@@ -67,6 +67,8 @@ pub struct Running {
     pub condition: Condition,
     /// The description of its last exit.
     pub last_exit: Option<String>,
+    /// Its last exit as numbers.
+    pub exit: Option<ExitStatus>,
     /// Traffic of a pause that was ended although the instance could not be thawed.
     pub(crate) still_frozen: Option<PausedTraffic>,
     /// Time at which its process started, or was adopted.
@@ -91,6 +93,7 @@ impl Running {
             state: InstanceState::Running,
             condition: Condition::default(),
             last_exit: None,
+            exit: None,
             still_frozen: None,
             since: Instant::now(),
         }

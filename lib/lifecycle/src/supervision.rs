@@ -5,6 +5,7 @@ use crate::creation::stop;
 use crate::errors::failed;
 use crate::pausing;
 use crate::services::{Services, report};
+use crate::workload::Exited;
 use nfluid_api::types::{EventKind, InstanceState};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::quantity::Millis;
@@ -35,7 +36,7 @@ pub fn note_exits(services: &mut dyn Services, names: &[String]) {
         }
         let running = instances.get(name);
         if let Some(exited) = running.and_then(|running| running.workload.exit()) {
-            note_exit(services, name, &exited.how, exited.exit);
+            note_exit(services, name, exited);
         }
     }
 }
@@ -55,14 +56,17 @@ pub fn check_some(services: &mut dyn Services) {
 }
 
 /// Reclaims the ports of an instance that has ended or could not be started, and asks its restart policy.
-pub fn note_exit(services: &mut dyn Services, name: &str, how: &str, exit: Exit) {
+pub fn note_exit(services: &mut dyn Services, name: &str, exited: Exited) {
+    let exit = exited.exit();
+    let how = exited.how;
     let instances = services.instances_mut();
     let time = instances.now();
     let Some(running) = instances.get_mut(name) else {
         return;
     };
     running.workload.note_end();
-    running.last_exit = Some(how.to_owned());
+    running.last_exit = Some(how.clone());
+    running.exit = Some(exited.status);
     instances.ended.insert(name.to_owned());
     // The next process would start frozen.
     pausing::end(services, name);
@@ -115,7 +119,7 @@ pub fn start_due(services: &mut dyn Services) {
             Ok(()) => report(services, EventKind::Started, &name, "runs again"),
             Err(error) => {
                 let how = format!("could not be started: {error:#}");
-                note_exit(services, &name, &how, Exit::Failure);
+                note_exit(services, &name, Exited::failed(how));
             }
         }
     }
@@ -176,7 +180,7 @@ pub fn restart(services: &mut dyn Services, name: &str) -> Result<(), PlatformEr
     if let Err(why) = &started {
         // The restart policy decides about the next attempt.
         let how = format!("could not be started: {why}");
-        note_exit(services, name, &how, Exit::Failure);
+        note_exit(services, name, Exited::failed(how));
     }
     started
 }

@@ -2,6 +2,7 @@
 
 use crate::record::Record;
 use crate::succession::Succession;
+use nfluid_api::types::ExitStatus;
 use nfluid_control::group::Groups;
 use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::supervise::Exit;
@@ -33,8 +34,26 @@ pub struct Port {
 pub struct Exited {
     /// Description of the end, for operators.
     pub how: String,
-    /// Success or failure.
-    pub exit: Exit,
+    /// The end as numbers.
+    pub status: ExitStatus,
+}
+
+impl Exited {
+    /// Returns the end of an instance that ended without a process that could tell how.
+    pub fn failed(how: impl Into<String>) -> Self {
+        Exited {
+            how: how.into(),
+            status: ExitStatus::default(),
+        }
+    }
+
+    /// Returns whether the end was a success.
+    pub fn exit(&self) -> Exit {
+        match self.status.status {
+            Some(0) => Exit::Success,
+            _ => Exit::Failure,
+        }
+    }
 }
 
 /// The resources that an instance has used since it was made.

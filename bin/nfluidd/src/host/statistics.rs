@@ -2,11 +2,11 @@
 
 use super::Host;
 use nfluid_api::types::{
-    Counters, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus, IoThread, PortState,
-    PortStats, PortStatus, Stats, SwitchStatus, WakeStatus,
+    Counters, InstanceSnapshot, InstanceState, InstanceStats, InstanceStatus, IoStats, IoStatus,
+    IoThread, PortState, PortStats, PortStatus, Stats, SwitchStatus, WakeStatus,
 };
 use nfluid_congestion::thread::Figures;
-use nfluid_control::model::PortRef;
+use nfluid_control::model::{PortRef, check_name};
 use nfluid_control::portion::Portion;
 use nfluid_lifecycle::machine;
 use nfluid_lifecycle::running::Running;
@@ -50,6 +50,15 @@ impl Host {
         let mut all: Vec<_> = processes.chain(fast).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// Returns the state of one instance; `None` if it does not exist.
+    pub fn status_of(&self, name: &str) -> Option<InstanceStatus> {
+        let Some(running) = self.instances.get(name) else {
+            let fast = self.fast.lock().statuses();
+            return fast.into_iter().find(|status| status.name == name);
+        };
+        Some(instance_status(name, running))
     }
 
     /// Returns the state of all ports of instances.
@@ -137,10 +146,7 @@ impl Host {
     pub fn stats(&self, found: &Figures) -> Stats {
         let mut ports = Vec::new();
         for (name, running) in self.instances.iter() {
-            for spec in &running.spec.ports {
-                let port = PortRef::instance(name, &spec.name);
-                ports.push(self.port_stats(&port, running.spec.ring, found));
-            }
+            ports.extend(self.ports_stats(name, running, found));
         }
         for (name, ring) in self.uplinks.rings() {
             let port = PortRef::Uplink(name.to_owned());
@@ -148,15 +154,10 @@ impl Host {
         }
         let fast = self.fast.lock().stats();
         let io = self.io_stats();
-        let threads = io.iter().flat_map(|io| &io.threads);
-        let own_io: BTreeMap<&str, u64> = threads
-            .filter_map(|thread| Some((thread.only_instance()?, thread.cpu_ns)))
-            .collect();
-        let instances = self.instances.iter().map(|(name, running)| InstanceStats {
-            io_cpu_ns: own_io.get(name.as_str()).copied(),
-            uplink_ns: self.uplinks.spent_for(name),
-            ..instance_stats(name, running, found)
-        });
+        let own_io = own_io(io.as_ref());
+        let instances = self.instances.iter();
+        let instances =
+            instances.map(|(name, running)| self.instance_stats(name, running, &own_io, found));
         Stats {
             pools: self.pool.statuses(),
             templates: Vec::new(),
@@ -169,6 +170,51 @@ impl Host {
             io,
             congestion: Some(found.stats()),
         }
+    }
+
+    /// Returns the counters of one instance; `None` if there is no such instance.
+    pub fn snapshot_of(&self, name: &str, found: &Figures) -> Option<InstanceSnapshot> {
+        let time_ns = self.started.elapsed().as_nanos() as u64;
+        let Some(running) = self.instances.get(name) else {
+            let fast = self.fast.lock().stats();
+            return Some(InstanceSnapshot {
+                time_ns,
+                instance: fast.into_iter().find(|stats| stats.name == name)?,
+                ports: Vec::new(),
+            });
+        };
+        let io = self.io_stats();
+        Some(InstanceSnapshot {
+            time_ns,
+            instance: self.instance_stats(name, running, &own_io(io.as_ref()), found),
+            ports: self.ports_stats(name, running, found).collect(),
+        })
+    }
+
+    fn instance_stats(
+        &self,
+        name: &str,
+        running: &Running,
+        own_io: &BTreeMap<&str, u64>,
+        found: &Figures,
+    ) -> InstanceStats {
+        InstanceStats {
+            io_cpu_ns: own_io.get(name).copied(),
+            uplink_ns: self.uplinks.spent_for(name),
+            ..instance_stats(name, running, found)
+        }
+    }
+
+    fn ports_stats(
+        &self,
+        name: &str,
+        running: &Running,
+        found: &Figures,
+    ) -> impl Iterator<Item = PortStats> {
+        running.spec.ports.iter().map(move |spec| {
+            let port = PortRef::instance(name, &spec.name);
+            self.port_stats(&port, running.spec.ring, found)
+        })
     }
 
     fn port_stats(&self, port: &PortRef, ring: u32, costs: &Figures) -> PortStats {
@@ -203,17 +249,26 @@ impl Host {
         self.instances.control(name)
     }
 
-    /// Returns lines of an instance's log; `None` if there is no such instance.
+    /// Returns lines of the log of an instance, or of one that is gone and whose log is kept; `None` if there is none.
     pub fn log_lines(
         &self,
         name: &str,
         since: u64,
         tail: usize,
     ) -> Option<std::io::Result<(Vec<String>, u64)>> {
+        let path = self.settings.paths.log(name);
         let writes_one = self.instances.contains(name) || self.fast.lock().has_process(name);
-        writes_one
-            .then(|| nfluid_instance::logs::read_lines(&self.settings.paths.log(name), since, tail))
+        let is_kept = || check_name(name).is_ok() && path.exists();
+        (writes_one || is_kept()).then(|| nfluid_instance::logs::read_lines(&path, since, tail))
     }
+}
+
+/// Returns the CPU time of the threads that work for one instance only.
+fn own_io(io: Option<&IoStats>) -> BTreeMap<&str, u64> {
+    let threads = io.into_iter().flat_map(|io| &io.threads);
+    threads
+        .filter_map(|thread| Some((thread.only_instance()?, thread.cpu_ns)))
+        .collect()
 }
 
 /// Returns the metrics of NFs, by instance, without the NFs that do not answer.
@@ -280,6 +335,7 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
     InstanceStatus {
         name: name.to_owned(),
         nf: spec.program.name().to_owned(),
+        owner: spec.owner.clone(),
         tier: spec.tier.to_string(),
         state: state_of(running),
         unhealthy: running.condition.unhealthy.clone(),
@@ -289,7 +345,9 @@ fn instance_status(name: &str, running: &Running) -> InstanceStatus {
             .pid()
             .map(|_| running.since.elapsed().as_millis() as u64),
         restarts: running.supervisor.restarts(),
+        started_ms: Some(running.record().started_ms).filter(|time| *time > 0),
         last_exit: running.last_exit.clone(),
+        exit: running.exit.filter(|_| !running.has_process()),
         io: spec.io.to_string(),
         trust: spec.trust.clone(),
         wake: spec.wake.map(|wake| WakeStatus {

@@ -12,11 +12,11 @@ use nfluid_api::server::Server;
 use nfluid_api::types::{
     ApplyRequest, ApplyResponse, Capacity, ChainStatus, Check, CheckStatus, CommandRequest,
     CommandResponse, CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage,
-    FunctionReport, FunctionRequest, GroupStatus, Health, HealthStatus, InstanceState,
-    InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest,
-    PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance,
-    ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
-    UplinkStatus, Version,
+    FunctionReport, FunctionRequest, GroupStatus, Health, HealthStatus, InstanceSnapshot,
+    InstanceState, InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest,
+    PauseRequest, PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest,
+    SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took,
+    UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
@@ -277,6 +277,10 @@ impl Server for Daemon {
         lock(&self.host).instance_statuses()
     }
 
+    fn instance(&self, name: &str) -> Option<InstanceStatus> {
+        lock(&self.host).status_of(name)
+    }
+
     fn groups(&self) -> Vec<GroupStatus> {
         lock(&self.host).group_statuses()
     }
@@ -371,6 +375,13 @@ impl Server for Daemon {
             }
         }
         stats
+    }
+
+    fn instance_stats(&self, instance: &str) -> Result<InstanceSnapshot, Problem> {
+        let host = lock(&self.host);
+        let found = host.congestion().figures();
+        let snapshot = host.snapshot_of(instance, &found);
+        snapshot.ok_or_else(|| Self::no_instance(instance))
     }
 
     fn events(&self, since: u64) -> EventPage {

@@ -57,6 +57,7 @@ pub fn fast_path(
             found.program = Program::BuiltIn { nf };
         }
     }
+    found.owner = instance::owner(&mut fields, report);
     if let Some((node, path)) = fields.get("config") {
         found.config = config(node, &path, attachments, report);
     }

@@ -27,6 +27,8 @@ use crate::wake::{AFTER_MAX, FRAMES_MAX, FRAMES_MIN, Wake};
 use crate::yaml::{Kind, Node};
 use serde_json::Value;
 
+/// Maximum length of an owner's name in bytes.
+const OWNER_BYTES_MAX: usize = 128;
 /// Bounds of a port's MTU: IPv4's minimum (RFC 791), and the longest that interfaces commonly have.
 const MTU_BOUNDS: (i64, i64) = (68, 9216);
 
@@ -66,6 +68,7 @@ pub fn instance(
     if let Some(flavor) = fields.text("flavor", report) {
         instance.flavor = flavor;
     }
+    instance.owner = owner(&mut fields, report);
     instance.group = parent(&mut fields, report);
     instance.share = portion(&mut fields, "share", report);
     instance.cap = portion(&mut fields, "cap", report);
@@ -119,6 +122,7 @@ pub fn empty() -> Instance {
         config: Value::Null,
         ports: default_ports(),
         flavor: DEFAULT_FLAVOR.into(),
+        owner: None,
         group: None,
         share: None,
         cap: None,
@@ -139,6 +143,22 @@ pub fn empty() -> Instance {
         health: None,
         replicas: None,
     }
+}
+
+/// Reads whose instance it is.
+pub fn owner(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Option<String> {
+    let (node, path) = fields.get("owner")?;
+    read(node, &path, report, |owner| {
+        if (1..=OWNER_BYTES_MAX).contains(&owner.len())
+            && owner.bytes().all(|c| c.is_ascii_graphic())
+        {
+            return Ok(owner.to_owned());
+        }
+        Err(ValueError::new(
+            "it is no name of an owner".to_owned(),
+            format!("write 1 to {OWNER_BYTES_MAX} printable ASCII characters without spaces"),
+        ))
+    })
 }
 
 /// Reads the part of the CPUs that one instance can use.

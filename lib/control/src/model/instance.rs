@@ -32,6 +32,9 @@ pub struct Instance {
     /// Flavor: ring size and memory, by name. Empty in tier `xdp`, where instances have neither.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub flavor: String,
+    /// The engine and its object that the instance belongs to, in the engine's own words; absent: the operator's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// The group of tenants that the instance is in; absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,

@@ -164,6 +164,7 @@ fn instances(choices: &mut Choices, made: &mut Deployment) {
         let count = 2 + choices.below(2);
         let ports = ["in", "out", "aux"].into_iter().take(count);
         let mut instance = Instance {
+            owner: None,
             program,
             config: choices.pick(&[
                 json!(null),

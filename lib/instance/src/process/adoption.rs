@@ -75,7 +75,8 @@ pub fn adopt(maker: &Arc<Maker>, name: &str, spec: &InstanceSpec) -> anyhow::Res
         pinned: None,
         slice: None,
     };
-    let process = Process::new(maker, name, parts);
+    let mut process = Process::new(maker, name, parts);
+    process.known_oom_kills = process.oom_kills();
     // A daemon that was killed in the middle of a change may have made the change without recording it.
     process.set_wake(spec.wake)?;
     let workload = Box::new(process);

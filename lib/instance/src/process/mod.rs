@@ -46,6 +46,8 @@ pub struct Process {
     lets_in: Option<(u32, Level)>,
     /// The process that is taking over from the present one.
     successor: Option<Successor>,
+    /// Processes of it that the kernel has killed for lack of memory, before the present one.
+    known_oom_kills: u64,
 }
 
 /// Parts of an instance whose process runs.
@@ -92,8 +94,15 @@ impl Process {
             slice: parts.slice,
             lets_in: None,
             successor: None,
+            known_oom_kills: 0,
             maker: Arc::clone(maker),
         }
+    }
+
+    /// Returns how many processes in its cgroup the kernel has killed, as the memory limit was reached.
+    fn oom_kills(&self) -> u64 {
+        let stats = self.cgroup.stats().unwrap_or_default();
+        stats.oom_kills.unwrap_or(0)
     }
 
     /// Opens the maps of its ports, which the daemon does not keep open.

@@ -11,12 +11,12 @@ use crate::server;
 use crate::server::stopping;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
+use nfluid_api::types::ExitStatus;
 use nfluid_control::group::Groups;
 use nfluid_control::spec::{InstanceSpec, Resources};
-use nfluid_control::supervise::Exit;
 use nfluid_control::wake::Wake;
 use nfluid_lifecycle::machine;
-use nfluid_lifecycle::record::Record;
+use nfluid_lifecycle::record::{Record, now_ms};
 use nfluid_lifecycle::succession::Succession;
 use nfluid_lifecycle::workload::{Calls, Exited, InstanceRings, Port, Remains, Usage, Workload};
 use nfluid_ring::Level;
@@ -24,6 +24,7 @@ use nfluid_sandbox::cgroup::CpuClock;
 use nfluid_sandbox::{Ended, Instance, ProcessIdentity};
 use nfluid_switch::{DropReason, Inlet, Switch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -46,12 +47,21 @@ impl Workload for Process {
 
     fn exit(&self) -> Option<Exited> {
         let ended = self.process.as_ref()?.try_wait().ok()??;
-        let exit = match ended {
-            Ended::Exited(0) => Exit::Success,
-            _ => Exit::Failure,
+        let mut status = ExitStatus::default();
+        match ended {
+            Ended::Exited(number) => status.status = Some(number),
+            Ended::Killed(signal) => {
+                status.signal = Some(signal);
+                status.out_of_memory =
+                    Signal::KILL.as_raw() == signal && self.oom_kills() > self.known_oom_kills;
+            }
+            Ended::Unknown => {}
+        }
+        let how = match status.out_of_memory {
+            true => "killed by the kernel: it reached its memory limit".to_owned(),
+            false => ended.to_string(),
         };
-        let how = ended.to_string();
-        Some(Exited { how, exit })
+        Some(Exited { how, status })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {
@@ -69,6 +79,7 @@ impl Workload for Process {
     fn note_end(&mut self) {
         if let Some(process) = self.process.take() {
             self.maker.exits.forget(&process);
+            self.known_oom_kills = self.oom_kills();
         }
         // Peers would see frames that were sent without a ring only at their next poll.
         for peer in self.record.doorbells.iter().flatten() {
@@ -103,6 +114,7 @@ impl Workload for Process {
         let process = launched.instance;
         let record = Record {
             process: Some(process.identity().clone()),
+            started_ms: now_ms(),
             doorbells: peers,
             io_doorbell: Some(launched.io_doorbell),
             ..self.record.clone()

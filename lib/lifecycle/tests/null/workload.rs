@@ -1,8 +1,10 @@
 //! An instance that does nothing.
 
 use super::{Seen, Shared};
+use nfluid_api::types::ExitStatus;
 use nfluid_control::group::Groups;
 use nfluid_control::spec::{InstanceSpec, Resources};
+use nfluid_control::supervise::Exit;
 use nfluid_control::wake::Wake;
 use nfluid_lifecycle::record::Record;
 use nfluid_lifecycle::succession::Succession;
@@ -80,7 +82,11 @@ impl Workload for NullWorkload {
     fn exit(&self) -> Option<Exited> {
         let exit = self.seen().exit?;
         let how = format!("{exit:?}");
-        Some(Exited { how, exit })
+        let status = ExitStatus {
+            status: Some(i32::from(exit == Exit::Failure)),
+            ..ExitStatus::default()
+        };
+        Some(Exited { how, status })
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

@@ -10,8 +10,8 @@ use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::changes::Changed;
 use nfluid_control::health::{Health, Remedy, Turn};
 use nfluid_control::quantity::Millis;
-use nfluid_control::supervise::Exit;
 use nfluid_lifecycle::supervision::note_exit;
+use nfluid_lifecycle::workload::Exited;
 use nfluid_switch::Switch;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -161,7 +161,7 @@ impl Host {
             return;
         };
         match running.workload.stop() {
-            Ok(()) => note_exit(self, name, "killed, as it was unhealthy", Exit::Failure),
+            Ok(()) => note_exit(self, name, Exited::failed("killed, as it was unhealthy")),
             Err(why) => self.event(
                 EventKind::Warning,
                 Some((Kind::Instance, name)),

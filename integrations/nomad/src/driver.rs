@@ -1,0 +1,659 @@
+//! The service of a task driver.
+
+use crate::config::{self, Wanted};
+use crate::ends::End;
+use crate::fingerprint;
+use crate::follow::{Follower, found};
+use crate::hcl::{self, Settings};
+use crate::links;
+use crate::logs;
+use crate::protocol::drivers::driver_capabilities::{FsIsolation, MountConfigs};
+use crate::protocol::drivers::driver_server::Driver;
+use crate::protocol::drivers::start_task_response::Result as Started;
+use crate::protocol::drivers::{
+    CapabilitiesRequest, CapabilitiesResponse, CreateNetworkRequest, CreateNetworkResponse,
+    DestroyNetworkRequest, DestroyNetworkResponse, DestroyTaskRequest, DestroyTaskResponse,
+    DriverCapabilities, DriverTaskEvent, ExecTaskRequest, ExecTaskResponse,
+    ExecTaskStreamingIoOperation, ExecTaskStreamingRequest, ExecTaskStreamingResponse, ExitResult,
+    FingerprintRequest, FingerprintResponse, InspectTaskRequest, InspectTaskResponse,
+    NetworkIsolationMode, NetworkOverride, RecoverTaskRequest, RecoverTaskResponse,
+    SignalTaskRequest, SignalTaskResponse, StartTaskRequest, StartTaskResponse, StopTaskRequest,
+    StopTaskResponse, TaskConfigSchemaRequest, TaskConfigSchemaResponse, TaskDriverStatus,
+    TaskEventsRequest, TaskState, TaskStatsRequest, TaskStatsResponse, TaskStatus, WaitTaskRequest,
+    WaitTaskResponse,
+};
+use crate::protocol::{no_task, start_error};
+use crate::stats::Meter;
+use crate::tasks::{Identity, Task, Tasks, of_handle};
+use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::{
+    Capacity, CommandRequest, DeleteRequest, InstanceStatus, Kind, ObjectName, Problem, Version,
+};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::{BroadcastStream, ReceiverStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Events that wait for Nomad; older ones are dropped.
+const EVENTS_MAX: usize = 1024;
+/// Interval at which a host's capacity is read again, and shortest interval of a task's figures.
+const FINGERPRINT: Duration = Duration::from_secs(15);
+const STATS_MIN: Duration = Duration::from_millis(100);
+/// Time in which a daemon that restarts is waited for when a task has to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Interval of attempts meanwhile.
+const AGAIN: Duration = Duration::from_millis(100);
+
+type Answer<T> = Result<Response<T>, Status>;
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// A driver with its settings.
+struct Configured {
+    settings: Settings,
+    follower: Follower,
+    follows: JoinHandle<()>,
+}
+
+impl Drop for Configured {
+    fn drop(&mut self) {
+        self.follows.abort();
+    }
+}
+
+/// The driver.
+pub struct NfluidDriver {
+    tasks: Arc<Tasks>,
+    events: broadcast::Sender<DriverTaskEvent>,
+    configured: Mutex<Option<Configured>>,
+    /// CPU time of the host's instances in thousandths of a core, as the daemon said last.
+    per_mille: watch::Sender<Option<u64>>,
+}
+
+impl NfluidDriver {
+    /// Creates a driver that the agent has not given settings yet.
+    pub fn new() -> Self {
+        NfluidDriver {
+            tasks: Arc::default(),
+            events: broadcast::Sender::new(EVENTS_MAX),
+            configured: Mutex::default(),
+            per_mille: watch::Sender::new(None),
+        }
+    }
+
+    fn configured(&self) -> MutexGuard<'_, Option<Configured>> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the settings of the agent's configuration, and follows the daemon that they name.
+    ///
+    /// # Errors
+    /// The bytes are no settings.
+    pub fn set(&self, bytes: &[u8]) -> Result<(), Status> {
+        let settings = hcl::settings(bytes)
+            .map_err(|error| Status::invalid_argument(format!("plugin {error:#}")))?;
+        let mut configured = self.configured();
+        if configured
+            .as_ref()
+            .is_some_and(|known| known.settings == settings)
+        {
+            return Ok(());
+        }
+        let follower = Follower {
+            client: Client::new(&settings.socket),
+            tasks: Arc::clone(&self.tasks),
+            trouble: watch::Sender::new(Some("the daemon was not asked yet".to_owned())),
+            events: self.events.clone(),
+        };
+        let follows = tokio::spawn(follower.clone().run());
+        *configured = Some(Configured {
+            settings,
+            follower,
+            follows,
+        });
+        Ok(())
+    }
+
+    fn parts(&self) -> Result<(Follower, Settings), Status> {
+        let configured = self.configured();
+        let parts = configured
+            .as_ref()
+            .map(|it| (it.follower.clone(), it.settings.clone()));
+        parts.ok_or_else(|| {
+            Status::failed_precondition("the agent has not given the plugin its configuration")
+        })
+    }
+
+    fn follower(&self) -> Result<Follower, Status> {
+        Ok(self.parts()?.0)
+    }
+
+    fn task(&self, id: &str) -> Result<Arc<Task>, Status> {
+        self.tasks.get(id).ok_or_else(no_task)
+    }
+
+    async fn per_mille(&self, client: &Client) -> Result<u64, ClientError> {
+        if let Some(known) = *self.per_mille.borrow() {
+            return Ok(known);
+        }
+        let capacity: Capacity = client.get("/v1/capacity").await?;
+        let total = capacity.share_per_mille.total;
+        self.per_mille.send_replace(Some(total));
+        Ok(total)
+    }
+}
+
+/// Returns an error as Nomad shows it: all faults, at the task's keys.
+fn words(error: &ClientError, name: &str) -> String {
+    let ClientError::Problem(problem) = error else {
+        return error.to_string();
+    };
+    if problem.errors.is_empty() {
+        return format!("{}{}", problem.detail, in_brackets(&problem.remedy));
+    }
+    let faults = problem.errors.iter().map(|fault| {
+        let place = config::in_config(&fault.path, name);
+        format!("{place}: {}{}", fault.message, in_brackets(&fault.remedy))
+    });
+    faults.collect::<Vec<_>>().join("; ")
+}
+
+fn in_brackets(remedy: &str) -> String {
+    if remedy.is_empty() {
+        String::new()
+    } else {
+        format!(" ({remedy})")
+    }
+}
+
+/// Returns true if the same request may succeed later.
+fn may_pass(error: &ClientError) -> bool {
+    match error {
+        ClientError::Problem(problem) => matches!(problem.status, 409 | 429 | 500..),
+        ClientError::Misunderstood(_) => false,
+        _ => true,
+    }
+}
+
+fn answered(error: &ClientError, name: &str) -> Status {
+    Status::unknown(words(error, name))
+}
+
+/// Returns true if an answer says that the instance exists and is somebody else's.
+fn is_taken(error: &ClientError) -> bool {
+    let ClientError::Problem(problem) = error else {
+        return false;
+    };
+    let Problem { errors, .. } = &**problem;
+    errors
+        .iter()
+        .any(|fault| fault.message.starts_with("the instance exists"))
+}
+
+/// Removes an instance with its links, if it is the owner's.
+async fn remove(
+    client: &Client,
+    name: &str,
+    is_own: impl Fn(&InstanceStatus) -> bool,
+) -> Result<(), ClientError> {
+    let instance = found(client.instance(name).await)?;
+    if !instance.is_some_and(|instance| is_own(&instance)) {
+        return Ok(());
+    }
+    let request = DeleteRequest {
+        objects: vec![ObjectName {
+            kind: Kind::Instance,
+            name: name.to_owned(),
+        }],
+        with_links: true,
+        ..DeleteRequest::default()
+    };
+    found(client.delete(&request).await).map(drop)
+}
+
+/// Removes a task's instance; waits for a daemon that restarts.
+async fn remove_task(client: &Client, task: &Task) -> Result<(), Status> {
+    let is_own = |found: &InstanceStatus| found.owner.as_deref() == Some(&task.owner);
+    let begun = tokio::time::Instant::now();
+    loop {
+        let error = match remove(client, &task.name, is_own).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let is_refused = matches!(&error, ClientError::Problem(problem) if problem.status < 500);
+        if is_refused || begun.elapsed() > PATIENCE {
+            return Err(answered(&error, &task.name));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Creates the instance of a task. A start of the same task that nobody knows any more gives way.
+async fn create(
+    client: &Client,
+    task: &crate::protocol::drivers::TaskConfig,
+    wanted: &Wanted,
+) -> Result<(), ClientError> {
+    let refused = match client.create(&wanted.name, &wanted.request).await {
+        Err(error) if is_taken(&error) => error,
+        created => return created.map(drop),
+    };
+    let ours = config::owner_of_any_start(task);
+    let is_ours = |found: &InstanceStatus| {
+        found
+            .owner
+            .as_ref()
+            .is_some_and(|owner| owner.starts_with(&ours))
+    };
+    let present = found(client.instance(&wanted.name).await)?;
+    if present.as_ref().is_some_and(|found| !is_ours(found)) {
+        return Err(refused);
+    }
+    remove(client, &wanted.name, is_ours).await?;
+    client.create(&wanted.name, &wanted.request).await.map(drop)
+}
+
+fn network(address: Option<&String>) -> Option<NetworkOverride> {
+    address.map(|address| NetworkOverride {
+        addr: address.clone(),
+        auto_advertise: true,
+        ..NetworkOverride::default()
+    })
+}
+
+/// Runs a command of a task's network function.
+async fn run(client: &Client, task: &Task, command: &[String]) -> ExecTaskResponse {
+    let Some((name, args)) = command.split_first() else {
+        return ExecTaskResponse {
+            stderr: b"no command\n".to_vec(),
+            result: Some(ended_with(1)),
+            ..ExecTaskResponse::default()
+        };
+    };
+    let request = CommandRequest {
+        name: name.clone(),
+        args: args.to_vec(),
+    };
+    match client.command(&task.name, &request).await {
+        Ok(answer) => ExecTaskResponse {
+            stdout: format!("{:#}\n", answer.output).into_bytes(),
+            result: Some(ended_with(0)),
+            ..ExecTaskResponse::default()
+        },
+        Err(error) => ExecTaskResponse {
+            stderr: format!("{}\n", words(&error, &task.name)).into_bytes(),
+            result: Some(ended_with(1)),
+            ..ExecTaskResponse::default()
+        },
+    }
+}
+
+fn ended_with(exit_code: i32) -> ExitResult {
+    ExitResult {
+        exit_code,
+        ..ExitResult::default()
+    }
+}
+
+#[tonic::async_trait]
+impl Driver for NfluidDriver {
+    type FingerprintStream = Answers<FingerprintResponse>;
+    type TaskStatsStream = Answers<TaskStatsResponse>;
+    type TaskEventsStream = Answers<DriverTaskEvent>;
+    type ExecTaskStreamingStream = Answers<ExecTaskStreamingResponse>;
+
+    async fn task_config_schema(
+        &self,
+        _: Request<TaskConfigSchemaRequest>,
+    ) -> Answer<TaskConfigSchemaResponse> {
+        Ok(Response::new(TaskConfigSchemaResponse {
+            spec: Some(hcl::task_schema()),
+        }))
+    }
+
+    async fn capabilities(&self, _: Request<CapabilitiesRequest>) -> Answer<CapabilitiesResponse> {
+        Ok(Response::new(CapabilitiesResponse {
+            capabilities: Some(DriverCapabilities {
+                send_signals: true,
+                exec: true,
+                // Nomad builds no chroot.
+                fs_isolation: FsIsolation::Image.into(),
+                // Interfaces are in the task's configuration: Nomad's network block has one, and a driver does not see it.
+                network_isolation_modes: [NetworkIsolationMode::Host, NetworkIsolationMode::None]
+                    .map(i32::from)
+                    .into(),
+                mount_configs: MountConfigs::NoMounts.into(),
+                disable_log_collection: true,
+                ..DriverCapabilities::default()
+            }),
+        }))
+    }
+
+    async fn fingerprint(&self, _: Request<FingerprintRequest>) -> Answer<Self::FingerprintStream> {
+        let follower = self.follower()?;
+        let per_mille = self.per_mille.clone();
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut trouble = follower.trouble.subscribe();
+            let mut told = None;
+            loop {
+                let why = trouble.borrow_and_update().clone();
+                let fingerprint = match why {
+                    Some(why) => fingerprint::unhealthy(why),
+                    None => match capacity(&follower.client).await {
+                        Ok((version, capacity)) => {
+                            per_mille.send_replace(Some(capacity.share_per_mille.total));
+                            fingerprint::healthy(&version, &capacity)
+                        }
+                        Err(error) => fingerprint::unhealthy(error.to_string()),
+                    },
+                };
+                if told.as_ref() != Some(&fingerprint) {
+                    told = Some(fingerprint.clone());
+                    if sender.send(Ok(fingerprint)).await.is_err() {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    _ = trouble.changed() => {}
+                    () = tokio::time::sleep(FINGERPRINT) => {}
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn recover_task(
+        &self,
+        request: Request<RecoverTaskRequest>,
+    ) -> Answer<RecoverTaskResponse> {
+        let handle = request.into_inner().handle.unwrap_or_default();
+        let (config, identity) =
+            of_handle(&handle).map_err(|error| Status::invalid_argument(format!("{error:#}")))?;
+        if self.tasks.get(&config.id).is_some() {
+            return Ok(Response::new(RecoverTaskResponse {}));
+        }
+        let (follower, settings) = self.parts()?;
+        let wanted = config::read(&config, 0, &settings.host_volumes);
+        // The instance was made from them: if they cannot be read now, it still runs.
+        let (wishes, address) = wanted.map_or_else(
+            |_| Default::default(),
+            |wanted| (wanted.wishes, wanted.address),
+        );
+        let task = Arc::new(Task::new(config, identity, wishes, address));
+        // A daemon that does not answer yet is asked later: the task ends then if its instance is gone.
+        if follower.look(&task).await.is_ok()
+            && let Some(end) = task.end()
+        {
+            remove_task(&follower.client, &task).await?;
+            return Err(Status::not_found(format!(
+                "{} cannot be taken over: {}",
+                task.name, end.why
+            )));
+        }
+        self.tasks.add(Arc::clone(&task));
+        // What happened between the look and now.
+        let _ = follower.look(&task).await;
+        tokio::spawn(logs::copy(follower.client.clone(), Arc::clone(&task), None));
+        tracing::info!(task = task.config.id, instance = task.name, "recovered");
+        Ok(Response::new(RecoverTaskResponse {}))
+    }
+
+    async fn start_task(&self, request: Request<StartTaskRequest>) -> Answer<StartTaskResponse> {
+        let config = request.into_inner().task.unwrap_or_default();
+        if self.tasks.get(&config.id).is_some() {
+            return Err(start_error(
+                format!("the task {} was started already", config.id),
+                false,
+            ));
+        }
+        let (follower, settings) = self.parts()?;
+        let client = &follower.client;
+        let refused = |error: &ClientError, name: &str| {
+            start_error(words(error, name), may_pass(error) || is_taken(error))
+        };
+        let per_mille = self
+            .per_mille(client)
+            .await
+            .map_err(|error| refused(&error, ""))?;
+        let wanted = config::read(&config, per_mille, &settings.host_volumes);
+        let wanted = wanted.map_err(|error| start_error(format!("{error:#}"), false))?;
+        let since = logs::position(client, &wanted.name).await;
+        create(client, &config, &wanted)
+            .await
+            .map_err(|error| refused(&error, &wanted.name))?;
+        let instance = client
+            .instance(&wanted.name)
+            .await
+            .map_err(|error| refused(&error, &wanted.name))?;
+        let identity = Identity {
+            name: wanted.name,
+            started_ms: instance.started_ms,
+        };
+        let task = Arc::new(Task::new(config, identity, wanted.wishes, wanted.address));
+        self.tasks.add(Arc::clone(&task));
+        // What happened before the task was known.
+        let _ = follower.look(&task).await;
+        if let Err(error) = links::connect(client, &self.tasks, &task.config.alloc_id).await {
+            self.tasks.remove(&task.config.id);
+            remove_task(client, &task).await?;
+            return Err(refused(&error, &task.name));
+        }
+        tokio::spawn(logs::copy(client.clone(), Arc::clone(&task), Some(since)));
+        tracing::info!(task = task.config.id, instance = task.name, "started");
+        Ok(Response::new(StartTaskResponse {
+            result: Started::Success.into(),
+            handle: Some(task.handle()),
+            network_override: network(task.address.as_ref()),
+            ..StartTaskResponse::default()
+        }))
+    }
+
+    async fn wait_task(&self, request: Request<WaitTaskRequest>) -> Answer<WaitTaskResponse> {
+        let task = self.task(&request.into_inner().task_id)?;
+        let end = task.ended().await;
+        Ok(Response::new(WaitTaskResponse {
+            result: Some(end.result),
+            err: end.why,
+        }))
+    }
+
+    async fn stop_task(&self, request: Request<StopTaskRequest>) -> Answer<StopTaskResponse> {
+        let task = self.task(&request.into_inner().task_id)?;
+        let client = self.follower()?.client;
+        remove_task(&client, &task).await?;
+        task.note_end(End::stopped());
+        tracing::info!(task = task.config.id, instance = task.name, "stopped");
+        Ok(Response::new(StopTaskResponse {}))
+    }
+
+    async fn destroy_task(
+        &self,
+        request: Request<DestroyTaskRequest>,
+    ) -> Answer<DestroyTaskResponse> {
+        let request = request.into_inner();
+        let task = self.task(&request.task_id)?;
+        if task.end().is_none() && !request.force {
+            return Err(Status::failed_precondition(format!(
+                "the task {} runs",
+                request.task_id
+            )));
+        }
+        let client = self.follower()?.client;
+        remove_task(&client, &task).await?;
+        task.note_end(End::stopped());
+        self.tasks.remove(&request.task_id);
+        Ok(Response::new(DestroyTaskResponse {}))
+    }
+
+    async fn inspect_task(
+        &self,
+        request: Request<InspectTaskRequest>,
+    ) -> Answer<InspectTaskResponse> {
+        let task = self.task(&request.into_inner().task_id)?;
+        let client = self.follower()?.client;
+        let mut attributes =
+            std::collections::HashMap::from([("instance".to_owned(), task.name.clone())]);
+        if let Ok(snapshot) = client.instance_stats(&task.name).await {
+            for port in snapshot.ports {
+                let counters = port.counters;
+                let traffic = [
+                    ("rx_packets", counters.rx_packets),
+                    ("tx_packets", counters.tx_packets),
+                    ("dropped_packets", counters.dropped()),
+                ];
+                attributes.extend(
+                    traffic
+                        .map(|(what, count)| (format!("{}.{what}", port.name), count.to_string())),
+                );
+            }
+        }
+        let end = task.end();
+        Ok(Response::new(InspectTaskResponse {
+            task: Some(TaskStatus {
+                id: task.config.id.clone(),
+                name: task.config.name.clone(),
+                state: if end.is_some() {
+                    TaskState::Exited
+                } else {
+                    TaskState::Running
+                }
+                .into(),
+                started_at: Some(task.started_at().into()),
+                completed_at: end.as_ref().map(|end| end.at.into()),
+                result: end.map(|end| end.result),
+            }),
+            driver: Some(TaskDriverStatus { attributes }),
+            network_override: network(task.address.as_ref()),
+        }))
+    }
+
+    async fn task_stats(
+        &self,
+        request: Request<TaskStatsRequest>,
+    ) -> Answer<Self::TaskStatsStream> {
+        let request = request.into_inner();
+        let task = self.task(&request.task_id)?;
+        let client = self.follower()?.client;
+        let interval = request.collection_interval.unwrap_or_default();
+        let interval = Duration::try_from(interval)
+            .unwrap_or_default()
+            .max(STATS_MIN);
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(async move {
+            let mut meter = Meter::new(&task.config, cpus);
+            while task.end().is_none() {
+                if let Ok(snapshot) = client.instance_stats(&task.name).await {
+                    let stats = Some(meter.measure(&snapshot));
+                    if sender.send(Ok(TaskStatsResponse { stats })).await.is_err() {
+                        return;
+                    }
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(interval) => {}
+                    _ = task.ended() => {}
+                    () = sender.closed() => return,
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn task_events(&self, _: Request<TaskEventsRequest>) -> Answer<Self::TaskEventsStream> {
+        let events = BroadcastStream::new(self.events.subscribe());
+        // A reader that is too slow misses the oldest.
+        let events = events.filter_map(|event| event.ok().map(Ok));
+        Ok(Response::new(Box::pin(events)))
+    }
+
+    async fn signal_task(&self, request: Request<SignalTaskRequest>) -> Answer<SignalTaskResponse> {
+        let request = request.into_inner();
+        let task = self.task(&request.task_id)?;
+        if !matches!(request.signal.as_str(), "SIGHUP" | "HUP") {
+            return Err(Status::invalid_argument(format!(
+                "an instance takes no {}; SIGHUP reads the files that its configuration names again",
+                request.signal
+            )));
+        }
+        let (follower, settings) = self.parts()?;
+        let client = follower.client;
+        let per_mille = self
+            .per_mille(&client)
+            .await
+            .map_err(|error| answered(&error, &task.name))?;
+        let wanted = config::read(&task.config, per_mille, &settings.host_volumes);
+        let wanted = wanted.map_err(|error| Status::unknown(format!("{error:#}")))?;
+        let changed = client.create(&task.name, &wanted.request).await;
+        changed.map_err(|error| answered(&error, &task.name))?;
+        Ok(Response::new(SignalTaskResponse {}))
+    }
+
+    async fn exec_task(&self, request: Request<ExecTaskRequest>) -> Answer<ExecTaskResponse> {
+        let request = request.into_inner();
+        let task = self.task(&request.task_id)?;
+        let client = self.follower()?.client;
+        Ok(Response::new(run(&client, &task, &request.command).await))
+    }
+
+    async fn exec_task_streaming(
+        &self,
+        request: Request<Streaming<ExecTaskStreamingRequest>>,
+    ) -> Answer<Self::ExecTaskStreamingStream> {
+        let mut requests = request.into_inner();
+        let first = requests.message().await?.and_then(|first| first.setup);
+        let setup =
+            first.ok_or_else(|| Status::invalid_argument("the first message names no command"))?;
+        let task = self.task(&setup.task_id)?;
+        let client = self.follower()?.client;
+        let done = run(&client, &task, &setup.command).await;
+        let output = |data: Vec<u8>| Some(ExecTaskStreamingIoOperation { data, close: true });
+        let told = [
+            ExecTaskStreamingResponse {
+                stdout: output(done.stdout),
+                ..ExecTaskStreamingResponse::default()
+            },
+            ExecTaskStreamingResponse {
+                stderr: output(done.stderr),
+                ..ExecTaskStreamingResponse::default()
+            },
+            ExecTaskStreamingResponse {
+                exited: true,
+                result: done.result,
+                ..ExecTaskStreamingResponse::default()
+            },
+        ];
+        Ok(Response::new(Box::pin(tokio_stream::iter(told.map(Ok)))))
+    }
+
+    async fn create_network(
+        &self,
+        _: Request<CreateNetworkRequest>,
+    ) -> Answer<CreateNetworkResponse> {
+        Err(Status::unimplemented(
+            "interfaces are in the task's configuration",
+        ))
+    }
+
+    async fn destroy_network(
+        &self,
+        _: Request<DestroyNetworkRequest>,
+    ) -> Answer<DestroyNetworkResponse> {
+        Err(Status::unimplemented(
+            "interfaces are in the task's configuration",
+        ))
+    }
+}
+
+async fn capacity(client: &Client) -> Result<(Version, Capacity), ClientError> {
+    Ok((
+        client.get("/v1/version").await?,
+        client.get("/v1/capacity").await?,
+    ))
+}
