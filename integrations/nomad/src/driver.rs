@@ -22,7 +22,7 @@ use crate::protocol::drivers::{
     TaskEventsRequest, TaskState, TaskStatsRequest, TaskStatsResponse, TaskStatus, WaitTaskRequest,
     WaitTaskResponse,
 };
-use crate::protocol::{no_task, start_error};
+use crate::protocol::{self, no_task, start_error};
 use crate::stats::Meter;
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
@@ -107,7 +107,7 @@ impl NfluidDriver {
         let follower = Follower {
             client: Client::new(&settings.socket),
             tasks: Arc::clone(&self.tasks),
-            trouble: watch::Sender::new(Some("the daemon was not asked yet".to_owned())),
+            trouble: watch::Sender::new(None),
             events: self.events.clone(),
         };
         let follows = tokio::spawn(follower.clone().run());
@@ -181,7 +181,7 @@ fn may_pass(error: &ClientError) -> bool {
 }
 
 fn answered(error: &ClientError, name: &str) -> Status {
-    Status::unknown(words(error, name))
+    protocol::error(words(error, name))
 }
 
 /// Returns true if an answer says that the instance exists and is somebody else's.
@@ -216,7 +216,17 @@ async fn remove(
     found(client.delete(&request).await).map(drop)
 }
 
-/// Removes a task's instance; waits for a daemon that restarts.
+/// Ends a task by removing its instance; waits for a daemon that restarts.
+async fn end(client: &Client, task: &Task) -> Result<(), Status> {
+    task.set_ending(true);
+    let removed = remove_task(client, task).await;
+    match &removed {
+        Ok(()) => task.note_end(End::stopped()),
+        Err(_) => task.set_ending(false),
+    }
+    removed
+}
+
 async fn remove_task(client: &Client, task: &Task) -> Result<(), Status> {
     let is_own = |found: &InstanceStatus| found.owner.as_deref() == Some(&task.owner);
     let begun = tokio::time::Instant::now();
@@ -467,8 +477,7 @@ impl Driver for NfluidDriver {
     async fn stop_task(&self, request: Request<StopTaskRequest>) -> Answer<StopTaskResponse> {
         let task = self.task(&request.into_inner().task_id)?;
         let client = self.follower()?.client;
-        remove_task(&client, &task).await?;
-        task.note_end(End::stopped());
+        end(&client, &task).await?;
         tracing::info!(task = task.config.id, instance = task.name, "stopped");
         Ok(Response::new(StopTaskResponse {}))
     }
@@ -480,14 +489,13 @@ impl Driver for NfluidDriver {
         let request = request.into_inner();
         let task = self.task(&request.task_id)?;
         if task.end().is_none() && !request.force {
-            return Err(Status::failed_precondition(format!(
+            return Err(protocol::error(format!(
                 "the task {} runs",
                 request.task_id
             )));
         }
         let client = self.follower()?.client;
-        remove_task(&client, &task).await?;
-        task.note_end(End::stopped());
+        end(&client, &task).await?;
         self.tasks.remove(&request.task_id);
         Ok(Response::new(DestroyTaskResponse {}))
     }
@@ -577,7 +585,7 @@ impl Driver for NfluidDriver {
         let request = request.into_inner();
         let task = self.task(&request.task_id)?;
         if !matches!(request.signal.as_str(), "SIGHUP" | "HUP") {
-            return Err(Status::invalid_argument(format!(
+            return Err(protocol::error(format!(
                 "an instance takes no {}; SIGHUP reads the files that its configuration names again",
                 request.signal
             )));
@@ -589,7 +597,7 @@ impl Driver for NfluidDriver {
             .await
             .map_err(|error| answered(&error, &task.name))?;
         let wanted = config::read(&task.config, per_mille, &settings.host_volumes);
-        let wanted = wanted.map_err(|error| Status::unknown(format!("{error:#}")))?;
+        let wanted = wanted.map_err(|error| protocol::error(format!("{error:#}")))?;
         let changed = client.create(&task.name, &wanted.request).await;
         changed.map_err(|error| answered(&error, &task.name))?;
         Ok(Response::new(SignalTaskResponse {}))

@@ -125,7 +125,9 @@ impl Follower {
             return Ok(());
         }
         let found = found(self.client.instance(&task.name).await)?;
-        if let Some(end) = end_of(task, found) {
+        if let Some(end) = end_of(task, found)
+            && !task.is_ending()
+        {
             task.note_end(end);
         }
         Ok(())

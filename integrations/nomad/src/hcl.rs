@@ -58,6 +58,9 @@ const INSTANCE_KEYS: [&str; 41] = [
     "writable",
 ];
 
+/// Keys whose values are maps. A map at a task's key and a block look alike to Nomad: it sends a list of blocks.
+const MAP_KEYS: [&str; 6] = ["config", "health", "ports", "slow", "stop", "wake"];
+
 /// Settings of the plugin in the agent's configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Settings {
@@ -146,7 +149,10 @@ pub fn decode(mut bytes: &[u8]) -> anyhow::Result<Map<String, Value>> {
     let mut all = Map::new();
     for (key, value) in entries {
         let key = key.as_str().context("a key is no text")?.to_owned();
-        match plain(without_type(value)).with_context(|| key.clone())? {
+        match without_list(
+            &key,
+            plain(without_type(value)).with_context(|| key.clone())?,
+        ) {
             Value::Null => {}
             value => drop(all.insert(key, value)),
         }
@@ -163,6 +169,16 @@ fn without_type(value: Packed) -> Packed {
     match (is_typed, pair.pop()) {
         (true, Some(value)) => value,
         (_, last) => Packed::Array(pair.into_iter().chain(last).collect()),
+    }
+}
+
+/// Returns the map of a key whose value is one.
+fn without_list(key: &str, value: Value) -> Value {
+    match value {
+        Value::Array(mut blocks) if blocks.len() == 1 && MAP_KEYS.contains(&key) => {
+            blocks.remove(0)
+        }
+        value => value,
     }
 }
 
@@ -228,7 +244,10 @@ mod tests {
         )]);
         let all = Packed::Map(vec![
             (text("nf"), any("\"string\"", text("nat"))),
-            (text("ports"), any("[\"object\",{}]", ports)),
+            (
+                text("ports"),
+                any("[\"tuple\",[]]", Packed::Array(vec![ports])),
+            ),
             (
                 text("args"),
                 any("[\"tuple\",[]]", Packed::Array(vec![text("a"), text("b")])),

@@ -47,6 +47,23 @@ pub fn no_task() -> Status {
     Status::unknown(NO_TASK)
 }
 
+/// Maximum length of an error in characters: it travels in a header.
+const ERROR_MAX: usize = 1000;
+
+/// Returns an error's words, cut if they are too many.
+fn bounded(mut words: String) -> String {
+    if let Some((end, _)) = words.char_indices().nth(ERROR_MAX) {
+        words.truncate(end);
+        words.push_str(" ...");
+    }
+    words
+}
+
+/// Returns an error that Nomad shows.
+pub fn error(words: impl Into<String>) -> Status {
+    Status::unknown(bounded(words.into()))
+}
+
 /// gRPC's status with details (google/rpc/status.proto).
 #[derive(Clone, PartialEq, prost::Message)]
 struct RichStatus {
@@ -60,7 +77,8 @@ struct RichStatus {
 
 /// Returns the error of a start. Nomad tries a recoverable start again as the job's `restart` block says, and gives up the allocation on this
 /// node after any other error.
-pub fn start_error(message: String, is_recoverable: bool) -> Status {
+pub fn start_error(words: impl Into<String>, is_recoverable: bool) -> Status {
+    let message = bounded(words.into());
     let code = tonic::Code::FailedPrecondition;
     let recoverable = structs::RecoverableError {
         recoverable: is_recoverable,

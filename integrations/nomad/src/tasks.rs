@@ -7,6 +7,7 @@ use crate::protocol::drivers::{TaskConfig, TaskHandle, TaskState};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::watch;
@@ -39,6 +40,8 @@ pub struct Task {
     /// Its address, for services.
     pub address: Option<String>,
     end: watch::Sender<Option<End>>,
+    /// The driver removes the instance: that it is gone is no loss.
+    is_ending: AtomicBool,
 }
 
 impl Task {
@@ -57,7 +60,18 @@ impl Task {
             wishes,
             address,
             end: watch::Sender::new(None),
+            is_ending: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that the driver removes the instance, or that it could not.
+    pub fn set_ending(&self, is_ending: bool) {
+        self.is_ending.store(is_ending, Ordering::SeqCst);
+    }
+
+    /// Returns true while the driver removes the instance.
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::SeqCst)
     }
 
     /// Returns what Nomad keeps for a driver that starts anew.
