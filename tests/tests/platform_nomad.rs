@@ -78,7 +78,7 @@ fn tasks_of_an_allocation_are_a_chain_of_instances() {
     // Nomad has decided about CPU and memory: a fortieth of two cores, 16 MiB.
     let instance = platform.instance(FW);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    assert_eq!(instance["share_percent"], 0.025 * 100.0 * cpus as f64);
+    assert_eq!(instance["share_percent"], 2.5 * cpus as f64);
     assert_eq!(instance["memory_limit_bytes"], 16 << 20);
     assert_eq!(instance["owner"], format!("nomad:{}", fw.id));
 

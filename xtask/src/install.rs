@@ -15,6 +15,8 @@ const PROGRAMS: [&str; 5] = ["nfluid", "nfluidd", "nfluid-nf", "nfluid-vmm", "nf
 const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
 /// The library for programs on netmap: as cargo names it, and where it is loaded from. No program links it.
 const NETMAP: (&str, &str) = ("libnfluid_netmap.so", "lib/nfluid/libnfluid-netmap.so");
+/// The task driver for Nomad. Its users copy it into the folder of their agent's plugins.
+const NOMAD: (&str, &str) = ("nfluid-nomad", "lib/nfluid/nfluid-nomad");
 /// Guest images for tier microvm, built with the monitor.
 const GUESTS: [&str; 2] = ["daytime", "http"];
 const SERVICE: &str = "nfluidd.service";
@@ -141,7 +143,7 @@ fn targets(options: &Options) -> Vec<PathBuf> {
     let guests = GUESTS.map(|name| Path::new("lib/nfluid/guests").join(name));
     let all = programs
         .chain(library)
-        .chain([PathBuf::from(NETMAP.1)])
+        .chain([NETMAP.1, NOMAD.1].map(PathBuf::from))
         .chain(guests)
         .chain([service_path()])
         .chain(completions);
@@ -158,6 +160,7 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
     ));
     sources.push((Source::Text(pkg_config(options)), 0o644));
     sources.push((Source::File(built.join(NETMAP.0)), 0o644));
+    sources.push((Source::File(built.join(NOMAD.0)), 0o755));
     let guests = built
         .with_file_name("guests")
         .join("x86_64-unknown-none/guest");

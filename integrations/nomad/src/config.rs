@@ -14,6 +14,9 @@ use serde_json::{Map, Value, json};
 /// Length of the allocation's part of a name. With 48 bits, two of a host's allocations do not share it by chance.
 const ALLOCATION_DIGITS: usize = 12;
 
+/// More than the error of a quotient of two amounts of CPU time, so that what is whole stays whole.
+const ROUNDING: f64 = 1e-6;
+
 /// Maximum length of an owner, less that of its other parts.
 const OWNER_TASK_MAX: usize = 60;
 
@@ -67,12 +70,11 @@ fn derived_name(task: &TaskConfig) -> String {
     }
 }
 
-/// Reads what a task asks for. `per_mille` is the CPU time of the host's instances, in thousandths of a core, of which the task gets the part that
-/// Nomad has given it. Volumes may be below `host_volumes`.
+/// Reads what a task asks for. Volumes may be below `host_volumes`.
 ///
 /// # Errors
 /// The configuration cannot be read, or names a file that cannot.
-pub fn read(task: &TaskConfig, per_mille: u64, host_volumes: &[String]) -> anyhow::Result<Wanted> {
+pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted> {
     let mut keys = hcl::decode(&task.msgpack_driver_config)?;
     let name = match keys.remove("name") {
         None => derived_name(task),
@@ -85,7 +87,7 @@ pub fn read(task: &TaskConfig, per_mille: u64, host_volumes: &[String]) -> anyho
     )?;
     let folders = Folders::of(task);
     on_host(&mut keys, &folders, host_volumes)?;
-    give_resources(&mut keys, task, per_mille);
+    give_resources(&mut keys, task);
     add_environment(&mut keys, task)?;
     keys.insert("owner".to_owned(), owner(task).into());
     let address = address(&keys);
@@ -167,7 +169,7 @@ fn on_host(
 }
 
 /// Gives an instance the CPU time and the memory that Nomad has given the task, unless the task says otherwise. Nomad starts it again, not nfluid.
-fn give_resources(keys: &mut Map<String, Value>, task: &TaskConfig, per_mille: u64) {
+fn give_resources(keys: &mut Map<String, Value>, task: &TaskConfig) {
     if is_fast_path(keys) {
         return;
     }
@@ -180,12 +182,13 @@ fn give_resources(keys: &mut Map<String, Value>, task: &TaskConfig, per_mille: u
     let says_share = ["share", "guarantee", "group"]
         .iter()
         .any(|key| keys.contains_key(*key));
-    let share = (given.percent_ticks * per_mille as f64)
+    // Nomad counts all CPUs of the host as one amount.
+    let hundredths = (given.percent_ticks * 10_000.0)
         .floor()
-        .clamp(0.0, per_mille as f64) as u64;
-    if !says_share && share > 0 {
-        let percent = format!("{}.{}%", share / 10, share % 10);
-        keys.insert("share".to_owned(), percent.into());
+        .clamp(0.0, 10_000.0) as u64;
+    if !says_share && hundredths > 0 {
+        let share = format!("{}.{:02}% of platform", hundredths / 100, hundredths % 100);
+        keys.insert("share".to_owned(), share.into());
     }
     if !keys.contains_key("memory") && given.memory_limit_bytes > 0 {
         keys.insert(
@@ -272,7 +275,7 @@ mod tests {
     }
 
     fn wanted(config: Value) -> anyhow::Result<Wanted> {
-        read(&task(&config), 2000, &["/srv".to_owned()])
+        read(&task(&config), &["/srv".to_owned()])
     }
 
     #[test]
@@ -281,7 +284,7 @@ mod tests {
         assert_eq!(wanted.name, "fw-0b1c2d3e4f50");
         assert_eq!(wanted.request.links, [["fw-0b1c2d3e4f50.in", "lan"]]);
         let expected = json!({
-            "nf": "nat", "restart": "never", "share": "5.1%", "memory": "32768KiB",
+            "nf": "nat", "restart": "never", "share": "2.55% of platform", "memory": "32768KiB",
             "owner": "nomad:0b1c2d3e-4f50-6172-8394-a5b6c7d8e9f0/fw/01234567"
         });
         assert_eq!(wanted.request.instance, expected);

@@ -69,8 +69,6 @@ pub struct NfluidDriver {
     tasks: Arc<Tasks>,
     events: broadcast::Sender<DriverTaskEvent>,
     configured: Mutex<Option<Configured>>,
-    /// CPU time of the host's instances in thousandths of a core, as the daemon said last.
-    per_mille: watch::Sender<Option<u64>>,
 }
 
 impl NfluidDriver {
@@ -80,7 +78,6 @@ impl NfluidDriver {
             tasks: Arc::default(),
             events: broadcast::Sender::new(EVENTS_MAX),
             configured: Mutex::default(),
-            per_mille: watch::Sender::new(None),
         }
     }
 
@@ -135,16 +132,6 @@ impl NfluidDriver {
 
     fn task(&self, id: &str) -> Result<Arc<Task>, Status> {
         self.tasks.get(id).ok_or_else(no_task)
-    }
-
-    async fn per_mille(&self, client: &Client) -> Result<u64, ClientError> {
-        if let Some(known) = *self.per_mille.borrow() {
-            return Ok(known);
-        }
-        let capacity: Capacity = client.get("/v1/capacity").await?;
-        let total = capacity.share_per_mille.total;
-        self.per_mille.send_replace(Some(total));
-        Ok(total)
     }
 }
 
@@ -346,7 +333,6 @@ impl Driver for NfluidDriver {
 
     async fn fingerprint(&self, _: Request<FingerprintRequest>) -> Answer<Self::FingerprintStream> {
         let follower = self.follower()?;
-        let per_mille = self.per_mille.clone();
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
             let mut trouble = follower.trouble.subscribe();
@@ -356,10 +342,7 @@ impl Driver for NfluidDriver {
                 let fingerprint = match why {
                     Some(why) => fingerprint::unhealthy(why),
                     None => match capacity(&follower.client).await {
-                        Ok((version, capacity)) => {
-                            per_mille.send_replace(Some(capacity.share_per_mille.total));
-                            fingerprint::healthy(&version, &capacity)
-                        }
+                        Ok((version, capacity)) => fingerprint::healthy(&version, &capacity),
                         Err(error) => fingerprint::unhealthy(error.to_string()),
                     },
                 };
@@ -390,7 +373,7 @@ impl Driver for NfluidDriver {
             return Ok(Response::new(RecoverTaskResponse {}));
         }
         let (follower, settings) = self.parts()?;
-        let wanted = config::read(&config, 0, &settings.host_volumes);
+        let wanted = config::read(&config, &settings.host_volumes);
         // The instance was made from them: if they cannot be read now, it still runs.
         let (wishes, address) = wanted.map_or_else(
             |_| Default::default(),
@@ -428,11 +411,7 @@ impl Driver for NfluidDriver {
         let refused = |error: &ClientError, name: &str| {
             start_error(words(error, name), may_pass(error) || is_taken(error))
         };
-        let per_mille = self
-            .per_mille(client)
-            .await
-            .map_err(|error| refused(&error, ""))?;
-        let wanted = config::read(&config, per_mille, &settings.host_volumes);
+        let wanted = config::read(&config, &settings.host_volumes);
         let wanted = wanted.map_err(|error| start_error(format!("{error:#}"), false))?;
         let since = logs::position(client, &wanted.name).await;
         create(client, &config, &wanted)
@@ -592,11 +571,7 @@ impl Driver for NfluidDriver {
         }
         let (follower, settings) = self.parts()?;
         let client = follower.client;
-        let per_mille = self
-            .per_mille(&client)
-            .await
-            .map_err(|error| answered(&error, &task.name))?;
-        let wanted = config::read(&task.config, per_mille, &settings.host_volumes);
+        let wanted = config::read(&task.config, &settings.host_volumes);
         let wanted = wanted.map_err(|error| protocol::error(format!("{error:#}")))?;
         let changed = client.create(&task.name, &wanted.request).await;
         changed.map_err(|error| answered(&error, &task.name))?;

@@ -2,7 +2,8 @@
 
 mod support;
 
-use nfluid_control::document::read_unchecked;
+use nfluid_api::types::ApplyRequest;
+use nfluid_control::document::{read, read_unchecked};
 use nfluid_control::model::{Deployment, PortApi, PortRef, Program};
 use nfluid_control::wiring::{Destination, wiring};
 use nfluid_control::yaml::Node;
@@ -149,4 +150,78 @@ fn thousands_of_instances_are_read_and_checked() {
         );
     }
     assert_eq!(deployment(&text).instances.len(), 5_000);
+}
+
+// promise: 6.14
+#[test]
+fn an_engines_instances_stay_and_are_nobody_elses() {
+    let present = deployment(
+        "version: 1\nswitches: { lan: {} }\ninstances:\n  own: { nf: bridge }\n  \
+         theirs: { nf: bridge, owner: 'nomad:1', ports: { in: { switch: lan }, out: {} } }\n  \
+         more: { nf: bridge, owner: 'nomad:2' }\nlinks: [[theirs.out, more.in], [own.in, more.out]]\n",
+    );
+    let apply = |text: &str, merge: bool| {
+        let request = ApplyRequest {
+            text: text.to_owned(),
+            merge,
+            ..ApplyRequest::default()
+        };
+        let checked = read(&request, &present, support::ENVIRONMENT);
+        checked
+            .map(|checked| checked.deployment)
+            .map_err(|errors| lines(&errors))
+    };
+    let names = |deployment: &Deployment| {
+        deployment
+            .instances
+            .names()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+
+    // A document without them: they stay, with their links.
+    let kept = apply(
+        "version: 1\nswitches: { lan: {} }\ninstances: { own: { nf: bridge } }\n",
+        false,
+    )
+    .expect("valid");
+    assert_eq!(names(&kept), ["own", "theirs", "more"]);
+    assert_eq!(kept.links.len(), 2);
+    // What they need cannot go.
+    let without_switch = apply("version: 1\ninstances: { own: { nf: bridge } }\n", false)
+        .expect_err("a port is on it");
+    assert!(without_switch.contains("lan"), "{without_switch}");
+    let without_own =
+        apply("version: 1\nswitches: { lan: {} }\n", false).expect_err("a link has no end");
+    assert!(without_own.contains("own"), "{without_own}");
+
+    // Neither an operator nor another engine changes them, nor an engine an operator's.
+    for (text, merge) in [
+        (
+            "version: 1\nswitches: { lan: {} }\ninstances: { own: { nf: bridge }, theirs: { nf: bridge } }\n",
+            false,
+        ),
+        ("version: 1\ninstances: { theirs: { nf: bridge } }\n", true),
+        (
+            "version: 1\ninstances: { theirs: { nf: bridge, owner: 'nomad:2' } }\n",
+            true,
+        ),
+        (
+            "version: 1\ninstances: { own: { nf: bridge, owner: 'nomad:1' } }\n",
+            true,
+        ),
+    ] {
+        let refused = apply(text, merge).expect_err("it is somebody else's");
+        assert!(refused.contains("the instance exists"), "{refused}");
+    }
+    // Its owner does.
+    let changed = apply(
+        "version: 1\ninstances: { theirs: { nf: bridge, owner: 'nomad:1', share: 5% } }\n",
+        true,
+    );
+    assert_eq!(changed.map(|changed| names(&changed).len()), Ok(3));
+    for owner in ["''", "'a b'", &format!("'{}'", "x".repeat(129)), "[]"] {
+        let text = format!("version: 1\ninstances: {{ new: {{ nf: bridge, owner: {owner} }} }}\n");
+        apply(&text, true).expect_err("no name of an owner");
+    }
 }
