@@ -183,7 +183,7 @@ fn give_resources(keys: &mut Map<String, Value>, task: &TaskConfig) {
         .iter()
         .any(|key| keys.contains_key(*key));
     // Nomad counts all CPUs of the host as one amount.
-    let hundredths = (given.percent_ticks * 10_000.0)
+    let hundredths = (given.percent_ticks * 10_000.0 + ROUNDING)
         .floor()
         .clamp(0.0, 10_000.0) as u64;
     if !says_share && hundredths > 0 {
