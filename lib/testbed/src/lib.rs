@@ -32,6 +32,7 @@ pub mod io_process;
 pub mod log;
 pub mod namespace;
 pub mod netmap;
+pub mod nomad;
 pub mod patience;
 pub mod platform;
 pub mod process;

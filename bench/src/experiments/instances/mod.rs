@@ -6,6 +6,7 @@ mod density;
 mod footprint;
 mod images;
 pub mod life;
+mod nomad;
 mod restart;
 
 use crate::experiment::{Experiment, Topic};
@@ -58,6 +59,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[ENGINES],
             },
             run: images::run_images,
+        },
+        Experiment {
+            name: "nomad",
+            aliases: &["v1"],
+            summary: "Nomad's tasks: from the job until the first frame, by phases; tasks per second; raw_exec, mock_driver",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: nomad::run_nomad,
         },
         Experiment {
             name: "save-restore",
