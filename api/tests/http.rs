@@ -133,6 +133,7 @@ async fn an_apply_arrives_whole_and_its_errors_come_back() {
         attachments: [("fw.rules".to_owned(), "allow".to_owned())].into(),
         dry_run: true,
         merge: false,
+        ..ApplyRequest::default()
     };
     let response = daemon.client.apply(&request).await.expect("right");
     assert!(response.dry_run);

@@ -328,6 +328,48 @@ fn whoever_dies_the_task_is_found_again() {
     assert_eq!(names(&platform), Vec::<String>::new());
 }
 
+// promise: 24.3
+#[test]
+fn a_task_that_the_hosts_chain_goes_through_starts_again_in_its_place() {
+    let test = "a_task_that_the_hosts_chain_goes_through_starts_again_in_its_place";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(UPLINKS);
+    let agent = Agent::start(&platform);
+    let named = json!({ "nf": "bridge", "name": "middle" });
+    let start = || {
+        let task = agent.task(ALLOCATION, "fw", &named);
+        must_run(&agent, &task);
+        task.id
+    };
+    let first = start();
+    platform.apply(&format!(
+        "{UPLINKS}chains: {{ web: {{ from: lan, to: wan, via: [middle] }} }}\n"
+    ));
+    assert!(platform.pings("client", SERVER));
+    let refused = agent.stop(&first).expect_err("a chain goes through it");
+    assert!(refused.message().contains("web"), "{refused}");
+    assert!(platform.pings("client", SERVER));
+
+    signal(platform.pids()["middle"], Signal::KILL);
+    assert_eq!(
+        agent
+            .wait(&first)
+            .expect("an end")
+            .result
+            .expect("a result")
+            .signal,
+        9
+    );
+    agent.destroy(&first, false).expect("forgotten");
+    let second = start();
+    eventually("frames pass", || platform.pings("client", SERVER));
+    platform.must_say(&["delete", "chain", "web"]);
+    agent.stop(&second).expect("stopped");
+    assert_eq!(names(&platform), Vec::<String>::new());
+}
+
 // promise: 24.4
 #[test]
 fn what_cannot_be_is_refused_and_leaves_nothing() {

@@ -27,6 +27,9 @@ pub struct ApplyRequest {
     /// the whole deployment by the document.
     #[serde(default)]
     pub merge: bool,
+    /// The owner whose instances the document's instances of the same names take the places of: they are made anew, and links and chains stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
 }
 
 /// A request to create an instance.
@@ -45,6 +48,9 @@ pub struct CreateRequest {
     /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,
+    /// The owner whose instance of the same name gives way, as in [`ApplyRequest`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<String>,
 }
 
 impl CreateRequest {
@@ -64,6 +70,7 @@ impl CreateRequest {
             attachments: self.attachments,
             dry_run: self.dry_run,
             merge: true,
+            replaces: self.replaces,
             ..ApplyRequest::default()
         }
     }

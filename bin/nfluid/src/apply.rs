@@ -21,6 +21,7 @@ pub async fn apply(client: &Client, screen: Screen, args: &ApplyArgs) -> Result<
         file: Some(args.file.display().to_string()),
         dry_run: args.dry_run,
         merge: args.add,
+        ..ApplyRequest::default()
     };
     let response = client.apply(&request).await?;
     print_changes(screen, args.output, &response)

@@ -6,7 +6,7 @@ use crate::links::Wish;
 use crate::protocol::drivers::{LinuxResources, TaskConfig};
 use anyhow::{Context, bail, ensure};
 use nfluid_api::types::CreateRequest;
-use nfluid_control::attachments::{Attachments, attached_files};
+use nfluid_control::attachments::attached_files;
 use nfluid_control::model::NAME_MAX;
 use nfluid_control::yaml::Node;
 use serde_json::{Map, Value, json};
@@ -95,8 +95,7 @@ pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted
     let mut request = CreateRequest {
         instance: Value::Object(keys),
         links,
-        attachments: Attachments::new(),
-        dry_run: false,
+        ..CreateRequest::default()
     };
     for (path, file) in attached_files(&Node::from_json(&request.value(&name))) {
         let text = folders

@@ -18,16 +18,17 @@ use crate::protocol::drivers::{
     FingerprintRequest, FingerprintResponse, InspectTaskRequest, InspectTaskResponse,
     NetworkIsolationMode, NetworkOverride, RecoverTaskRequest, RecoverTaskResponse,
     SignalTaskRequest, SignalTaskResponse, StartTaskRequest, StartTaskResponse, StopTaskRequest,
-    StopTaskResponse, TaskConfigSchemaRequest, TaskConfigSchemaResponse, TaskDriverStatus,
-    TaskEventsRequest, TaskState, TaskStatsRequest, TaskStatsResponse, TaskStatus, WaitTaskRequest,
-    WaitTaskResponse,
+    StopTaskResponse, TaskConfig, TaskConfigSchemaRequest, TaskConfigSchemaResponse,
+    TaskDriverStatus, TaskEventsRequest, TaskState, TaskStatsRequest, TaskStatsResponse,
+    TaskStatus, WaitTaskRequest, WaitTaskResponse,
 };
 use crate::protocol::{self, no_task, start_error};
 use crate::stats::Meter;
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{
-    Capacity, CommandRequest, DeleteRequest, InstanceStatus, Kind, ObjectName, Problem, Version,
+    Capacity, CommandRequest, CreateRequest, DeleteRequest, InstanceStatus, Kind, ObjectName,
+    Problem, Version,
 };
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -230,29 +231,25 @@ async fn remove_task(client: &Client, task: &Task) -> Result<(), Status> {
     }
 }
 
-/// Creates the instance of a task. A start of the same task that nobody knows any more gives way.
-async fn create(
-    client: &Client,
-    task: &crate::protocol::drivers::TaskConfig,
-    wanted: &Wanted,
-) -> Result<(), ClientError> {
+/// Creates the instance of a task. A start of the same task that nobody knows any more gives way; chains of the host through it stay.
+async fn create(client: &Client, task: &TaskConfig, wanted: &Wanted) -> Result<(), ClientError> {
     let refused = match client.create(&wanted.name, &wanted.request).await {
         Err(error) if is_taken(&error) => error,
         created => return created.map(drop),
     };
-    let ours = config::owner_of_any_start(task);
-    let is_ours = |found: &InstanceStatus| {
-        found
-            .owner
-            .as_ref()
-            .is_some_and(|owner| owner.starts_with(&ours))
-    };
     let present = found(client.instance(&wanted.name).await)?;
-    if present.as_ref().is_some_and(|found| !is_ours(found)) {
+    let owner = present.and_then(|found| found.owner);
+    if !owner
+        .as_ref()
+        .is_some_and(|owner| owner.starts_with(&config::owner_of_any_start(task)))
+    {
         return Err(refused);
     }
-    remove(client, &wanted.name, is_ours).await?;
-    client.create(&wanted.name, &wanted.request).await.map(drop)
+    let request = CreateRequest {
+        replaces: owner,
+        ..wanted.request.clone()
+    };
+    client.create(&wanted.name, &request).await.map(drop)
 }
 
 fn network(address: Option<&String>) -> Option<NetworkOverride> {
@@ -467,14 +464,26 @@ impl Driver for NfluidDriver {
     ) -> Answer<DestroyTaskResponse> {
         let request = request.into_inner();
         let task = self.task(&request.task_id)?;
-        if task.end().is_none() && !request.force {
+        let has_ended = task.end().is_some();
+        if !has_ended && !request.force {
             return Err(protocol::error(format!(
                 "the task {} runs",
                 request.task_id
             )));
         }
         let client = self.follower()?.client;
-        end(&client, &task).await?;
+        if let Err(why) = end(&client, &task).await {
+            if !has_ended {
+                return Err(why);
+            }
+            // A chain of the host goes through it: the next start takes its place.
+            tracing::warn!(
+                task = task.config.id,
+                instance = task.name,
+                "the ended instance stays: {}",
+                why.message()
+            );
+        }
         self.tasks.remove(&request.task_id);
         Ok(Response::new(DestroyTaskResponse {}))
     }

@@ -47,7 +47,12 @@ pub fn read(
     let root = parse(&request.text).map_err(|error| vec![syntax_error(error, file)])?;
     let mut report = Report::new(file, Some(&root));
     let mut deployment = decode(&root, &request.attachments, &mut report);
-    refuse_others(present, &deployment, &mut report);
+    refuse_others(
+        present,
+        &deployment,
+        request.replaces.as_deref(),
+        &mut report,
+    );
     if request.merge {
         let chains = deployment.templates.names();
         let chains = chains.filter(|name| report.has(&format!("chains.{name}.activate")));
@@ -110,13 +115,21 @@ fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
     }
 }
 
-/// Refuses changes of instances that belong to somebody else.
-fn refuse_others(present: &Deployment, deployment: &Deployment, report: &mut Report<'_>) {
+/// Refuses changes of instances that belong to somebody else, unless it is whom they replace.
+fn refuse_others(
+    present: &Deployment,
+    deployment: &Deployment,
+    replaces: Option<&str>,
+    report: &mut Report<'_>,
+) {
     for (name, new) in deployment.instances.iter() {
         let old = present.instances.get(name);
         let Some(old) = old.filter(|old| old.owner != new.owner) else {
             continue;
         };
+        if old.owner.is_some() && old.owner.as_deref() == replaces {
+            continue;
+        }
         let owner = old.owner.as_deref();
         let owner = owner.map_or_else(
             || "nobody's in particular".to_owned(),

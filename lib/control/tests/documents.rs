@@ -160,10 +160,11 @@ fn an_engines_instances_stay_and_are_nobody_elses() {
          theirs: { nf: bridge, owner: 'nomad:1', ports: { in: { switch: lan }, out: {} } }\n  \
          more: { nf: bridge, owner: 'nomad:2' }\nlinks: [[theirs.out, more.in], [own.in, more.out]]\n",
     );
-    let apply = |text: &str, merge: bool| {
+    let replace = |text: &str, merge: bool, replaces: Option<&str>| {
         let request = ApplyRequest {
             text: text.to_owned(),
             merge,
+            replaces: replaces.map(str::to_owned),
             ..ApplyRequest::default()
         };
         let checked = read(&request, &present, support::ENVIRONMENT);
@@ -171,6 +172,7 @@ fn an_engines_instances_stay_and_are_nobody_elses() {
             .map(|checked| checked.deployment)
             .map_err(|errors| lines(&errors))
     };
+    let apply = |text: &str, merge: bool| replace(text, merge, None);
     let names = |deployment: &Deployment| {
         deployment
             .instances
@@ -220,6 +222,14 @@ fn an_engines_instances_stay_and_are_nobody_elses() {
         true,
     );
     assert_eq!(changed.map(|changed| names(&changed).len()), Ok(3));
+    // One that knows the owner takes its place, and nobody takes an operator's.
+    let next = "version: 1\ninstances: { theirs: { nf: bridge, owner: 'nomad:3' } }\n";
+    assert!(replace(next, true, Some("nomad:1")).is_ok());
+    for other in ["nomad:2", "nomad:3", ""] {
+        replace(next, true, Some(other)).expect_err("it is another's");
+    }
+    let own = "version: 1\ninstances: { own: { nf: bridge, owner: 'nomad:3' } }\n";
+    replace(own, true, Some("")).expect_err("it is the operator's");
     for owner in ["''", "'a b'", &format!("'{}'", "x".repeat(129)), "[]"] {
         let text = format!("version: 1\ninstances: {{ new: {{ nf: bridge, owner: {owner} }} }}\n");
         apply(&text, true).expect_err("no name of an owner");

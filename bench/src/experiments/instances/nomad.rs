@@ -23,6 +23,8 @@ const CLIENT: &str = "10.3.0.1";
 const SERVER: &str = "10.3.0.2";
 const SERVER_MAC: &str = "02:00:00:00:00:02";
 const PORT: u16 = 7000;
+/// Shells that are ready when a measurement begins.
+const SHELLS: u64 = 4;
 /// Interval of the client's frames.
 const INTERVAL: Duration = Duration::from_micros(500);
 /// Interval of questions about allocations.
@@ -58,8 +60,7 @@ impl Setup {
         ))?;
         let platform = platform::start()?;
         let uplink = |interface: &str| json!({ "interface": interface, "netns": edge.name(), "super": "off" });
-        let document =
-            json!({ "version": 1, "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") } });
+        let document = json!({ "version": 1, "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") }, "pool": { "small": { "flavor": "small", "size": SHELLS } } });
         platform.apply(&document.to_string())?;
         let folder = ScratchDirectory::new()?;
         let at = folder.path("nomad");
@@ -115,8 +116,8 @@ impl Setup {
     /// The instance by nfluid's own API.
     fn directly(&self) -> anyhow::Result<f64> {
         let mut api = self.platform.api()?;
-        let instance =
-            json!({ "nf": "bridge", "memory": "16MiB", "share": "1%", "restart": "never" });
+        api.await_shells(SHELLS)?;
+        let instance = json!({ "nf": "bridge", "flavor": "small", "memory": "16MiB", "share": "1%", "restart": "never" });
         let request =
             json!({ "instance": instance, "links": [["lan", "direct.in"], ["direct.out", "wan"]] });
         let (ms, _) =
@@ -269,10 +270,11 @@ fn phases(times: &Times) -> [f64; 6] {
 
 /// Runs the experiment.
 pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
-    let (rounds, many, turns) = report.choose((100, 50, 5), (4, 5, 1));
+    let (rounds, many, turns) = report.choose((100, 50, 5), (2, 3, 1));
     let setup = Setup::new()?;
-    let bridge = json!({ "nf": "bridge", "links": [["lan", ".in"], [".out", "wan"]] });
-    let alone = json!({ "nf": "bridge" });
+    let bridge =
+        json!({ "nf": "bridge", "flavor": "small", "links": [["lan", ".in"], [".out", "wan"]] });
+    let alone = json!({ "nf": "bridge", "flavor": "small" });
     let sleep = json!({ "command": "/bin/sleep", "args": ["1000"] });
     let mock = json!({ "run_for": "1000s" });
     report.settle();
@@ -282,6 +284,7 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
         interrupt::check()?;
         direct.push(setup.directly()?);
         let name = format!("ours-{round}");
+        setup.platform.api()?.await_shells(SHELLS)?;
         let (ms, times) = setup.until_first_frame(|| setup.run(&name, "nfluid", 1, &bridge))?;
         setup.remove(&name)?;
         first_frame.push(ms);
@@ -295,7 +298,7 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
     }
     let [first_frame, direct, started, raw] = [first_frame, direct, started, raw].map(samples);
     let conditions = format!(
-        "one task, a bridge between two uplinks; {rounds} jobs in turn, one after the other"
+        "one task, a bridge between two uplinks, from a pool of {SHELLS}; {rounds} jobs in turn, one after the other"
     );
     report.figure(
         "v1.nomad.running_ms",
