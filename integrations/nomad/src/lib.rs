@@ -1,7 +1,7 @@
 //! A task driver for Nomad: its tasks are instances of nfluid.
 //!
 //! The agent starts this program and speaks gRPC with it over a UNIX socket ([`serve`]). The program speaks nfluid's API with the daemon.
-//! It keeps nothing on disk: what it has to know again after a restart is in the handles that Nomad keeps ([`tasks`]).
+//! It keeps nothing on disk: what it has to know again after a restart is in the handles that Nomad keeps (`tasks.rs`).
 #![forbid(unsafe_code)]
 
 mod config;
