@@ -67,12 +67,16 @@ fn tasks_of_an_allocation_are_a_chain_of_instances() {
     let fw = agent.task(ALLOCATION, "fw", &firewall);
     fs::write(agent.local(&fw).join("rules"), "allow ip from any to any\n").expect("written");
     must_run(&agent, &fw);
-    let nat = agent.task(
-        ALLOCATION,
-        "nat",
-        &json!({ "nf": "bridge", "links": [[".out", "wan"]] }),
-    );
-    must_run(&agent, &nat);
+    let start_nat = || {
+        let nat = agent.task(
+            ALLOCATION,
+            "nat",
+            &json!({ "nf": "bridge", "links": [[".out", "wan"]] }),
+        );
+        must_run(&agent, &nat);
+        nat
+    };
+    let nat = start_nat();
     eventually("frames pass", || platform.pings("client", SERVER));
 
     // Nomad has decided about CPU and memory: a fortieth of two cores, 16 MiB.
@@ -159,12 +163,7 @@ fn tasks_of_an_allocation_are_a_chain_of_instances() {
     );
     agent.destroy(&nat.id, false).expect("forgotten");
     assert_eq!(names(&platform), [FW]);
-    let nat = agent.task(
-        ALLOCATION,
-        "nat",
-        &json!({ "nf": "bridge", "links": [[".out", "wan"]] }),
-    );
-    must_run(&agent, &nat);
+    let nat = start_nat();
     eventually("frames pass", || platform.pings("client", SERVER));
 
     // What is Nomad's stays when an operator applies a document of his own.

@@ -33,7 +33,7 @@ pub struct Wanted {
     pub address: Option<String>,
 }
 
-/// Whose an instance is, as the daemon keeps it: the start of a task. Each start of a task has another one.
+/// Returns the owner of a task's instance. Each start of a task has another owner.
 pub fn owner(task: &TaskConfig) -> String {
     let start = task.id.rsplit('/').next().unwrap_or_default();
     format!("{}{}", owner_of_any_start(task), graphic(start))

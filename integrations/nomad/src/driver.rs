@@ -1,10 +1,10 @@
 //! The service of a task driver.
 
-use crate::config::{self, Wanted};
-use crate::ends::End;
+use crate::config;
 use crate::fingerprint;
-use crate::follow::{Follower, found};
+use crate::follow::Follower;
 use crate::hcl::{self, Settings};
+use crate::instances;
 use crate::links;
 use crate::logs;
 use crate::protocol::drivers::driver_capabilities::{FsIsolation, MountConfigs};
@@ -14,22 +14,19 @@ use crate::protocol::drivers::{
     CapabilitiesRequest, CapabilitiesResponse, CreateNetworkRequest, CreateNetworkResponse,
     DestroyNetworkRequest, DestroyNetworkResponse, DestroyTaskRequest, DestroyTaskResponse,
     DriverCapabilities, DriverTaskEvent, ExecTaskRequest, ExecTaskResponse,
-    ExecTaskStreamingIoOperation, ExecTaskStreamingRequest, ExecTaskStreamingResponse, ExitResult,
+    ExecTaskStreamingIoOperation, ExecTaskStreamingRequest, ExecTaskStreamingResponse,
     FingerprintRequest, FingerprintResponse, InspectTaskRequest, InspectTaskResponse,
     NetworkIsolationMode, NetworkOverride, RecoverTaskRequest, RecoverTaskResponse,
     SignalTaskRequest, SignalTaskResponse, StartTaskRequest, StartTaskResponse, StopTaskRequest,
-    StopTaskResponse, TaskConfig, TaskConfigSchemaRequest, TaskConfigSchemaResponse,
-    TaskDriverStatus, TaskEventsRequest, TaskState, TaskStatsRequest, TaskStatsResponse,
-    TaskStatus, WaitTaskRequest, WaitTaskResponse,
+    StopTaskResponse, TaskConfigSchemaRequest, TaskConfigSchemaResponse, TaskDriverStatus,
+    TaskEventsRequest, TaskState, TaskStatsRequest, TaskStatsResponse, TaskStatus, WaitTaskRequest,
+    WaitTaskResponse,
 };
 use crate::protocol::{self, no_task, start_error};
 use crate::stats::Meter;
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{
-    Capacity, CommandRequest, CreateRequest, DeleteRequest, InstanceStatus, Kind, ObjectName,
-    Problem, Version,
-};
+use nfluid_api::types::{Capacity, Version};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,10 +41,6 @@ const EVENTS_MAX: usize = 1024;
 /// Interval at which a host's capacity is read again, and shortest interval of a task's figures.
 const FINGERPRINT: Duration = Duration::from_secs(15);
 const STATS_MIN: Duration = Duration::from_millis(100);
-/// Time in which a daemon that restarts is waited for when a task has to end.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Interval of attempts meanwhile.
-const AGAIN: Duration = Duration::from_millis(100);
 
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -131,125 +124,16 @@ impl NfluidDriver {
         Ok(self.parts()?.0)
     }
 
+    /// Adds a task, and looks at its instance once: earlier events have reached no task.
+    async fn admit(&self, follower: &Follower, task: &Arc<Task>) {
+        self.tasks.add(Arc::clone(task));
+        // A daemon that does not answer is asked later.
+        let _ = follower.look(task).await;
+    }
+
     fn task(&self, id: &str) -> Result<Arc<Task>, Status> {
         self.tasks.get(id).ok_or_else(no_task)
     }
-}
-
-/// Returns an error as Nomad shows it: all faults, at the task's keys.
-fn words(error: &ClientError, name: &str) -> String {
-    let ClientError::Problem(problem) = error else {
-        return error.to_string();
-    };
-    if problem.errors.is_empty() {
-        return format!("{}{}", problem.detail, in_brackets(&problem.remedy));
-    }
-    let faults = problem.errors.iter().map(|fault| {
-        let place = config::in_config(&fault.path, name);
-        format!("{place}: {}{}", fault.message, in_brackets(&fault.remedy))
-    });
-    faults.collect::<Vec<_>>().join("; ")
-}
-
-fn in_brackets(remedy: &str) -> String {
-    if remedy.is_empty() {
-        String::new()
-    } else {
-        format!(" ({remedy})")
-    }
-}
-
-/// Returns true if the same request may succeed later.
-fn may_pass(error: &ClientError) -> bool {
-    match error {
-        ClientError::Problem(problem) => matches!(problem.status, 409 | 429 | 500..),
-        ClientError::Misunderstood(_) => false,
-        _ => true,
-    }
-}
-
-fn answered(error: &ClientError, name: &str) -> Status {
-    protocol::error(words(error, name))
-}
-
-/// Returns true if an answer says that the instance exists and is somebody else's.
-fn is_taken(error: &ClientError) -> bool {
-    let ClientError::Problem(problem) = error else {
-        return false;
-    };
-    let Problem { errors, .. } = &**problem;
-    errors
-        .iter()
-        .any(|fault| fault.message.starts_with("the instance exists"))
-}
-
-/// Removes an instance with its links, if it is the owner's.
-async fn remove(
-    client: &Client,
-    name: &str,
-    is_own: impl Fn(&InstanceStatus) -> bool,
-) -> Result<(), ClientError> {
-    let instance = found(client.instance(name).await)?;
-    if !instance.is_some_and(|instance| is_own(&instance)) {
-        return Ok(());
-    }
-    let request = DeleteRequest {
-        objects: vec![ObjectName {
-            kind: Kind::Instance,
-            name: name.to_owned(),
-        }],
-        with_links: true,
-        ..DeleteRequest::default()
-    };
-    found(client.delete(&request).await).map(drop)
-}
-
-/// Ends a task by removing its instance; waits for a daemon that restarts.
-async fn end(client: &Client, task: &Task) -> Result<(), Status> {
-    task.set_ending(true);
-    let removed = remove_task(client, task).await;
-    match &removed {
-        Ok(()) => task.note_end(End::stopped()),
-        Err(_) => task.set_ending(false),
-    }
-    removed
-}
-
-async fn remove_task(client: &Client, task: &Task) -> Result<(), Status> {
-    let is_own = |found: &InstanceStatus| found.owner.as_deref() == Some(&task.owner);
-    let begun = tokio::time::Instant::now();
-    loop {
-        let error = match remove(client, &task.name, is_own).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        let is_refused = matches!(&error, ClientError::Problem(problem) if problem.status < 500);
-        if is_refused || begun.elapsed() > PATIENCE {
-            return Err(answered(&error, &task.name));
-        }
-        tokio::time::sleep(AGAIN).await;
-    }
-}
-
-/// Creates the instance of a task. A start of the same task that nobody knows any more gives way; chains of the host through it stay.
-async fn create(client: &Client, task: &TaskConfig, wanted: &Wanted) -> Result<(), ClientError> {
-    let refused = match client.create(&wanted.name, &wanted.request).await {
-        Err(error) if is_taken(&error) => error,
-        created => return created.map(drop),
-    };
-    let present = found(client.instance(&wanted.name).await)?;
-    let owner = present.and_then(|found| found.owner);
-    if !owner
-        .as_ref()
-        .is_some_and(|owner| owner.starts_with(&config::owner_of_any_start(task)))
-    {
-        return Err(refused);
-    }
-    let request = CreateRequest {
-        replaces: owner,
-        ..wanted.request.clone()
-    };
-    client.create(&wanted.name, &request).await.map(drop)
 }
 
 fn network(address: Option<&String>) -> Option<NetworkOverride> {
@@ -258,40 +142,6 @@ fn network(address: Option<&String>) -> Option<NetworkOverride> {
         auto_advertise: true,
         ..NetworkOverride::default()
     })
-}
-
-/// Runs a command of a task's network function.
-async fn run(client: &Client, task: &Task, command: &[String]) -> ExecTaskResponse {
-    let Some((name, args)) = command.split_first() else {
-        return ExecTaskResponse {
-            stderr: b"no command\n".to_vec(),
-            result: Some(ended_with(1)),
-            ..ExecTaskResponse::default()
-        };
-    };
-    let request = CommandRequest {
-        name: name.clone(),
-        args: args.to_vec(),
-    };
-    match client.command(&task.name, &request).await {
-        Ok(answer) => ExecTaskResponse {
-            stdout: format!("{:#}\n", answer.output).into_bytes(),
-            result: Some(ended_with(0)),
-            ..ExecTaskResponse::default()
-        },
-        Err(error) => ExecTaskResponse {
-            stderr: format!("{}\n", words(&error, &task.name)).into_bytes(),
-            result: Some(ended_with(1)),
-            ..ExecTaskResponse::default()
-        },
-    }
-}
-
-fn ended_with(exit_code: i32) -> ExitResult {
-    ExitResult {
-        exit_code,
-        ..ExitResult::default()
-    }
 }
 
 #[tonic::async_trait]
@@ -381,15 +231,13 @@ impl Driver for NfluidDriver {
         if follower.look(&task).await.is_ok()
             && let Some(end) = task.end()
         {
-            remove_task(&follower.client, &task).await?;
+            instances::remove(&follower.client, &task).await?;
             return Err(Status::not_found(format!(
                 "{} cannot be taken over: {}",
                 task.name, end.why
             )));
         }
-        self.tasks.add(Arc::clone(&task));
-        // What happened between the look and now.
-        let _ = follower.look(&task).await;
+        self.admit(&follower, &task).await;
         tokio::spawn(logs::copy(follower.client.clone(), Arc::clone(&task), None));
         tracing::info!(task = task.config.id, instance = task.name, "recovered");
         Ok(Response::new(RecoverTaskResponse {}))
@@ -406,12 +254,15 @@ impl Driver for NfluidDriver {
         let (follower, settings) = self.parts()?;
         let client = &follower.client;
         let refused = |error: &ClientError, name: &str| {
-            start_error(words(error, name), may_pass(error) || is_taken(error))
+            start_error(
+                instances::words(error, name),
+                instances::may_pass(error) || instances::is_taken(error),
+            )
         };
         let wanted = config::read(&config, &settings.host_volumes);
         let wanted = wanted.map_err(|error| start_error(format!("{error:#}"), false))?;
         let since = logs::position(client, &wanted.name).await;
-        create(client, &config, &wanted)
+        instances::create(client, &config, &wanted)
             .await
             .map_err(|error| refused(&error, &wanted.name))?;
         let instance = client
@@ -423,12 +274,10 @@ impl Driver for NfluidDriver {
             started_ms: instance.started_ms,
         };
         let task = Arc::new(Task::new(config, identity, wanted.wishes, wanted.address));
-        self.tasks.add(Arc::clone(&task));
-        // What happened before the task was known.
-        let _ = follower.look(&task).await;
+        self.admit(&follower, &task).await;
         if let Err(error) = links::connect(client, &self.tasks, &task.config.alloc_id).await {
             self.tasks.remove(&task.config.id);
-            remove_task(client, &task).await?;
+            instances::remove(client, &task).await?;
             return Err(refused(&error, &task.name));
         }
         tokio::spawn(logs::copy(client.clone(), Arc::clone(&task), Some(since)));
@@ -453,7 +302,7 @@ impl Driver for NfluidDriver {
     async fn stop_task(&self, request: Request<StopTaskRequest>) -> Answer<StopTaskResponse> {
         let task = self.task(&request.into_inner().task_id)?;
         let client = self.follower()?.client;
-        end(&client, &task).await?;
+        instances::end(&client, &task).await?;
         tracing::info!(task = task.config.id, instance = task.name, "stopped");
         Ok(Response::new(StopTaskResponse {}))
     }
@@ -472,7 +321,7 @@ impl Driver for NfluidDriver {
             )));
         }
         let client = self.follower()?.client;
-        if let Err(why) = end(&client, &task).await {
+        if let Err(why) = instances::end(&client, &task).await {
             if !has_ended {
                 return Err(why);
             }
@@ -583,7 +432,7 @@ impl Driver for NfluidDriver {
         let wanted = config::read(&task.config, &settings.host_volumes);
         let wanted = wanted.map_err(|error| protocol::error(format!("{error:#}")))?;
         let changed = client.create(&task.name, &wanted.request).await;
-        changed.map_err(|error| answered(&error, &task.name))?;
+        changed.map_err(|error| instances::answered(&error, &task.name))?;
         Ok(Response::new(SignalTaskResponse {}))
     }
 
@@ -591,7 +440,9 @@ impl Driver for NfluidDriver {
         let request = request.into_inner();
         let task = self.task(&request.task_id)?;
         let client = self.follower()?.client;
-        Ok(Response::new(run(&client, &task, &request.command).await))
+        Ok(Response::new(
+            instances::run(&client, &task, &request.command).await,
+        ))
     }
 
     async fn exec_task_streaming(
@@ -604,7 +455,7 @@ impl Driver for NfluidDriver {
             first.ok_or_else(|| Status::invalid_argument("the first message names no command"))?;
         let task = self.task(&setup.task_id)?;
         let client = self.follower()?.client;
-        let done = run(&client, &task, &setup.command).await;
+        let done = instances::run(&client, &task, &setup.command).await;
         let output = |data: Vec<u8>| Some(ExecTaskStreamingIoOperation { data, close: true });
         let told = [
             ExecTaskStreamingResponse {

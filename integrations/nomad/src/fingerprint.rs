@@ -1,4 +1,4 @@
-//! What a host can do, as attributes of Nomad's node.
+//! The abilities of a host, as attributes of Nomad's node.
 
 use crate::plugin::NAME;
 use crate::protocol::drivers::FingerprintResponse;

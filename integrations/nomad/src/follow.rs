@@ -1,6 +1,7 @@
 //! Follows the daemon's events. An event only says where to look: what has become of a task is what the daemon says of its instance.
 
 use crate::ends::End;
+use crate::instances::found;
 use crate::protocol::drivers::DriverTaskEvent;
 use crate::tasks::{Task, Tasks};
 use nfluid_api::client::{Client, ClientError};
@@ -18,14 +19,14 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// A position behind all events: the answer has none, and says where the next one will be.
 const LAST: u64 = i64::MAX as u64;
 
-/// What follows a daemon.
+/// A follower of a daemon.
 #[derive(Clone, Debug)]
 pub struct Follower {
     /// The daemon.
     pub client: Client,
     /// The tasks.
     pub tasks: Arc<Tasks>,
-    /// Whether the daemon answers; if not, why.
+    /// The reason why the daemon does not answer; absent: it does.
     pub trouble: watch::Sender<Option<String>>,
     /// Events of tasks, for Nomad.
     pub events: broadcast::Sender<DriverTaskEvent>,
@@ -154,18 +155,6 @@ fn end_of(task: &Task, found: Option<InstanceStatus>) -> Option<End> {
             Some(End::of_instance(found.exit, found.last_exit))
         }
         _ => None,
-    }
-}
-
-/// Makes nothing of the answer that there is no such object.
-///
-/// # Errors
-/// Another error.
-pub fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(ClientError::Problem(problem)) if problem.status == 404 => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

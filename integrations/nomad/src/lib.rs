@@ -1,7 +1,7 @@
 //! A task driver for Nomad: its tasks are instances of nfluid.
 //!
 //! The agent starts this program and speaks gRPC with it over a UNIX socket ([`serve`]). The program speaks nfluid's API with the daemon.
-//! It keeps nothing on disk: what it has to know again after a restart is in the handles that Nomad keeps (`tasks.rs`).
+//! The program keeps nothing on disk: Nomad keeps a handle for each task, from which a new driver knows the task again (`tasks.rs`).
 #![forbid(unsafe_code)]
 
 mod config;
@@ -11,6 +11,7 @@ mod files;
 mod fingerprint;
 mod follow;
 mod hcl;
+mod instances;
 mod links;
 mod logs;
 mod plugin;

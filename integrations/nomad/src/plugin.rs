@@ -24,7 +24,7 @@ pub const NAME: &str = "nfluid";
 /// Version of the interface between Nomad and its drivers.
 const API_VERSION: &str = "0.1.0";
 
-/// Who the plugin is, and its settings.
+/// The service that names the plugin and takes its settings.
 pub struct Base(Arc<NfluidDriver>);
 
 impl Base {
@@ -91,7 +91,7 @@ impl GrpcController for Controller {
     }
 }
 
-/// What the plugin writes: nothing, its log is on the standard error output.
+/// The service for the plugin's output. The output is empty: the log is on the standard error output.
 pub struct Stdio;
 
 #[tonic::async_trait]
@@ -121,7 +121,7 @@ impl GrpcBroker for Broker {
     }
 }
 
-/// Whether the plugin answers.
+/// The service by which the agent checks that the plugin answers.
 pub struct Health;
 
 fn serving() -> HealthCheckResponse {

@@ -30,7 +30,7 @@ const VERSIONS: (u32, u32) = (1, 2);
 /// Maximum length of a request in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// Tells the agent where the services are, and serves until the agent ends the plugin.
+/// Serves until the agent ends the plugin. The first line of the output tells the agent the socket.
 ///
 /// # Errors
 /// The socket cannot be made.

@@ -1,4 +1,4 @@
-//! What a task uses, as Nomad counts it.
+//! The CPU time and the memory of a task, as Nomad counts them.
 
 use crate::protocol::drivers::cpu_usage::Fields as CpuFields;
 use crate::protocol::drivers::memory_usage::Fields as MemoryFields;

@@ -122,7 +122,7 @@ impl Task {
 /// Reads a handle.
 ///
 /// # Errors
-/// It is not one of this driver's.
+/// The handle is not one of this driver's.
 pub fn of_handle(handle: &TaskHandle) -> anyhow::Result<(TaskConfig, Identity)> {
     let config = handle.config.clone().context("the handle has no task")?;
     anyhow::ensure!(

@@ -200,7 +200,7 @@ pub struct PoolSpec {
     pub size: Size,
 }
 
-/// What the shells of a pool need.
+/// The needs of a pool's shells.
 #[derive(Clone, Copy, Debug)]
 pub struct Needs {
     /// Number of shells.

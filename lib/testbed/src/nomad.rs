@@ -185,7 +185,7 @@ plugin "nfluid-nomad" {{
     /// Runs Nomad's command line. Returns whether it succeeded, and what it says.
     ///
     /// # Errors
-    /// It does not start.
+    /// The command line does not start.
     pub fn command(&self, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
         let done = Command::new(&self.program)
             .args(arguments)

@@ -190,7 +190,7 @@ fn now_ms() -> f64 {
     now.unwrap_or_default().as_secs_f64() * 1e3
 }
 
-/// What happened when, in milliseconds since 1970.
+/// The times of a job's events, in milliseconds since 1970.
 struct Times {
     submitted: f64,
     accepted: f64,
@@ -296,7 +296,8 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
         raw.push(setup.run(&name, RAW_EXEC, 1, &sleep)?.started_ms());
         setup.remove(&name)?;
     }
-    let [first_frame, direct, started, raw] = [first_frame, direct, started, raw].map(samples);
+    let [first_frame, direct, started, raw] =
+        [first_frame, direct, started, raw].map(Samples::from_iter);
     let conditions = format!(
         "one task, a bridge between two uplinks, from a pool of {SHELLS}; {rounds} jobs in turn, one after the other"
     );
@@ -337,7 +338,7 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
         row("nfluid alone, first frame", &direct),
     ];
     for ((name, what), part) in PHASES.iter().zip(parts) {
-        let part = samples(part);
+        let part = Samples::from_iter(part);
         report.figure(format!("v1.nomad.{name}_ms"), &part, "ms", what);
         rows.push(row(what, &part));
     }
@@ -357,7 +358,7 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
             setup.remove(&name)?;
         }
     }
-    let [ours, raws, mocks] = [ours, raws, mocks].map(samples);
+    let [ours, raws, mocks] = [ours, raws, mocks].map(Samples::from_iter);
     let conditions = format!("a job of {many} tasks, until the last has started, {turns} in turn");
     report.figure(
         "v1.nomad.rate_per_s",
@@ -396,14 +397,6 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
             .map(|(name, rate)| vec![name.to_owned(), format!("{:.0}", rate.median())]),
     );
     Ok(())
-}
-
-fn samples(values: Vec<f64>) -> Samples {
-    let mut samples = Samples::default();
-    for value in values {
-        samples.push(value);
-    }
-    samples
 }
 
 fn row(what: &str, samples: &Samples) -> Vec<String> {

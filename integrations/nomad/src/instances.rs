@@ -1,0 +1,179 @@
+//! Requests to the daemon about the instances of tasks, and the daemon's errors in Nomad's words.
+
+use crate::config::{self, Wanted};
+use crate::ends::End;
+use crate::protocol;
+use crate::protocol::drivers::{ExecTaskResponse, ExitResult, TaskConfig};
+use crate::tasks::Task;
+use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::{CommandRequest, CreateRequest, DeleteRequest, Kind, ObjectName, Problem};
+use std::time::Duration;
+use tonic::Status;
+
+/// Time in which a daemon that restarts is waited for when a task has to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Interval of attempts meanwhile.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Returns an error as Nomad shows it: all faults, at the task's keys.
+pub fn words(error: &ClientError, name: &str) -> String {
+    let ClientError::Problem(problem) = error else {
+        return error.to_string();
+    };
+    if problem.errors.is_empty() {
+        return format!("{}{}", problem.detail, in_brackets(&problem.remedy));
+    }
+    let faults = problem.errors.iter().map(|fault| {
+        let place = config::in_config(&fault.path, name);
+        format!("{place}: {}{}", fault.message, in_brackets(&fault.remedy))
+    });
+    faults.collect::<Vec<_>>().join("; ")
+}
+
+fn in_brackets(remedy: &str) -> String {
+    if remedy.is_empty() {
+        String::new()
+    } else {
+        format!(" ({remedy})")
+    }
+}
+
+/// Returns true if the same request may succeed later.
+pub fn may_pass(error: &ClientError) -> bool {
+    match error {
+        ClientError::Problem(problem) => matches!(problem.status, 409 | 429 | 500..),
+        ClientError::Misunderstood(_) => false,
+        _ => true,
+    }
+}
+
+pub fn answered(error: &ClientError, name: &str) -> Status {
+    protocol::error(words(error, name))
+}
+
+/// Returns true if an answer says that the instance exists and is somebody else's.
+pub fn is_taken(error: &ClientError) -> bool {
+    let ClientError::Problem(problem) = error else {
+        return false;
+    };
+    let Problem { errors, .. } = &**problem;
+    errors
+        .iter()
+        .any(|fault| fault.message.starts_with("the instance exists"))
+}
+
+/// Removes a task's instance with its links, if the instance is still the task's.
+async fn remove_once(client: &Client, task: &Task) -> Result<(), ClientError> {
+    let instance = found(client.instance(&task.name).await)?;
+    let owner = instance.and_then(|instance| instance.owner);
+    if owner.as_ref() != Some(&task.owner) {
+        return Ok(());
+    }
+    let request = DeleteRequest {
+        objects: vec![ObjectName {
+            kind: Kind::Instance,
+            name: task.name.clone(),
+        }],
+        with_links: true,
+        ..DeleteRequest::default()
+    };
+    found(client.delete(&request).await).map(drop)
+}
+
+/// Ends a task by removing its instance.
+pub async fn end(client: &Client, task: &Task) -> Result<(), Status> {
+    task.set_ending(true);
+    let removed = remove(client, task).await;
+    match &removed {
+        Ok(()) => task.note_end(End::stopped()),
+        Err(_) => task.set_ending(false),
+    }
+    removed
+}
+
+/// Removes a task's instance; waits for a daemon that restarts.
+pub async fn remove(client: &Client, task: &Task) -> Result<(), Status> {
+    let begun = tokio::time::Instant::now();
+    loop {
+        let error = match remove_once(client, task).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let is_refused = matches!(&error, ClientError::Problem(problem) if problem.status < 500);
+        if is_refused || begun.elapsed() > PATIENCE {
+            return Err(answered(&error, &task.name));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Creates the instance of a task. A start of the same task that nobody knows any more gives way; chains of the host through it stay.
+pub async fn create(
+    client: &Client,
+    task: &TaskConfig,
+    wanted: &Wanted,
+) -> Result<(), ClientError> {
+    let refused = match client.create(&wanted.name, &wanted.request).await {
+        Err(error) if is_taken(&error) => error,
+        created => return created.map(drop),
+    };
+    let present = found(client.instance(&wanted.name).await)?;
+    let owner = present.and_then(|found| found.owner);
+    if !owner
+        .as_ref()
+        .is_some_and(|owner| owner.starts_with(&config::owner_of_any_start(task)))
+    {
+        return Err(refused);
+    }
+    let request = CreateRequest {
+        replaces: owner,
+        ..wanted.request.clone()
+    };
+    client.create(&wanted.name, &request).await.map(drop)
+}
+
+/// Runs a command of a task's network function.
+pub async fn run(client: &Client, task: &Task, command: &[String]) -> ExecTaskResponse {
+    let Some((name, args)) = command.split_first() else {
+        return ExecTaskResponse {
+            stderr: b"no command\n".to_vec(),
+            result: Some(ended_with(1)),
+            ..ExecTaskResponse::default()
+        };
+    };
+    let request = CommandRequest {
+        name: name.clone(),
+        args: args.to_vec(),
+    };
+    match client.command(&task.name, &request).await {
+        Ok(answer) => ExecTaskResponse {
+            stdout: format!("{:#}\n", answer.output).into_bytes(),
+            result: Some(ended_with(0)),
+            ..ExecTaskResponse::default()
+        },
+        Err(error) => ExecTaskResponse {
+            stderr: format!("{}\n", words(&error, &task.name)).into_bytes(),
+            result: Some(ended_with(1)),
+            ..ExecTaskResponse::default()
+        },
+    }
+}
+
+fn ended_with(exit_code: i32) -> ExitResult {
+    ExitResult {
+        exit_code,
+        ..ExitResult::default()
+    }
+}
+
+/// Makes nothing of the answer that there is no such object.
+///
+/// # Errors
+/// Another error.
+pub fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Ok(found) => Ok(Some(found)),
+        Err(ClientError::Problem(problem)) if problem.status == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
