@@ -27,8 +27,8 @@ use std::time::Duration;
 
 const PORT: u16 = 5301;
 const CONTROL: &str = "cubic";
-/// Number of checks for the second subflow, and the time in between.
-const TRIES: u32 = 50;
+/// Number of checks for all connections, and the time in between: a first packet may be lost several times.
+const TRIES: u32 = 600;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Two hosts with two paths between them.
@@ -145,10 +145,14 @@ impl Hosts {
     fn allow_subflows(&self) -> anyhow::Result<()> {
         let cannot = |why: String| CannotRun(format!("this kernel has no MPTCP: {why}"));
         multipath_socket().map_err(|error| cannot(error.to_string()))?;
-        let on = "sysctl -qw net.mptcp.enabled=1";
+        // A lost announcement is sent again after a second, not after two minutes. A lost first packet does not make
+        // the kernel give up MPTCP for an hour.
+        let on = "sysctl -qw net.mptcp.enabled=1 net.mptcp.add_addr_timeout=1";
+        let keep = "sysctl -eqw net.mptcp.blackhole_timeout=0 net.mptcp.syn_retrans_before_tcp_fallback=6";
         let limits = "mptcp limits set subflow 1 add_addr_accepted 1";
         for host in [&self.client, &self.server] {
             host.run(on)
+                .and_then(|_| host.run(keep))
                 .and_then(|_| host.ip(limits))
                 .map_err(|error| cannot(format!("{error:#}")))?;
         }
@@ -170,17 +174,23 @@ impl Hosts {
         Peer::start_within(&self.client, &Role { core, task })
     }
 
-    /// Waits for the second subflow.
-    fn await_subflows(&self) -> anyhow::Result<()> {
+    /// Waits for both subflows and both plain connections.
+    fn await_connections(&self) -> anyhow::Result<()> {
+        let mut found = [0; 2];
         for _ in 0..TRIES {
             interrupt::check()?;
             let all = connections(&self.client, PORT)?;
-            if all.iter().filter(|one| one.is_subflow).count() == FLOWS.len() {
+            let of = |is_subflow| all.iter().filter(move |one| one.is_subflow == is_subflow);
+            found = [true, false].map(|is_subflow| of(is_subflow).count());
+            if found == [FLOWS.len(); 2] {
                 return Ok(());
             }
             std::thread::sleep(PAUSE);
         }
-        anyhow::bail!("the connection has no second subflow; 'ip mptcp monitor' tells why")
+        let [subflows, plain] = found;
+        anyhow::bail!(
+            "there are {subflows} of 2 subflows and {plain} of 2 plain connections; 'ip mptcp monitor' tells more"
+        )
     }
 }
 
@@ -212,7 +222,7 @@ fn measure(
     for (_, flow) in FLOWS {
         sources.push(hosts.source(flow, false)?);
     }
-    hosts.await_subflows()?;
+    hosts.await_connections()?;
     std::thread::sleep(settle);
     let look = || -> anyhow::Result<(Vec<Connection>, Moment)> {
         Ok((
