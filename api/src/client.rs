@@ -1,4 +1,4 @@
-//! A client over a UNIX socket. [`Client`] opens a connection per request. A [`Connection`] stays open for many
+//! A client over a UNIX socket, or over TCP with mutual TLS. [`Client`] opens a connection per request. A [`Connection`] stays open for many
 //! requests. Nothing is retried.
 
 use crate::types::{
@@ -13,16 +13,26 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use nfluid_tls::mutual::{Mutual, server_name};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Maximum length of a response in bytes; a capture has no limit.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Maximum time of a connection over TCP, and of its TLS handshake.
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// The reason why a request has no response, or the problem that the daemon reported.
 #[derive(Debug, Error)]
@@ -33,9 +43,12 @@ pub enum ClientError {
     /// The caller has no permission to open the socket.
     #[error("not permitted to use the daemon's socket {0}")]
     NotPermitted(PathBuf),
-    /// The socket cannot be used for another reason.
+    /// The daemon cannot be reached for another reason.
     #[error("cannot reach the daemon at {0}: {1}")]
-    Unreachable(PathBuf, io::Error),
+    Unreachable(String, io::Error),
+    /// Client and daemon at this address do not accept each other's certificates.
+    #[error("no TLS connection with the daemon at {0}: {1}")]
+    NotTrusted(String, io::Error),
     /// The connection broke, or the answer is not HTTP.
     #[error("the daemon's answer did not arrive: {0}")]
     Broken(String),
@@ -51,25 +64,86 @@ impl ClientError {
     fn broken(error: impl std::fmt::Display) -> Self {
         ClientError::Broken(error.to_string())
     }
+
+    /// The failure of an exchange over HTTP. Over TLS 1.3 a daemon that refuses the certificate of a client says so
+    /// when the client reads first.
+    fn of_exchange(error: hyper::Error, place: &Place) -> Self {
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            if let Some(cause) = cause.downcast_ref::<io::Error>()
+                && cause
+                    .get_ref()
+                    .is_some_and(|cause| cause.is::<rustls::Error>())
+            {
+                let cause = io::Error::new(cause.kind(), cause.to_string());
+                return ClientError::NotTrusted(place.to_string(), cause);
+            }
+            source = cause.source();
+        }
+        ClientError::broken(error)
+    }
 }
 
-/// A client of the daemon behind a UNIX socket.
+/// Where a daemon listens.
+#[derive(Clone, Debug)]
+enum Place {
+    Socket(PathBuf),
+    Remote(Arc<Remote>),
+}
+
+#[derive(Debug)]
+struct Remote {
+    /// `HOST:PORT`.
+    address: String,
+    name: ServerName<'static>,
+    tls: Arc<ClientConfig>,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::Socket(path) => path.display().fmt(f),
+            Place::Remote(remote) => remote.address.fmt(f),
+        }
+    }
+}
+
+/// A client of a daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
-    socket: PathBuf,
+    place: Place,
 }
 
 impl Client {
     /// Creates a client of the daemon that listens on `socket`. The client connects at its first request.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Client {
-            socket: socket.into(),
+            place: Place::Socket(socket.into()),
         }
     }
 
-    /// Returns the path of the socket.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    /// Creates a client of the daemon at `address`, `HOST:PORT`, whose certificate has to be for HOST. The client shows the
+    /// certificate of `mutual`. It connects at its first request.
+    ///
+    /// # Errors
+    /// The address is none.
+    pub fn remote(address: &str, mutual: &Mutual) -> Result<Self, ClientError> {
+        let wrong = |error| {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, format!("{error:#}"));
+            ClientError::Unreachable(address.to_owned(), error)
+        };
+        Ok(Client {
+            place: Place::Remote(Arc::new(Remote {
+                address: address.to_owned(),
+                name: server_name(address).map_err(wrong)?,
+                tls: Arc::clone(&mutual.client),
+            })),
+        })
+    }
+
+    /// Returns the path of the socket, or the address.
+    pub fn place(&self) -> impl std::fmt::Display {
+        &self.place
     }
 
     /// Applies a deployment.
@@ -293,25 +367,53 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub async fn connection(&self) -> Result<Connection, ClientError> {
-        let stream = self.connect().await?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(ClientError::broken)?;
-        tokio::spawn(connection);
-        Ok(Connection { sender })
+        let sender = match &self.place {
+            Place::Socket(path) => self.greet(connect(path).await?).await?,
+            Place::Remote(remote) => self.greet(remote.connect().await?).await?,
+        };
+        Ok(Connection {
+            sender,
+            place: self.place.clone(),
+        })
     }
 
-    async fn connect(&self) -> Result<UnixStream, ClientError> {
-        UnixStream::connect(&self.socket).await.map_err(|error| {
-            let socket = self.socket.clone();
-            match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    ClientError::NotRunning(socket)
-                }
-                io::ErrorKind::PermissionDenied => ClientError::NotPermitted(socket),
-                _ => ClientError::Unreachable(socket, error),
+    /// Begins to speak HTTP.
+    async fn greet(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<http1::SendRequest<Full<Bytes>>, ClientError> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| ClientError::of_exchange(error, &self.place))?;
+        tokio::spawn(connection);
+        Ok(sender)
+    }
+}
+
+async fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
+    UnixStream::connect(socket)
+        .await
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning(socket.to_owned())
             }
+            io::ErrorKind::PermissionDenied => ClientError::NotPermitted(socket.to_owned()),
+            _ => ClientError::Unreachable(socket.display().to_string(), error),
         })
+}
+
+impl Remote {
+    /// Connects, in at most [`CONNECT`].
+    async fn connect(&self) -> Result<TlsStream<TcpStream>, ClientError> {
+        let unreachable = |error| ClientError::Unreachable(self.address.clone(), error);
+        let late = |_| unreachable(io::ErrorKind::TimedOut.into());
+        let stream = timeout(CONNECT, TcpStream::connect(&self.address));
+        let stream = stream.await.map_err(late)?.map_err(unreachable)?;
+        stream.set_nodelay(true).map_err(unreachable)?;
+        let tls = TlsConnector::from(Arc::clone(&self.tls));
+        let secured = timeout(CONNECT, tls.connect(self.name.clone(), stream));
+        let not_trusted = |error| ClientError::NotTrusted(self.address.clone(), error);
+        secured.await.map_err(late)?.map_err(not_trusted)
     }
 }
 
@@ -319,6 +421,7 @@ impl Client {
 #[derive(Debug)]
 pub struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
+    place: Place,
 }
 
 /// A response as received, including error responses.
@@ -355,7 +458,8 @@ impl Connection {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Response<Incoming>, ClientError> {
-        self.sender.ready().await.map_err(ClientError::broken)?;
+        let broken = |error| ClientError::of_exchange(error, &self.place);
+        self.sender.ready().await.map_err(broken)?;
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -363,10 +467,7 @@ impl Connection {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .map_err(ClientError::broken)?;
-        self.sender
-            .send_request(request)
-            .await
-            .map_err(ClientError::broken)
+        self.sender.send_request(request).await.map_err(broken)
     }
 }
 

@@ -1,16 +1,16 @@
 //! Handlers of changes.
 
-use super::Server;
 use super::problems::{Failed, Full, Invalid, Missing, Other, TooLarge, Unreadable};
 use super::query::{ChangeQuery, RemovalQuery};
 use super::respond::{Answer, JsonResult, PathResult, QueryResult, blocking};
 use super::shared::Shared;
+use super::{Caller, Server};
 use crate::types::{
     ApplyRequest, ApplyResponse, CreateRequest, DeleteRequest, Kind, ObjectName, Problem,
 };
-use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 
 /// Applies a document: either completely, or not at all.
 #[utoipa::path(
@@ -108,10 +108,14 @@ async fn remove<S: Server>(shared: Shared<S>, request: DeleteRequest) -> Answer<
 )]
 pub async fn create_instance<S: Server>(
     State(shared): State<Shared<S>>,
+    caller: Option<Extension<Caller>>,
     name: PathResult<String>,
     request: JsonResult<CreateRequest>,
 ) -> Answer<ApplyResponse> {
     let (name, request) = (name?.0, request?.0);
+    if let Some(Extension(caller)) = caller {
+        caller.check_new(&request)?;
+    }
     blocking(shared.changes, move |server| server.create(&name, request))
         .await
         .map(Json)

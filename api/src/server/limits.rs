@@ -41,6 +41,15 @@ pub(super) const FUNCTION_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Maximum time of a request, except streams. An apply that takes longer continues.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(120);
 
+/// Maximum number of connections over TCP; further ones are closed.
+pub(super) const CONNECTIONS_MAX: usize = 256;
+
+/// Maximum time of a TLS handshake.
+pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+
+/// Maximum time until a client over TCP has sent the head of its next request.
+pub(super) const IDLE_MAX: Duration = Duration::from_secs(60);
+
 /// Maximum time that a client can wait for an event.
 pub const EVENT_WAIT_MAX: Duration = Duration::from_secs(60);
 

@@ -1,5 +1,6 @@
 //! The interface that a daemon implements for the HTTP API, and the router that serves HTTP.
 
+mod access;
 mod change;
 mod function;
 mod handlers;
@@ -9,11 +10,13 @@ mod metrics;
 mod openapi;
 mod problems;
 mod query;
+pub mod remote;
 mod respond;
 mod router;
 mod shared;
 mod stream;
 
+pub use access::{Caller, Clients, Role};
 pub use limits::{BODY_BYTES_MAX, CONCURRENT_REQUESTS_MAX, EVENT_WAIT_MAX, REQUEST_TIME_MAX};
 pub use metrics::prometheus;
 pub use openapi::document;

@@ -106,6 +106,11 @@ impl Problem {
         Problem::new(400, "bad-request", "The request is malformed", detail)
     }
 
+    /// 403: the caller may not do this.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Problem::new(403, "forbidden", "The caller may not do this", detail)
+    }
+
     /// 404: no object has this name.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Problem::new(404, "not-found", "There is nothing of that name", detail)

@@ -12,7 +12,7 @@ Exit codes:
   1  the operation failed; nothing was changed unless it says so
   2  wrong usage
   3  the daemon cannot be reached
-  4  not permitted to use the daemon's socket";
+  4  not permitted, by the daemon's socket or by the role of the certificate";
 
 /// Runs many isolated network functions on one host.
 #[derive(Debug, Parser)]
@@ -27,11 +27,36 @@ pub struct Cli {
         value_name = "PATH"
     )]
     pub socket: PathBuf,
+    #[command(flatten)]
+    pub remote: Remote,
     /// When to use colours; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// A daemon on another host. With `--host`, the socket is not used.
+#[derive(Debug, Args)]
+pub struct Remote {
+    /// Address of a daemon that serves its API over TCP (nfluidd --api-listen); its certificate has to be for HOST
+    #[arg(
+        long,
+        global = true,
+        env = "NFLUID_HOST",
+        value_name = "HOST:PORT",
+        conflicts_with = "socket"
+    )]
+    pub host: Option<String>,
+    /// Certificate that --host is shown, PEM
+    #[arg(long, global = true, env = "NFLUID_CERT", value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM, of mode 0600
+    #[arg(long, global = true, env = "NFLUID_KEY", value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// Certificates of the authorities that sign --host's certificate, PEM
+    #[arg(long, global = true, env = "NFLUID_CA", value_name = "FILE")]
+    pub ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]

@@ -12,6 +12,8 @@ pub enum Failure {
     Operation(String),
     /// A function did not succeed: this exit code, and the reason.
     Function(u8, String),
+    /// Options are missing.
+    Usage(String),
     /// The operation failed for these reasons.
     Diagnostics(String, Vec<Diagnostic>),
     /// The daemon cannot be reached.
@@ -39,6 +41,7 @@ impl Failure {
             Failure::ReaderGone => 0,
             Failure::Operation(_) | Failure::Diagnostics(..) | Failure::Reported => 1,
             Failure::Function(code, _) => *code,
+            Failure::Usage(_) => 2,
             Failure::NotReachable(_) => 3,
             Failure::NotPermitted(_) => 4,
         })
@@ -71,6 +74,10 @@ impl From<ClientError> for Failure {
             ClientError::NotPermitted(_) => Failure::NotPermitted(format!(
                 "{message}\n  help: use sudo, or join the group with 'sudo usermod -aG nfluid \
                  $USER' and log in again"
+            )),
+            ClientError::NotTrusted(..) => Failure::NotPermitted(format!(
+                "{message}\n  help: --ca has to have signed the daemon's certificate, and the authority of the daemon's \
+                 --api-ca that of --cert; both have to be valid now"
             )),
             ClientError::Unreachable(..)
             | ClientError::Broken(_)

@@ -28,6 +28,7 @@ pub async fn run(client: &Client, screen: Screen, args: &FunctionArgs) -> Result
         let message = match Failure::from(error) {
             Failure::Operation(message)
             | Failure::Diagnostics(message, _)
+            | Failure::Usage(message)
             | Failure::NotReachable(message)
             | Failure::NotPermitted(message) => message,
             other => return other,

@@ -19,6 +19,7 @@ use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use nfluid_api::client::Client;
+use nfluid_tls::mutual::{Files, Mutual};
 use screen::Screen;
 use std::process::ExitCode;
 
@@ -48,8 +49,29 @@ fn start(cli: &Cli, screen: Screen) -> Result<(), Failure> {
     runtime.block_on(run(cli, screen))
 }
 
+/// Returns a client of the daemon that the options name.
+fn client(cli: &Cli) -> Result<Client, Failure> {
+    let remote = &cli.remote;
+    let Some(host) = &remote.host else {
+        return Ok(Client::new(&cli.socket));
+    };
+    let (Some(cert), Some(key), Some(ca)) = (&remote.cert, &remote.key, &remote.ca) else {
+        return Err(Failure::Usage(format!(
+            "--host {host} needs --cert, --key and --ca\n  help: NFLUID_CERT, NFLUID_KEY and NFLUID_CA name the files too"
+        )));
+    };
+    let files = Files {
+        certificate: cert.clone(),
+        key: key.clone(),
+        authority: ca.clone(),
+        revoked: None,
+    };
+    let mutual = Mutual::load(&files).map_err(|error| Failure::Operation(format!("{error:#}")))?;
+    Ok(Client::remote(host, &mutual)?)
+}
+
 async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
-    let client = &Client::new(&cli.socket);
+    let client = &client(cli)?;
     match &cli.command {
         Command::Apply(args) => apply::apply(client, screen, args).await,
         Command::Delete(args) => apply::delete(client, screen, args).await,

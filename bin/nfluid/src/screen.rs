@@ -134,6 +134,7 @@ impl Screen {
             }
             Failure::Operation(message)
             | Failure::Function(_, message)
+            | Failure::Usage(message)
             | Failure::NotReachable(message)
             | Failure::NotPermitted(message) => message,
         };

@@ -4,6 +4,7 @@ mod demand;
 mod events;
 mod facts;
 mod host;
+mod remote;
 mod serve;
 mod server;
 mod site;
@@ -17,10 +18,11 @@ use nfluid_control::inventory::Inventory;
 use nfluid_control::state::{FileStore, Store};
 use nfluid_migration::Migration;
 use nfluid_migration::migration::Connect;
-use nfluid_migration::tls::{Files, Tls};
+use nfluid_migration::tls::Tls;
 use nfluid_process::io::IoService;
 use nfluid_process::uplink::UplinkService;
 use nfluid_records::Directories;
+use nfluid_tls::mutual::{Files, Mutual};
 use std::io::IsTerminal;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -67,6 +69,8 @@ struct Arguments {
     /// Revocation lists of these authorities, PEM. A daemon whose certificate is revoked cannot move instances here.
     #[arg(long, value_name = "FILE", requires = "migrate_cert")]
     migrate_crl: Option<PathBuf>,
+    #[command(flatten)]
+    api: remote::Options,
     /// Label of this host, for engines that schedule; the option can be repeated. `nfluid get capacity` shows the labels.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
@@ -184,8 +188,14 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         }),
         _ => None,
     };
-    let tls = files.as_ref().map(Tls::load).transpose();
-    let tls = tls.context("the certificates for moving instances")?;
+    let tls = files.as_ref().map(Mutual::load).transpose();
+    let tls = tls
+        .context("the certificates for moving instances")?
+        .map(Tls::from);
+    let movers = files.as_ref().map(|files| files.authority.as_path());
+    let clients = arguments
+        .api
+        .open(movers.filter(|_| arguments.migrate_listen.is_some()))?;
     let connect = tls.clone().map(|tls| Box::new(tls) as Box<dyn Connect>);
     let migration = Migration::new(arguments.state_dir.join("moves"), connect)?;
     let migration = Arc::new(migration);
@@ -241,7 +251,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     );
     let daemon = Arc::new(daemon.context("starting the threads of instances on demand")?);
     move_instances(&daemon, &migration, listener.zip(tls))?;
-    let end = serve::until_end_signal(daemon, &socket)?;
+    let end = serve::until_end_signal(daemon, &socket, clients)?;
     functions.end();
     Host::tidy(&host);
     match end {

@@ -1,7 +1,9 @@
 //! The daemon's sockets, its lock, and its end.
 
+use crate::remote;
 use crate::server::Daemon;
 use anyhow::{Context, bail};
+use nfluid_api::server::remote::Listener;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock};
 use rustix::mount::MountFlags;
 use std::fs;
@@ -78,7 +80,11 @@ pub enum End {
 ///
 /// # Errors
 /// The socket cannot be created.
-pub fn until_end_signal(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<End> {
+pub fn until_end_signal(
+    daemon: Arc<Daemon>,
+    socket: &Path,
+    clients: Option<Listener>,
+) -> anyhow::Result<End> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -86,7 +92,7 @@ pub fn until_end_signal(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<En
         .context("starting the run-time")?;
     let listener = runtime.block_on(async { bind(socket) })?;
     tracing::info!(socket = %socket.display(), "listening");
-    let router = nfluid_api::server::router(daemon);
+    let router = nfluid_api::server::router(Arc::clone(&daemon));
     let served = runtime.block_on(async {
         let (mut term, mut interrupt, mut hand_over) = (
             signal(SignalKind::terminate())?,
@@ -95,6 +101,7 @@ pub fn until_end_signal(daemon: Arc<Daemon>, socket: &Path) -> anyhow::Result<En
         );
         tokio::select! {
             result = async { axum::serve(listener, router).await } => result.map(|()| End::Stop),
+            result = remote::serve(daemon, clients) => result.map(|()| End::Stop),
             _ = term.recv() => Ok(End::Stop),
             _ = interrupt.recv() => Ok(End::Stop),
             _ = hand_over.recv() => Ok(End::HandOver),

@@ -86,7 +86,7 @@ impl Follower {
             if is_new {
                 match &trouble {
                     Some(why) => tracing::warn!("{why}"),
-                    None => tracing::info!(socket = %self.client.socket().display(), "the daemon answers"),
+                    None => tracing::info!(socket = %self.client.place(), "the daemon answers"),
                 }
             }
             *known = trouble;

@@ -1,49 +1,19 @@
-//! Callers that have not shown a certificate yet. Any host may be such a caller.
-//!
-//! Unauthenticated callers have places of their own, few for each address, and take none from authenticated callers.
-//! Where there are too many, the server closes the connection that has waited longest, of the address that has most:
-//! a caller that shows a certificate at once is served, however many others call and send nothing.
+//! Callers of this daemon: a thread for each. Those that have not shown a certificate yet have places of their own
+//! ([`strangers`](nfluid_tls::strangers)).
 
 use crate::channel::Channel;
 use crate::tls::Tls;
-use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
+use nfluid_tls::strangers::{ALL_MAX, Unauthenticated};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Unauthenticated callers at a time.
-const ALL_MAX: usize = 32;
-/// Unauthenticated callers of an IPv4 address, or of an IPv6 network of 64 bits.
-const OF_ADDRESS_MAX: usize = 4;
 /// Threads for unauthenticated callers. These include callers whose connection was closed and that have not noticed
 /// yet: such threads end at once, so that a new caller waits a moment for its thread.
 const THREADS_MAX: usize = 2 * ALL_MAX;
 /// After a failed call of the kernel the next one may fail as well.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Unauthenticated callers that are connected now, in the order in which they came.
-#[derive(Default)]
-struct Unauthenticated(Mutex<Table>);
-
-#[derive(Default)]
-struct Table {
-    next: u64,
-    calling: VecDeque<Calling>,
-}
-
-struct Calling {
-    number: u64,
-    address: IpAddr,
-    /// To hang up.
-    stream: TcpStream,
-}
-
-/// A caller that is not authenticated yet; dropped when the caller is authenticated, or gone.
-struct UnauthenticatedCaller {
-    all: Arc<Unauthenticated>,
-    number: u64,
-}
 
 /// Threads that there are.
 #[derive(Default)]
@@ -89,69 +59,6 @@ impl Drop for Counted {
     }
 }
 
-impl Unauthenticated {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(self: &Arc<Self>, stream: TcpStream, from: IpAddr) -> UnauthenticatedCaller {
-        let address = network(from);
-        let mut table = self.table();
-        if let Some(gone) = table.supernumerary(address) {
-            let gone = table.calling.remove(gone);
-            // The caller's thread notices, and ends.
-            let _gone = gone.map(|gone| gone.stream.shutdown(Shutdown::Both));
-        }
-        let number = table.next;
-        table.next += 1;
-        table.calling.push_back(Calling {
-            number,
-            address,
-            stream,
-        });
-        UnauthenticatedCaller {
-            all: Arc::clone(self),
-            number,
-        }
-    }
-}
-
-impl Table {
-    /// Returns the caller that has to go before another caller of `address` comes.
-    fn supernumerary(&self, address: IpAddr) -> Option<usize> {
-        let of = |address: IpAddr| {
-            let all = self.calling.iter();
-            all.filter(|it| it.address == address).count()
-        };
-        let crowded = if of(address) >= OF_ADDRESS_MAX {
-            address
-        } else if self.calling.len() >= ALL_MAX {
-            // The last of equal entries is the maximum of `max_by_key`. The reversed order makes that the entry that
-            // has waited longest.
-            let all = self.calling.iter().rev();
-            all.max_by_key(|it| of(it.address))?.address
-        } else {
-            return None;
-        };
-        self.calling.iter().position(|it| it.address == crowded)
-    }
-}
-
-impl Drop for UnauthenticatedCaller {
-    fn drop(&mut self) {
-        let mut table = self.all.table();
-        table.calling.retain(|it| it.number != self.number);
-    }
-}
-
-/// The part of an address that a caller cannot choose freely: callers that share it count as one.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from(address.to_bits() >> 64 << 64).into(),
-        address => address,
-    }
-}
-
 /// Authenticates callers, in a thread for each; `answer` is called in that thread for authenticated callers. The
 /// function never returns.
 pub fn listen(
@@ -190,7 +97,7 @@ mod tests {
     use crate::tls::tests::{SOON, authority, host};
     use nfluid_formats::message::{Message, Taken};
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 
     /// Connects from this loopback address and says nothing.
     fn silent(from: Ipv4Addr, to: &TcpListener) -> TcpStream {
@@ -233,43 +140,5 @@ mod tests {
         is_answered_beside(&[Ipv4Addr::LOCALHOST; 100]);
         let many = (2..102).map(|last| Ipv4Addr::new(127, 0, 0, last));
         is_answered_beside(&many.collect::<Vec<_>>());
-    }
-
-    // Catches: no bound for an address; the first of another address goes, instead of the first of the crowded one.
-    // promise: 5.37
-    #[test]
-    fn of_too_many_the_first_of_the_crowded_address_goes() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let unauthenticated = Arc::<Unauthenticated>::default();
-        let mut keep = Vec::new();
-        let mut enter = |from: IpAddr| {
-            let stream = silent(Ipv4Addr::LOCALHOST, &listener);
-            keep.push(unauthenticated.enter(stream, from));
-            let table = unauthenticated.table();
-            let all = table.calling.iter();
-            all.map(|it| (it.number, it.address)).collect::<Vec<_>>()
-        };
-        let one: IpAddr = "fd00::1".parse().expect("an address");
-        let neighbour: IpAddr = "fd00::ffff".parse().expect("an address");
-        let mut present = Vec::new();
-        for _ in 0..OF_ADDRESS_MAX {
-            present = enter(one);
-        }
-        assert_eq!(present.len(), OF_ADDRESS_MAX);
-        present = enter(neighbour);
-        assert_eq!(present.len(), OF_ADDRESS_MAX, "the same network");
-        assert_eq!(
-            present.first().map(|it| it.0),
-            Some(1),
-            "the first has gone"
-        );
-        for last in 0..(ALL_MAX - OF_ADDRESS_MAX) as u8 {
-            present = enter(Ipv4Addr::new(10, 0, 0, last).into());
-        }
-        assert_eq!(present.len(), ALL_MAX);
-        present = enter(Ipv4Addr::new(10, 0, 1, 0).into());
-        assert_eq!(present.len(), ALL_MAX);
-        let crowd = present.iter().filter(|it| it.1 == network(one)).count();
-        assert_eq!(crowd, OF_ADDRESS_MAX - 1, "the crowd has one less");
     }
 }

@@ -84,8 +84,24 @@ impl Authority {
         folder: &Path,
         (name, host): (&str, &str),
     ) -> io::Result<Files> {
+        self.write_until(signer, folder, (name, &[host]), 4096)
+    }
+
+    /// As [`Authority::write`], with several names or addresses; the certificate is valid until the beginning of a year.
+    ///
+    /// # Errors
+    /// As for [`Authority::write`].
+    pub fn write_until(
+        &self,
+        signer: &Authority,
+        folder: &Path,
+        (name, hosts): (&str, &[&str]),
+        year: i32,
+    ) -> io::Result<Files> {
         let key = KeyPair::generate().map_err(io::Error::other)?;
-        let params = CertificateParams::new(vec![host.to_owned()]).map_err(io::Error::other)?;
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).map_err(io::Error::other)?;
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let signed = params.signed_by(&key, &signer.issuer);
         let certificate = signed.map_err(io::Error::other)?.pem();
         let write = |ending: &str, text: &str| {

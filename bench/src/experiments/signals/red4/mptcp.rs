@@ -148,7 +148,8 @@ impl Hosts {
         // A lost announcement is sent again after a second, not after two minutes. A lost first packet does not make
         // the kernel give up MPTCP for an hour.
         let on = "sysctl -qw net.mptcp.enabled=1 net.mptcp.add_addr_timeout=1";
-        let keep = "sysctl -eqw net.mptcp.blackhole_timeout=0 net.mptcp.syn_retrans_before_tcp_fallback=6";
+        let keep =
+            "sysctl -eqw net.mptcp.blackhole_timeout=0 net.mptcp.syn_retrans_before_tcp_fallback=6";
         let limits = "mptcp limits set subflow 1 add_addr_accepted 1";
         for host in [&self.client, &self.server] {
             host.run(on)
