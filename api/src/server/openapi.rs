@@ -10,7 +10,8 @@ use utoipa::OpenApi;
         title = "nfluid",
         description = "Runs many isolated network functions on one host.\n\n\
             Served over a UNIX socket, `/run/nfluid/nfluidd.sock`; a user who can open the socket \
-            can make every request. Errors are problem details (RFC 9457).",
+            can make every request. Served over TCP with mutual TLS too, if the daemon is told to; a \
+            client's role then says what it may ask for, and other requests get 403. Errors are problem details (RFC 9457).",
         license(name = "Apache-2.0 OR MIT", identifier = "Apache-2.0 OR MIT")
     ),
     servers((url = "http://localhost", description = "the UNIX socket")),
