@@ -1,112 +1,13 @@
 //! The daemon's API over TCP: operators and engines on other hosts.
 
-use nfluid_api::client::{Client, ClientError};
+use nfluid_api::client::ClientError;
 use nfluid_api::types::CreateRequest;
-use nfluid_testbed::command::Outcome;
-use nfluid_testbed::program::built;
-use nfluid_tests::harness::command::run_command;
 use nfluid_tests::harness::platform::Platform;
-use nfluid_tls::mutual::{Files, Mutual};
-use nfluid_tls::testing::{self, Authority};
+use nfluid_tests::harness::remote::{Remote, arguments, nfluid_at};
+use nfluid_tls::testing::Authority;
 use serde_json::json;
 use std::fs;
 use std::ops::DerefMut;
-use std::process::Command;
-
-const CLIENTS: [&str; 4] = ["ops=operator", "prom=reader", "nomad=engine", "kube=engine"];
-
-/// A daemon that serves its API on loopback.
-struct Remote {
-    platform: Platform,
-    address: String,
-    hosts: Authority,
-    clients: Authority,
-}
-
-fn arguments(files: &testing::Files, clients: &[&str]) -> Vec<String> {
-    let path = |path: &std::path::Path| path.display().to_string();
-    let mut all = vec![
-        "--api-listen".to_owned(),
-        "127.0.0.1:0".to_owned(),
-        "--api-cert".to_owned(),
-        path(&files.certificate),
-        "--api-key".to_owned(),
-        path(&files.key),
-        "--api-ca".to_owned(),
-        path(&files.authority),
-    ];
-    for client in clients {
-        all.extend(["--api-client".to_owned(), (*client).to_owned()]);
-    }
-    all
-}
-
-impl Remote {
-    fn started(test: &str) -> Option<Self> {
-        let mut platform = Platform::new(test)?;
-        let [hosts, clients] = [(); 2].map(|()| Authority::new().expect("a key"));
-        let own = clients.write(&hosts, platform.directory(), ("daemon", "127.0.0.1"));
-        let own = own.expect("the directory is ours");
-        platform.set_arguments(arguments(&own, &CLIENTS));
-        platform.start();
-        let address = listens_at(&platform);
-        Some(Remote {
-            platform,
-            address,
-            hosts,
-            clients,
-        })
-    }
-
-    fn files(&self, name: &str) -> testing::Files {
-        let written = self
-            .hosts
-            .write(&self.clients, self.platform.directory(), (name, name));
-        written.expect("the directory is ours")
-    }
-
-    fn client(&self, name: &str) -> Client {
-        let files = self.files(name);
-        let mutual = Mutual::load(&Files {
-            certificate: files.certificate,
-            key: files.key,
-            authority: files.authority,
-            revoked: None,
-        });
-        Client::remote(&self.address, &mutual.expect("they fit")).expect("an address")
-    }
-
-    /// Runs `nfluid` with the certificate of `name`.
-    fn nfluid(&self, name: &str, words: &[&str]) -> Outcome {
-        nfluid_at(&self.address, &self.files(name), words)
-    }
-}
-
-fn nfluid_at(address: &str, files: &testing::Files, words: &[&str]) -> Outcome {
-    let mut command = Command::new(built("nfluid", "nfluid").expect("it is built"));
-    command.args(["--host", address]);
-    for (option, file) in [
-        ("--cert", &files.certificate),
-        ("--key", &files.key),
-        ("--ca", &files.authority),
-    ] {
-        command.arg(option).arg(file);
-    }
-    run_command(command.args(words))
-}
-
-/// The address that the daemon's log tells.
-fn listens_at(platform: &Platform) -> String {
-    let log = platform.daemon_logs().last().expect("it was started");
-    let log = fs::read_to_string(log).expect("it is ours");
-    let line = log
-        .lines()
-        .find(|line| line.contains("clients of the API may call"));
-    let (_, address) = line
-        .and_then(|line| line.rsplit_once("address="))
-        .unwrap_or_else(|| panic!("{log}"));
-    address.trim().to_owned()
-}
 
 fn bridge(owner: &str) -> CreateRequest {
     CreateRequest {

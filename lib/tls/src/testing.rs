@@ -1,7 +1,7 @@
 //! Certificates of hosts that know each other by one authority, for tests and experiments.
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
     KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
 };
 use std::fs;
@@ -36,6 +36,9 @@ impl Authority {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let mut params = CertificateParams::new(Vec::new()).map_err(io::Error::other)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // OpenSSL takes a certificate whose issuer has its own name for self-signed.
+        let name = "authority of tests";
+        params.distinguished_name.push(DnType::CommonName, name);
         let certificate = params.self_signed(&key).map_err(io::Error::other)?.pem();
         Ok(Authority {
             issuer: Issuer::new(params, key),
@@ -101,6 +104,7 @@ impl Authority {
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let mut params = CertificateParams::new(hosts).map_err(io::Error::other)?;
+        params.use_authority_key_identifier_extension = true;
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let signed = params.signed_by(&key, &signer.issuer);
         let certificate = signed.map_err(io::Error::other)?.pem();

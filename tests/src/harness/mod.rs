@@ -17,6 +17,7 @@ pub mod patience;
 pub mod platform;
 pub mod pools;
 pub mod program;
+pub mod remote;
 pub mod sandboxed;
 pub mod segments;
 pub mod skip;

@@ -5,12 +5,13 @@ use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::loopback::Loopback;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
+use nfluid_tests::harness::program::find_python_program;
 use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL as CHAIN, SERVER, two_hosts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Further inputs of the checker: other objects, no objects, and inputs that must be refused.
@@ -24,15 +25,6 @@ const OTHERS: [&str; 6] = [
 ];
 
 const CAPTURE: &str = "/v1/ports/{name}/capture";
-
-/// The checker: on the path, where `cargo xtask test` puts it, or where that installs it.
-fn checker() -> Option<PathBuf> {
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/venv/bin");
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain([installed]);
-    let programs = folders.map(|folder| folder.join("schemathesis"));
-    programs.into_iter().find(|program| program.is_file())
-}
 
 /// The checker's configuration for this platform.
 fn configuration(platform: &Platform) -> String {
@@ -91,7 +83,7 @@ fn check(checker: &Path, platform: &Platform, selection: &[&str]) {
 #[test]
 fn whatever_the_document_allows_or_forbids_is_answered_as_it_says() {
     let test = "whatever_the_document_allows_or_forbids_is_answered_as_it_says";
-    let Some(checker) = checker() else {
+    let Some(checker) = find_python_program("schemathesis") else {
         return skip(test, "no schemathesis; `cargo xtask test` installs it");
     };
     let Some(mut platform) = two_hosts(test) else {

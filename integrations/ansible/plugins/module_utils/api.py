@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A client of the daemon's API: over its UNIX socket, or over TCP with certificates."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from urllib.parse import quote
+
+# What the options of doc_fragments/daemon.py are.
+ARGUMENTS = {
+    "socket": {"type": "path", "default": "/run/nfluid/nfluidd.sock"},
+    "host": {"type": "str"},
+    "client_cert": {"type": "path"},
+    "client_key": {"type": "path"},
+    "ca_cert": {"type": "path"},
+    "timeout": {"type": "int", "default": 130},
+}
+REQUIRED_BY = {"host": ("client_cert", "client_key", "ca_cert")}
+
+
+class ApiError(Exception):
+    """The daemon was not reached, or has refused or failed. `problem` is the daemon's word (RFC 9457), if there is one."""
+
+    def __init__(self, message, problem=None):
+        super().__init__(message)
+        self.problem = problem or {}
+
+
+class OverSocket(http.client.HTTPConnection):
+    """HTTP over a UNIX socket."""
+
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+class Daemon:
+    """A daemon, as the options of a module name it."""
+
+    def __init__(self, options):
+        self.options = options
+        self.place = options.get("host") or options["socket"]
+
+    def _connection(self):
+        options = self.options
+        if not options.get("host"):
+            return OverSocket(options["socket"], options["timeout"])
+        name, separator, port = options["host"].rpartition(":")
+        if not separator or not port.isdigit():
+            raise ApiError(f"host: '{options['host']}' has no port: HOST:PORT is expected")
+        context = ssl.create_default_context(cafile=options["ca_cert"])
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(options["client_cert"], options["client_key"])
+        name = name.strip("[]")
+        return http.client.HTTPSConnection(name, int(port), timeout=options["timeout"], context=context)
+
+    def request(self, method, path, body=None):
+        """Returns the JSON of the answer, None if it is empty. Raises ApiError."""
+        try:
+            connection = self._connection()
+            try:
+                text = None if body is None else json.dumps(body)
+                connection.request(method, path, text, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                status, text = answer.status, answer.read()
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise ApiError(f"cannot reach the daemon at {self.place}: {error}") from error
+        try:
+            value = json.loads(text) if text else None
+        except ValueError as error:
+            raise ApiError(f"the answer of {self.place} is no JSON: {error}") from error
+        if status >= 400:
+            problem = value if isinstance(value, dict) else {}
+            raise ApiError(explain(problem) or f"{method} {path}: status {status}", {"status": status, **problem})
+        return value
+
+    def find(self, path):
+        """Returns an object, None if there is none."""
+        try:
+            return self.request("GET", path)
+        except ApiError as error:
+            if error.problem.get("status") == 404:
+                return None
+            raise
+
+
+def path_of(kind, name):
+    """Returns the path of an object in the API."""
+    return f"/v1/{kind}/{quote(name, safe='')}"
+
+
+def explain(problem):
+    """Returns a problem in words: the reason, the remedy, and each error with its place."""
+    lines = [problem.get("detail", "")]
+    for error in problem.get("errors", []):
+        place = ":".join(str(error[key]) for key in ("line", "column") if error.get(key))
+        parts = [place, error.get("path", ""), error.get("message", "")]
+        lines.append(": ".join(part for part in parts if part))
+        if error.get("remedy"):
+            lines.append(f"  {error['remedy']}")
+    if problem.get("remedy"):
+        lines.append(problem["remedy"])
+    return "\n".join(line for line in lines if line)
+
+
+def in_words(change):
+    """Returns a change as 'nfluid apply' prints it."""
+    details = f" ({', '.join(change['details'])})" if change.get("details") else ""
+    return f"{change['kind']} {change['name']} {change['verb']}{details}"
+
+
+def result_of(module, answer):
+    """Returns a module's result from the answer to a change."""
+    for warning in answer.get("warnings", []):
+        module.warn(": ".join(part for part in (warning.get("path"), warning.get("message")) if part))
+    changes = answer.get("changes", [])
+    result = {"changed": bool(changes), "changes": changes}
+    if module._diff and changes:
+        result["diff"] = {"prepared": "".join(f"{in_words(change)}\n" for change in changes)}
+    return result
+
+
+def fail(module, error):
+    """Ends the module with what the daemon has said."""
+    module.fail_json(msg=str(error), problem=error.problem)

@@ -1,0 +1,131 @@
+//! A daemon that serves its API over TCP, and the certificates of its clients.
+
+use super::command::run_command;
+use super::platform::Platform;
+use super::program::program;
+use nfluid_api::client::Client;
+use nfluid_testbed::command::Outcome;
+use nfluid_tls::mutual::{Files, Mutual};
+use nfluid_tls::testing::{self, Authority};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The clients, with their roles.
+const CLIENTS: [&str; 4] = ["ops=operator", "prom=reader", "nomad=engine", "kube=engine"];
+
+/// A daemon that serves its API on loopback.
+pub struct Remote {
+    /// Its platform.
+    pub platform: Platform,
+    /// Its address, `HOST:PORT`.
+    pub address: String,
+    /// The authority that has signed its certificate.
+    pub hosts: Authority,
+    clients: Authority,
+}
+
+/// The arguments of a daemon that serves its API to these clients, on loopback.
+pub fn arguments(files: &testing::Files, clients: &[&str]) -> Vec<String> {
+    let path = |path: &Path| path.display().to_string();
+    let mut all = vec![
+        "--api-listen".to_owned(),
+        "127.0.0.1:0".to_owned(),
+        "--api-cert".to_owned(),
+        path(&files.certificate),
+        "--api-key".to_owned(),
+        path(&files.key),
+        "--api-ca".to_owned(),
+        path(&files.authority),
+    ];
+    for client in clients {
+        all.extend(["--api-client".to_owned(), (*client).to_owned()]);
+    }
+    all
+}
+
+impl Remote {
+    /// Starts it; `None`: not here.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn started(test: &str) -> Option<Self> {
+        let mut platform = Platform::new(test)?;
+        let [hosts, clients] = [(); 2].map(|()| Authority::new().expect("a key"));
+        let own = clients.write(&hosts, platform.directory(), ("daemon", "127.0.0.1"));
+        let own = own.expect("the directory is ours");
+        platform.set_arguments(arguments(&own, &CLIENTS));
+        platform.start();
+        let address = listens_at(&platform);
+        Some(Remote {
+            platform,
+            address,
+            hosts,
+            clients,
+        })
+    }
+
+    /// The files of the client `name`.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    pub fn files(&self, name: &str) -> testing::Files {
+        let written = self
+            .hosts
+            .write(&self.clients, self.platform.directory(), (name, name));
+        written.expect("the directory is ours")
+    }
+
+    /// The client `name`.
+    ///
+    /// # Panics
+    /// If its files cannot be written.
+    pub fn client(&self, name: &str) -> Client {
+        let files = self.files(name);
+        let mutual = Mutual::load(&Files {
+            certificate: files.certificate,
+            key: files.key,
+            authority: files.authority,
+            revoked: None,
+        });
+        Client::remote(&self.address, &mutual.expect("they fit")).expect("an address")
+    }
+
+    /// Runs `nfluid` with the certificate of `name`.
+    ///
+    /// # Panics
+    /// If the program does not exist.
+    pub fn nfluid(&self, name: &str, words: &[&str]) -> Outcome {
+        nfluid_at(&self.address, &self.files(name), words)
+    }
+}
+
+/// Runs `nfluid` for the daemon at `address`.
+///
+/// # Panics
+/// If the program does not exist.
+pub fn nfluid_at(address: &str, files: &testing::Files, words: &[&str]) -> Outcome {
+    let mut command = Command::new(program("nfluid"));
+    command.args(["--host", address]);
+    for (option, file) in [
+        ("--cert", &files.certificate),
+        ("--key", &files.key),
+        ("--ca", &files.authority),
+    ] {
+        command.arg(option).arg(file);
+    }
+    run_command(command.args(words))
+}
+
+/// The address that the daemon's log tells.
+fn listens_at(platform: &Platform) -> String {
+    let log = platform.daemon_logs().last().expect("it was started");
+    let log = fs::read_to_string(log).expect("it is ours");
+    let line = log
+        .lines()
+        .find(|line| line.contains("clients of the API may call"));
+    let (_, address) = line
+        .and_then(|line| line.rsplit_once("address="))
+        .unwrap_or_else(|| panic!("{log}"));
+    address.trim().to_owned()
+}
