@@ -7,7 +7,7 @@ use nfluid_api::testing::FakeServer;
 use nfluid_api::types::{
     ApplyRequest, CreateRequest, DeleteRequest, InstanceStatus, PauseRequest, Problem,
 };
-use nfluid_tls::mutual::{Files, Mutual};
+use nfluid_tls::mutual::Mutual;
 use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
 use std::net::TcpStream;
@@ -32,14 +32,7 @@ fn mutual(
     year: i32,
 ) -> Mutual {
     let written = trusted.write_until(signer, folder.path(), (&names.join("+"), names), year);
-    let written = written.expect("room");
-    let files = Files {
-        certificate: written.certificate,
-        key: written.key,
-        authority: written.authority,
-        revoked: None,
-    };
-    Mutual::load(&files).expect("they fit")
+    Mutual::load(&written.expect("room").into()).expect("they fit")
 }
 
 impl Daemon {

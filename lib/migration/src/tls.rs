@@ -108,13 +108,8 @@ pub(crate) mod tests {
     }
 
     fn files(trusted: &Authority, signer: &Authority, folder: &Path, name: &str) -> Files {
-        let written = trusted.write(signer, folder, (name, name)).expect("room");
-        Files {
-            certificate: written.certificate,
-            key: written.key,
-            authority: written.authority,
-            revoked: None,
-        }
+        let written = trusted.write(signer, folder, (name, name));
+        written.expect("room").into()
     }
 
     /// A host that accepts certificates that `trusted` has signed, and shows a certificate for `name` that `signer`

@@ -190,13 +190,8 @@ mod tests {
     }
 
     fn files(trusted: &Authority, signer: &Authority, folder: &Path, name: &str) -> Files {
-        let written = trusted.write(signer, folder, (name, name)).expect("room");
-        Files {
-            certificate: written.certificate,
-            key: written.key,
-            authority: written.authority,
-            revoked: None,
-        }
+        let written = trusted.write(signer, folder, (name, name));
+        written.expect("room").into()
     }
 
     // Catches: a file is opened before its type is checked; the open waits for a writer, as the test itself is once a

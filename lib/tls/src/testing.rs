@@ -122,6 +122,18 @@ impl Authority {
     }
 }
 
+#[cfg(feature = "mutual")]
+impl From<Files> for crate::mutual::Files {
+    fn from(files: Files) -> Self {
+        crate::mutual::Files {
+            certificate: files.certificate,
+            key: files.key,
+            authority: files.authority,
+            revoked: None,
+        }
+    }
+}
+
 impl Files {
     /// Returns the daemon's arguments for these files, with `address` as the listening address for other daemons.
     pub fn arguments(&self, address: &str) -> Vec<String> {

@@ -5,7 +5,7 @@ use super::platform::Platform;
 use super::program::program;
 use nfluid_api::client::Client;
 use nfluid_testbed::command::Outcome;
-use nfluid_tls::mutual::{Files, Mutual};
+use nfluid_tls::mutual::Mutual;
 use nfluid_tls::testing::{self, Authority};
 use std::fs;
 use std::path::Path;
@@ -81,13 +81,7 @@ impl Remote {
     /// # Panics
     /// If its files cannot be written.
     pub fn client(&self, name: &str) -> Client {
-        let files = self.files(name);
-        let mutual = Mutual::load(&Files {
-            certificate: files.certificate,
-            key: files.key,
-            authority: files.authority,
-            revoked: None,
-        });
+        let mutual = Mutual::load(&self.files(name).into());
         Client::remote(&self.address, &mutual.expect("they fit")).expect("an address")
     }
 
