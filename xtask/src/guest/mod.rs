@@ -50,8 +50,8 @@ pub struct Options {
     memory: u32,
 }
 
-/// Enough memory for all tests.
-const MEMORY_MIB: u32 = 1024;
+/// Enough memory for all tests. Half of what the archive of files leaves is the room for the unpacked files.
+const MEMORY_MIB: u32 = 1536;
 
 /// A kernel to boot, and the programs to run in it.
 pub struct Guest {

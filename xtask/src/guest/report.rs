@@ -10,6 +10,8 @@ const MARK: &str = "@@nfluid ";
 /// Lines of the console that a failure shows.
 const TAIL: usize = 40;
 const PANIC: &str = "Kernel panic - not syncing";
+/// Files are missing in the guest: tests fail for other reasons than their own.
+const NO_ROOM: &str = "Initramfs unpacking failed";
 /// Kernel complaints that init prints after the tests; during the tests a test itself may print the same words.
 const COMPLAINTS: [&str; 3] = ["Oops:", "BUG:", "WARNING: CPU"];
 
@@ -69,6 +71,10 @@ impl Report {
         if complains || line.contains(PANIC) {
             self.problems
                 .push(format!("the kernel says: {}", line.trim()));
+        }
+        if line.contains(NO_ROOM) {
+            let remedy = "the guest's memory has no room for its files: raise MEMORY_MIB";
+            self.problems.push(format!("{}: {remedy}", line.trim()));
         }
         Some(line)
     }
@@ -165,6 +171,14 @@ mod tests {
 
     const GOOD: &str = "@@nfluid begin a\ntest x ... ok\n\
         test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured\n@@nfluid end a 0\n@@nfluid done";
+
+    #[test]
+    fn files_that_have_no_room_are_said() {
+        let console = format!("[    3.55] Initramfs unpacking failed: write error\n{GOOD}");
+        let (line, notes) = count(&console, &["a"]);
+        assert_eq!(line, "1 passed, 1 failed, 1 skipped");
+        assert!(notes.contains("raise MEMORY_MIB"), "{notes}");
+    }
 
     #[test]
     fn a_good_run_counts_its_tests() {
