@@ -11,6 +11,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
+use std::thread;
 
 /// Runs a script in an instance of the image, and returns what it has said when it says `done`.
 fn said(platform: &Platform, folder: &Path, script: &str, keys: &str) -> String {
@@ -243,6 +244,59 @@ fn a_program_is_asked_to_end_before_it_is_killed() {
         data.join("held").is_file(),
         "it was not asked when it went on"
     );
+    eventually("nothing runs", || platform.instance_processes().is_empty());
+}
+
+// Catches: the host is locked while a program is asked to end; its exit counts as a crash, and it is started again meanwhile.
+// promise: 7.41
+#[test]
+fn a_program_that_takes_its_time_to_end_holds_nobody_up() {
+    let test = "a_program_that_takes_its_time_to_end_holds_nobody_up";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, json!({}));
+    let data = folder.join("data");
+    fs::create_dir_all(&data).expect("a folder");
+    let (asked, go) = (data.join("asked"), data.join("go"));
+    let script = "trap 'touch /data/asked; while ! [ -e /data/go ]; do sleep 0.05; done; exit 0' TERM; echo ready; echo run >> /data/runs; while true; do sleep 0.05; done";
+    let keys = format!(
+        "entrypoint: [sh, -c], args: [\"{script}\"], restart: always, stop: {{ wait: 60s }}, volumes: [{{ from: {}, at: /data, write: true }}], {}",
+        data.display(),
+        ports("")
+    );
+    platform.apply(&deployment(&web(&folder, &keys)));
+    let other = platform.directory().join("other.yaml");
+    fs::write(&other, "version: 1\ninstances: { other: { nf: bridge } }\n").expect("ours");
+    let other = other.to_str().expect("a path that is text");
+    platform.must_say(&["apply", "--add", "-f", other]);
+    let runs = || fs::read_to_string(data.join("runs")).map_or(0, |text| text.lines().count());
+    let acts = [
+        &["restart", "web"][..],
+        &["delete", "instance", "web", "--with-links"],
+    ];
+    for (number, act) in acts.into_iter().enumerate() {
+        eventually("it is ready", || runs() == number + 1);
+        thread::scope(|scope| {
+            let ending = scope.spawn(|| platform.nfluid(act));
+            eventually("it is asked", || asked.exists());
+            // Others are looked at, and restarted, while it takes its time.
+            let before = platform.pids()["other"];
+            platform.must_say(&["restart", "other"]);
+            assert_ne!(platform.pids()["other"], before);
+            assert!(!ending.is_finished(), "it takes as long as it may");
+            fs::write(&go, "").expect("ours");
+            let ended = ending.join().expect("no panic");
+            assert!(ended.succeeded(), "{ended:?}");
+        });
+        for file in [&asked, &go] {
+            fs::remove_file(file).expect("ours");
+        }
+    }
+    assert_eq!(runs(), 2, "it was started as often as it should be");
+    let events = platform.must_say(&["events"]);
+    assert!(!events.contains("exited"), "{events}");
+    platform.must_say(&["delete", "--all"]);
     eventually("nothing runs", || platform.instance_processes().is_empty());
 }
 

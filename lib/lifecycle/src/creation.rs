@@ -124,6 +124,7 @@ pub(crate) fn stop(services: &mut dyn Services, name: &str) -> anyhow::Result<()
     running
         .workload
         .stop()
+        .map(|()| running.is_ending = false)
         .inspect_err(|_| pausing::restore(services, name))
 }
 

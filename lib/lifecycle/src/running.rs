@@ -71,6 +71,8 @@ pub struct Running {
     pub exit: Option<ExitStatus>,
     /// Traffic of a pause that was ended although the instance could not be thawed.
     pub(crate) still_frozen: Option<PausedTraffic>,
+    /// It was asked to end, and is ended next: its exit is no crash.
+    pub is_ending: bool,
     /// Time at which its process started, or was adopted.
     pub since: Instant,
 }
@@ -95,6 +97,7 @@ impl Running {
             last_exit: None,
             exit: None,
             still_frozen: None,
+            is_ending: false,
             since: Instant::now(),
         }
     }

@@ -34,7 +34,7 @@ pub fn note_exits(services: &mut dyn Services, names: &[String]) {
         if instances.check_settled(name).is_err() {
             continue;
         }
-        let running = instances.get(name);
+        let running = instances.get(name).filter(|running| !running.is_ending);
         if let Some(exited) = running.and_then(|running| running.workload.exit()) {
             note_exit(services, name, exited);
         }

@@ -100,6 +100,9 @@ pub trait Remains: Any + Send {
     fn keep_doorbell(&mut self);
 }
 
+/// Asks a program to end by itself, and waits. Takes its time: called without a lock.
+pub type Farewell = Box<dyn FnOnce() + Send>;
+
 /// An instance that exists. Its process may have ended: its ports, limits and record remain.
 pub trait Workload: Send {
     /// Returns the number of its process, if it has one.
@@ -111,6 +114,12 @@ pub trait Workload: Send {
 
     /// Returns how its process has ended. `None`: the process runs, or its end was noted already.
     fn exit(&self) -> Option<Exited>;
+
+    /// Returns what asks its program to end by itself and waits for that, as long as the program may take. `None`: there
+    /// is nothing to ask.
+    fn farewell(&self) -> Option<Farewell> {
+        None
+    }
 
     /// Ends its process, and waits until the process is gone.
     ///

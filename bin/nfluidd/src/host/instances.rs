@@ -1,7 +1,7 @@
 //! Creation and end of instances, as a plan orders them.
 
+use super::farewell::prepare_end;
 use super::platform::HostPlatform;
-use super::terminator::drain;
 use super::{Host, Shared, lock};
 use nfluid_api::types::{EventKind, Kind, UpgradeReport};
 use nfluid_control::action::Action;
@@ -171,7 +171,7 @@ impl HostPlatform {
         old: &InstanceSpec,
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
-        drain(&self.host, name);
+        let _ending = prepare_end(&self.host, name);
         let mut host = lock(&self.host);
         host.take_out(name, old)?;
         let put = host.put_in(name, new).map_err(|why| {
@@ -236,7 +236,7 @@ impl HostPlatform {
 
     /// Stops and removes an instance.
     pub(super) fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
-        drain(&self.host, name);
+        let _ending = prepare_end(&self.host, name);
         let counts = scaling::counts_of(&self.host, name, &mut self.budget);
         let mut host = lock(&self.host);
         if host.is_fast(name) {

@@ -418,7 +418,7 @@ impl Server for Daemon {
     }
 
     fn restart(&self, instance: &str) -> Result<(), Problem> {
-        host::drain_terminator(&self.host, instance);
+        let _ending = host::prepare_end(&self.host, instance);
         let restarted = lock(&self.host).restart(instance);
         restarted.map_err(|error| match error.kind {
             PlatformErrorKind::NotFound => Self::no_instance(instance),

@@ -18,7 +18,9 @@ use nfluid_control::wake::Wake;
 use nfluid_lifecycle::machine;
 use nfluid_lifecycle::record::{Record, now_ms};
 use nfluid_lifecycle::succession::Succession;
-use nfluid_lifecycle::workload::{Calls, Exited, InstanceRings, Port, Remains, Usage, Workload};
+use nfluid_lifecycle::workload::{
+    Calls, Exited, Farewell, InstanceRings, Port, Remains, Usage, Workload,
+};
 use nfluid_ring::Level;
 use nfluid_sandbox::cgroup::CpuClock;
 use nfluid_sandbox::{Ended, Instance, ProcessIdentity};
@@ -64,11 +66,12 @@ impl Workload for Process {
         Some(Exited { how, status })
     }
 
+    fn farewell(&self) -> Option<Farewell> {
+        stopping::farewell(self.process.as_ref()?, &self.cgroup)
+    }
+
     fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(process) = &self.process {
-            if self.record.paused.is_none() {
-                stopping::ask(process, &self.cgroup);
-            }
             exits::end(process)?;
             self.maker.exits.forget(process);
             self.process = None;

@@ -3,6 +3,7 @@
 //! The environment of the monitor says how: a daemon that has adopted the instance finds it there.
 
 use nfluid_control::access::{Access, STOP_WAIT, StopSignal};
+use nfluid_lifecycle::workload::Farewell;
 use nfluid_protocol::environment;
 use nfluid_sandbox::Instance;
 use nfluid_sandbox::cgroup::Cgroup;
@@ -19,25 +20,23 @@ pub(super) fn order(access: &Access, of_image: &str) -> String {
     format!("{signal},{}", wait.0)
 }
 
-/// Asks the program beside a monitor to end, and waits until it has, or its time is over. Returns at once if there is none, or
-/// if the signal means nothing to it: the kernel then does not end the first process of a pid namespace.
-pub(crate) fn ask(monitor: &Instance, cgroup: &Cgroup) {
-    let Some((signal, wait)) =
-        super::variable_of(monitor, environment::STOP).and_then(|text| parse(&text))
-    else {
-        return;
-    };
+/// Returns what asks the program beside a monitor to end, and waits until it has, or its time is over. `None` if there is no
+/// program, or if the signal means nothing to it: the kernel then does not end the first process of a pid namespace.
+pub(crate) fn farewell(monitor: &Instance, cgroup: &Cgroup) -> Option<Farewell> {
+    let order = super::variable_of(monitor, environment::STOP)?;
+    let (signal, wait) = parse(&order)?;
     let processes = cgroup.processes().unwrap_or_default().into_iter();
     let first = processes.filter(|pid| *pid != monitor.pid());
     let program = first
         .filter_map(open_if_first)
-        .find_map(|(pid, process)| handles(pid, signal).then_some(process));
-    let Some(program) = program else { return };
-    if pidfd_send_signal(&program, signal).is_ok() {
-        let wait = Timespec::try_from(wait).unwrap_or_default();
-        // Whatever the answer is, what is left is killed.
-        let _ = poll(&mut [PollFd::new(&program, PollFlags::IN)], Some(&wait));
-    }
+        .find_map(|(pid, process)| handles(pid, signal).then_some(process))?;
+    let wait = Timespec::try_from(wait).unwrap_or_default();
+    Some(Box::new(move || {
+        if pidfd_send_signal(&program, signal).is_ok() {
+            // Whatever the answer is, what is left is killed.
+            let _ = poll(&mut [PollFd::new(&program, PollFlags::IN)], Some(&wait));
+        }
+    }))
 }
 
 fn parse(text: &str) -> Option<(Signal, Duration)> {

@@ -132,7 +132,7 @@ impl Host {
         let Some(running) = self.instances.get_mut(name) else {
             return;
         };
-        let stands_still = running.is_paused() || is_moving;
+        let stands_still = running.is_paused() || running.is_ending || is_moving;
         if running.pid() != Some(pid) || stands_still {
             return;
         }

@@ -1,0 +1,61 @@
+//! The time that an instance has before it is ended: connections of a TLS terminator go on for a while, a program is asked
+//! to end by itself. The host is not locked meanwhile: others start, crash and are looked at.
+
+use super::{Host, Shared, lock};
+use nfluid_instance::terminator::{self, is_terminator};
+use nfluid_lifecycle::pausing;
+use nfluid_lifecycle::workload::Farewell;
+use nfluid_tls::config::Config;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An instance that is about to be ended. Until this is dropped, its exit is no crash.
+pub struct Ending<'a> {
+    host: &'a Shared,
+    name: &'a str,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if let Some(running) = lock(self.host).instances.get_mut(self.name) {
+            running.is_ending = false;
+        }
+    }
+}
+
+/// Gives an instance the time that it has before it is ended. Returns at once for an instance that needs none.
+pub fn prepare_end<'a>(host: &'a Shared, name: &'a str) -> Ending<'a> {
+    let found = lock(host).terminator(name);
+    if let Some((control, patience)) = found {
+        terminator::drain(&control, patience);
+    }
+    let ending = Ending { host, name };
+    let farewell = lock(host).begin_farewell(name);
+    if let Some(farewell) = farewell {
+        farewell();
+    }
+    ending
+}
+
+impl Host {
+    /// Returns the control socket of a running terminator, and the time for which its connections may go on after its
+    /// end was ordered.
+    fn terminator(&self, name: &str) -> Option<(PathBuf, Duration)> {
+        let running = self.instances.get(name)?;
+        if !is_terminator(&running.spec.program) || !running.answers() {
+            return None;
+        }
+        let config = Config::parse(&running.spec.config).ok()?;
+        Some((running.workload.control().to_owned(), config.drain))
+    }
+
+    /// Returns what asks a program to end by itself. A paused one goes on for that.
+    fn begin_farewell(&mut self, name: &str) -> Option<Farewell> {
+        self.instances.check_settled(name).ok()?;
+        let running = self.instances.get_mut(name)?;
+        let farewell = running.workload.farewell()?;
+        running.is_ending = true;
+        pausing::end(self, name);
+        Some(farewell)
+    }
+}
