@@ -56,6 +56,24 @@ fn crash(daemon: &mut Daemon, exit: Exit) {
     supervision::note_exits(daemon, &["fw".to_owned()]);
 }
 
+// Catches: an instance that was asked to end is started again before it is removed.
+// promise: 7.41
+#[test]
+fn the_exit_of_an_instance_that_was_asked_to_end_is_no_crash() {
+    let mut daemon = with_one(always());
+    let mark = |daemon: &mut Daemon, is_ending| {
+        let running = daemon.instances_mut().get_mut("fw");
+        running.expect("it is there").is_ending = is_ending;
+    };
+    mark(&mut daemon, true);
+    crash(&mut daemon, Exit::Success);
+    assert_eq!(state(&daemon), InstanceState::Running);
+    // Whoever asked has given up.
+    mark(&mut daemon, false);
+    supervision::note_exits(&mut daemon, &["fw".to_owned()]);
+    assert_eq!(state(&daemon), InstanceState::Waiting);
+}
+
 #[test]
 fn what_is_made_runs_and_what_is_taken_out_is_gone_when_its_remains_are() {
     let mut daemon = with_one(always());
