@@ -71,7 +71,7 @@ pub struct Running {
     pub exit: Option<ExitStatus>,
     /// Traffic of a pause that was ended although the instance could not be thawed.
     pub(crate) still_frozen: Option<PausedTraffic>,
-    /// It was asked to end, and is ended next: its exit is no crash.
+    /// True from the request to end until the process is gone: the supervisor does not count this exit as a crash.
     pub is_ending: bool,
     /// Time at which its process started, or was adopted.
     pub since: Instant,

@@ -100,7 +100,7 @@ pub trait Remains: Any + Send {
     fn keep_doorbell(&mut self);
 }
 
-/// Asks a program to end by itself, and waits. Takes its time: called without a lock.
+/// A function that asks a program to end by itself and waits for the end. The wait may be long: no lock is held meanwhile.
 pub type Farewell = Box<dyn FnOnce() + Send>;
 
 /// An instance that exists. Its process may have ended: its ports, limits and record remain.

@@ -23,18 +23,12 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Gives an instance the time that it has before it is ended. Returns at once for an instance that needs none.
-pub fn prepare_end<'a>(host: &'a Shared, name: &'a str) -> Ending<'a> {
-    let found = lock(host).terminator(name);
-    if let Some((control, patience)) = found {
-        terminator::drain(&control, patience);
-    }
+/// Gives an instance the time that it has before it is ended. Returns at once, `None`, for an instance that has none.
+pub fn prepare_end<'a>(host: &'a Shared, name: &'a str) -> Option<Ending<'a>> {
+    let farewell = lock(host).begin_farewell(name)?;
     let ending = Ending { host, name };
-    let farewell = lock(host).begin_farewell(name);
-    if let Some(farewell) = farewell {
-        farewell();
-    }
-    ending
+    farewell();
+    Some(ending)
 }
 
 impl Host {
@@ -49,8 +43,12 @@ impl Host {
         Some((running.workload.control().to_owned(), config.drain))
     }
 
-    /// Returns what asks a program to end by itself. A paused one goes on for that.
+    /// Returns the wait for a terminator's connections, or for a program that is asked to end by itself. A paused program
+    /// is resumed first.
     fn begin_farewell(&mut self, name: &str) -> Option<Farewell> {
+        if let Some((control, patience)) = self.terminator(name) {
+            return Some(Box::new(move || terminator::drain(&control, patience)));
+        }
         self.instances.check_settled(name).ok()?;
         let running = self.instances.get_mut(name)?;
         let farewell = running.workload.farewell()?;
