@@ -126,7 +126,7 @@ fn a_daemon_with_one_authority_for_clients_and_daemons_does_not_start() {
     let authority = Authority::new().expect("a key");
     let own = authority.write(&authority, platform.directory(), ("daemon", "127.0.0.1"));
     let own = own.expect("the directory is ours");
-    let mut both = own.arguments("127.0.0.1:0");
+    let mut both = own.arguments("migrate", "127.0.0.1:0");
     both.extend(arguments(&own, &["ops=operator"]));
     platform.set_arguments(both);
     let why = platform

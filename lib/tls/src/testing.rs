@@ -135,15 +135,16 @@ impl From<Files> for crate::mutual::Files {
 }
 
 impl Files {
-    /// Returns the daemon's arguments for these files, with `address` as the listening address for other daemons.
-    pub fn arguments(&self, address: &str) -> Vec<String> {
-        let mut arguments = vec!["--migrate-listen".to_owned(), address.to_owned()];
+    /// Returns the daemon's arguments for these files and a listening address. `of` begins the options: `migrate` for other
+    /// daemons, `api` for clients.
+    pub fn arguments(&self, of: &str, address: &str) -> Vec<String> {
+        let mut arguments = vec![format!("--{of}-listen"), address.to_owned()];
         for (option, path) in [
-            ("--migrate-cert", &self.certificate),
-            ("--migrate-key", &self.key),
-            ("--migrate-ca", &self.authority),
+            ("cert", &self.certificate),
+            ("key", &self.key),
+            ("ca", &self.authority),
         ] {
-            arguments.extend([option.to_owned(), path.display().to_string()]);
+            arguments.extend([format!("--{of}-{option}"), path.display().to_string()]);
         }
         arguments
     }

@@ -8,7 +8,6 @@ use nfluid_testbed::command::Outcome;
 use nfluid_tls::mutual::Mutual;
 use nfluid_tls::testing::{self, Authority};
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 /// The clients, with their roles.
@@ -25,19 +24,9 @@ pub struct Remote {
     clients: Authority,
 }
 
-/// The arguments of a daemon that serves its API to these clients, on loopback.
+/// Returns the arguments of a daemon that serves its API to these clients, on loopback.
 pub fn arguments(files: &testing::Files, clients: &[&str]) -> Vec<String> {
-    let path = |path: &Path| path.display().to_string();
-    let mut all = vec![
-        "--api-listen".to_owned(),
-        "127.0.0.1:0".to_owned(),
-        "--api-cert".to_owned(),
-        path(&files.certificate),
-        "--api-key".to_owned(),
-        path(&files.key),
-        "--api-ca".to_owned(),
-        path(&files.authority),
-    ];
+    let mut all = files.arguments("api", "127.0.0.1:0");
     for client in clients {
         all.extend(["--api-client".to_owned(), (*client).to_owned()]);
     }
@@ -45,7 +34,7 @@ pub fn arguments(files: &testing::Files, clients: &[&str]) -> Vec<String> {
 }
 
 impl Remote {
-    /// Starts it; `None`: not here.
+    /// Starts the daemon; `None`: this host cannot run it.
     ///
     /// # Panics
     /// If it does not start.
@@ -65,7 +54,7 @@ impl Remote {
         })
     }
 
-    /// The files of the client `name`.
+    /// Writes the files of the client `name`.
     ///
     /// # Panics
     /// If they cannot be written.
@@ -76,7 +65,7 @@ impl Remote {
         written.expect("the directory is ours")
     }
 
-    /// The client `name`.
+    /// Returns the client `name`.
     ///
     /// # Panics
     /// If its files cannot be written.
@@ -111,7 +100,7 @@ pub fn nfluid_at(address: &str, files: &testing::Files, words: &[&str]) -> Outco
     run_command(command.args(words))
 }
 
-/// The address that the daemon's log tells.
+/// Returns the address in the daemon's log.
 fn listens_at(platform: &Platform) -> String {
     let log = platform.daemon_logs().last().expect("it was started");
     let log = fs::read_to_string(log).expect("it is ours");

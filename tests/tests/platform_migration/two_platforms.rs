@@ -71,7 +71,8 @@ pub fn arguments(authority: &Authority, platform: &Platform, address: &str) -> V
     let at: SocketAddr = address.parse().expect("an address");
     let names = ("migrate", at.ip().to_string());
     let written = authority.write(authority, platform.directory(), (names.0, &names.1));
-    written.expect("the directory is ours").arguments(address)
+    let files = written.expect("the directory is ours");
+    files.arguments("migrate", address)
 }
 
 /// The platforms. The hosts `client` and `server` are the first one's.

@@ -359,7 +359,7 @@ fn start_host(
     let host = address.ip().to_string();
     let files = authority.write(authority, folder.as_ref(), (name, &host));
     let files = files.context("writing the files of a host")?;
-    let platform = platform::start_with(name, &files.arguments(&address.to_string()))?;
+    let platform = platform::start_with(name, &files.arguments("migrate", &address.to_string()))?;
     platform.apply(&common(edge, tier).to_string())?;
     Ok(Host {
         requests: Api::connect(&platform.socket())?,
