@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""How a daemon is reached."""
+"""The options that lead to a daemon, and the modes of modules that change something."""
 
 from __future__ import annotations
 
@@ -30,4 +30,14 @@ options:
     description: Seconds without an answer after which a request is given up.
     type: int
     default: 130
+"""
+
+    CHANGES = r"""
+attributes:
+  check_mode:
+    description: The daemon plans the change and makes none.
+    support: full
+  diff_mode:
+    description: The changes, one in each line.
+    support: full
 """

@@ -28,14 +28,7 @@ options:
     type: str
     choices: [present, merged, absent]
     default: present
-extends_documentation_fragment: [nfluid.nfluid.daemon]
-attributes:
-  check_mode:
-    description: The daemon plans the change and makes none.
-    support: full
-  diff_mode:
-    description: The changes, one in each line.
-    support: full
+extends_documentation_fragment: [nfluid.nfluid.daemon, nfluid.nfluid.daemon.changes]
 """
 
 EXAMPLES = r"""
