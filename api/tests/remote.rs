@@ -49,7 +49,8 @@ impl Daemon {
                 ("grafana".to_owned(), Role::Reader),
                 ("nomad".to_owned(), Role::Engine),
                 ("admin".to_owned(), Role::Operator),
-            ]),
+            ])
+            .expect("each once"),
         };
         let server = Arc::new(FakeServer::default());
         tokio::spawn(listener.serve(Arc::clone(&server)));
@@ -71,7 +72,7 @@ impl Daemon {
         Client::remote(&self.address, &mutual).expect("an address")
     }
 
-    /// What was asked of the server, beyond looking.
+    /// Returns the requests that the server has recorded; requests that only read are not among them.
     fn changes(&self) -> Vec<String> {
         self.server.requests()
     }

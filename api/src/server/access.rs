@@ -1,4 +1,5 @@
-//! Who may do what over TCP. Callers over the UNIX socket may do everything: its permissions keep others out.
+//! Access rights of clients over TCP. A client over the UNIX socket may make every request: the socket's permissions keep
+//! other users out.
 
 use super::Server;
 use super::respond::{Calls, blocking};
@@ -12,14 +13,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// What a caller may do.
+/// The requests that a caller may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Looks: states, figures, events, logs. Sees no frames, no deployment and no state of an NF.
+    /// The caller reads states, figures, events and logs, but no frames, no deployment and no state of an NF.
     Reader,
-    /// Also makes, changes and removes instances of its own: those whose `owner` is its name, or begins with its name and `:` or `/`.
+    /// The caller also makes, changes and removes its own instances: their `owner` is the caller's name, or begins with that
+    /// name and `:` or `/`.
     Engine,
-    /// Does everything.
+    /// The caller may make every request.
     Operator,
 }
 
@@ -44,13 +46,18 @@ pub struct Clients(BTreeMap<String, Role>);
 
 impl Clients {
     /// Creates the table. Names are compared in lower case.
-    pub fn new(clients: impl IntoIterator<Item = (String, Role)>) -> Self {
-        let clients = clients.into_iter();
-        Clients(
-            clients
-                .map(|(name, role)| (name.to_ascii_lowercase(), role))
-                .collect(),
-        )
+    ///
+    /// # Errors
+    /// The name of a client that is given twice.
+    pub fn new(clients: impl IntoIterator<Item = (String, Role)>) -> Result<Self, String> {
+        let mut table = BTreeMap::new();
+        for (name, role) in clients {
+            let name = name.to_ascii_lowercase();
+            if table.insert(name.clone(), role).is_some() {
+                return Err(name);
+            }
+        }
+        Ok(Clients(table))
     }
 
     /// Returns the caller whose certificate is for `names`.
@@ -85,14 +92,14 @@ pub enum Caller {
     Known {
         /// The name in its certificate.
         name: String,
-        /// What it may do.
+        /// The caller's role.
         role: Role,
     },
-    /// Another caller, and why it is none of the clients. It may do nothing.
+    /// Another caller, and the reason why the caller is no client. Each of its requests is refused.
     Unknown(String),
 }
 
-/// What a request needs.
+/// The right that a request needs.
 #[derive(Debug, PartialEq, Eq)]
 enum Need {
     Looking,
@@ -101,7 +108,7 @@ enum Need {
     Everything,
 }
 
-/// Returns what a request for a route needs. A route that is not listed needs everything.
+/// Returns the right that a request for a route needs. A route that is not listed needs [`Need::Everything`].
 fn need(method: &Method, route: &str) -> Need {
     let is_view = matches!(*method, Method::GET | Method::HEAD);
     match route {
@@ -173,7 +180,7 @@ impl Caller {
     /// Checks the owners that a new instance has and replaces.
     ///
     /// # Errors
-    /// One of them is somebody else.
+    /// An owner is not the caller.
     pub(super) fn check_new(&self, request: &CreateRequest) -> Result<(), Problem> {
         let Caller::Known { name, role } = self else {
             return Err(self.refused(""));
@@ -241,13 +248,23 @@ mod tests {
         assert!(!Caller::Unknown(String::new()).owns(Some("")));
     }
 
+    // Catches: names that differ in case are two clients, and the later role is in force.
+    // promise: 8.12
+    #[test]
+    fn a_client_has_one_role() {
+        let both = [("Ops", Role::Reader), ("ops", Role::Operator)];
+        let both = both.map(|(name, role)| (name.to_owned(), role));
+        assert_eq!(Clients::new(both).expect_err("twice"), "ops");
+    }
+
     // promise: 8.12
     #[test]
     fn a_certificate_is_one_client_or_none() {
         let clients = Clients::new([
             ("Nomad".to_owned(), Role::Engine),
             ("grafana".to_owned(), Role::Reader),
-        ]);
+        ])
+        .expect("each once");
         let caller = |names: &[&str]| {
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
             clients.caller(&names)

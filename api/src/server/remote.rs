@@ -77,7 +77,7 @@ fn guarded<S: Server>(server: Arc<S>) -> Router {
     router(server).layer(middleware::from_fn_with_state(calls, access::admit::<S>))
 }
 
-/// What each connection needs.
+/// The state that all connections share.
 struct Door {
     tls: TlsAcceptor,
     clients: Clients,

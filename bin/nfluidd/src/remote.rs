@@ -1,7 +1,7 @@
 //! The API over TCP: options, certificates, and the separation from daemons that move instances.
 
 use crate::server::Daemon;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use nfluid_api::server::remote::Listener;
 use nfluid_api::server::{Clients, Role};
@@ -62,11 +62,8 @@ impl Options {
         if let Some(movers) = movers {
             refuse_common(&authority, movers)?;
         }
-        let mut names: Vec<_> = self.api_client.iter().map(|(name, _)| name).collect();
-        names.sort();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            bail!("--api-client names '{}' twice", twice[0]);
-        }
+        let clients = Clients::new(self.api_client)
+            .map_err(|twice| anyhow!("--api-client names '{twice}' twice"))?;
         let files = Files {
             certificate,
             key,
@@ -80,7 +77,7 @@ impl Options {
         Ok(Some(Listener {
             socket,
             tls: mutual.server,
-            clients: Clients::new(self.api_client),
+            clients,
         }))
     }
 }
