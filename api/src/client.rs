@@ -177,6 +177,16 @@ impl Client {
         self.post("/v1/delete", request).await
     }
 
+    /// Removes an instance with its links.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub async fn remove_instance(&self, name: &str) -> Result<ApplyResponse, ClientError> {
+        let path = format!("/v1/instances/{}?with_links=true", escaped(name));
+        let response = self.send(Method::DELETE, &path, Vec::new()).await?;
+        decoded(response).await
+    }
+
     /// Returns the events after `since`. Waits for an event for up to `wait`.
     ///
     /// # Errors

@@ -2,13 +2,14 @@
 
 use crate::files::Folders;
 use crate::hcl;
-use crate::links::Wish;
 use crate::protocol::drivers::{LinuxResources, TaskConfig};
 use anyhow::{Context, bail, ensure};
 use nfluid_api::types::CreateRequest;
 use nfluid_control::attachments::attached_files;
 use nfluid_control::model::NAME_MAX;
 use nfluid_control::yaml::Node;
+use nfluid_engine::links::Wish;
+use nfluid_engine::requests::place_in;
 use serde_json::{Map, Value, json};
 
 /// Length of the allocation's part of a name. With 48 bits, two of a host's allocations do not share it by chance.
@@ -100,7 +101,7 @@ pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted
     for (path, file) in attached_files(&Node::from_json(&request.value(&name))) {
         let text = folders
             .read(&file)
-            .with_context(|| in_config(&path, &name))?;
+            .with_context(|| place_in("config", &path, &name))?;
         request.attachments.insert(file, text);
     }
     Ok(Wanted {
@@ -109,18 +110,6 @@ pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted
         wishes,
         address,
     })
-}
-
-/// Returns a place in a deployment as a place in the task's configuration.
-pub fn in_config(path: &str, name: &str) -> String {
-    let key = path
-        .strip_prefix("instances.")
-        .and_then(|path| path.strip_prefix(name));
-    match key {
-        Some(key) => format!("config{key}"),
-        None if path.is_empty() => "config".to_owned(),
-        None => format!("config.{path}"),
-    }
 }
 
 fn is_fast_path(keys: &Map<String, Value>) -> bool {
@@ -361,9 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_at_the_tasks_keys() {
-        assert_eq!(in_config("instances.fw.share", "fw"), "config.share");
-        assert_eq!(in_config("links[0]", "fw"), "config.links[0]");
+    fn what_cannot_be_read_is_refused() {
         for bad in [
             json!({ "links": 1 }),
             json!({ "name": 1 }),

@@ -27,6 +27,7 @@ use crate::stats::Meter;
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{Capacity, Version};
+use nfluid_engine::requests::{is_taken, may_pass};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -256,7 +257,7 @@ impl Driver for NfluidDriver {
         let refused = |error: &ClientError, name: &str| {
             start_error(
                 instances::words(error, name),
-                instances::may_pass(error) || instances::is_taken(error),
+                may_pass(error) || is_taken(error),
             )
         };
         let wanted = config::read(&config, &settings.host_volumes);

@@ -1,23 +1,19 @@
 //! Follows the daemon's events. An event only says where to look: what has become of a task is what the daemon says of its instance.
 
 use crate::ends::End;
-use crate::instances::found;
 use crate::protocol::drivers::DriverTaskEvent;
 use crate::tasks::{Task, Tasks};
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{Event, EventPage, InstanceState, InstanceStatus, Kind};
+use nfluid_api::types::{Event, InstanceState, InstanceStatus, Kind};
+use nfluid_engine::feed::{Feed, News};
+use nfluid_engine::requests::found;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
-/// Maximum time that the daemon lets a request for events wait.
-const WAIT: Duration = Duration::from_secs(30);
 /// Time until the next attempt to reach a daemon that does not answer.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// A position behind all events: the answer has none, and says where the next one will be.
-const LAST: u64 = i64::MAX as u64;
 
 /// A follower of a daemon.
 #[derive(Clone, Debug)]
@@ -35,32 +31,25 @@ pub struct Follower {
 impl Follower {
     /// Follows the daemon for ever.
     pub async fn run(self) {
-        let mut since = None;
+        let mut feed = Feed::new(self.client.clone());
         loop {
-            match self.next(since).await {
-                Ok(next) => since = Some(next),
-                Err(error) => {
-                    self.note_trouble(Some(error.to_string()));
-                    since = None;
-                    tokio::time::sleep(AGAIN).await;
-                }
+            if let Err(error) = self.next(&mut feed).await {
+                self.note_trouble(Some(error.to_string()));
+                feed.begin_again();
+                tokio::time::sleep(AGAIN).await;
             }
         }
     }
 
-    /// Waits for events after a position; without one, looks at all tasks. Returns the next position.
-    async fn next(&self, since: Option<u64>) -> Result<u64, ClientError> {
-        let Some(since) = since else {
-            let newest = self.client.events(LAST, Duration::ZERO).await?;
-            self.note_trouble(None);
-            self.look_at(self.tasks.all()).await?;
-            return Ok(newest.next);
+    /// Waits for news, and looks at the tasks that they concern.
+    async fn next(&self, feed: &mut Feed) -> Result<(), ClientError> {
+        let (events, has_gap) = match feed.next().await? {
+            News::Begun => {
+                self.note_trouble(None);
+                return self.look_at(self.tasks.all()).await;
+            }
+            News::Events { events, has_gap } => (events, has_gap),
         };
-        let EventPage {
-            events,
-            next,
-            missed,
-        } = self.client.events(since, WAIT).await?;
         let mut seen = HashSet::new();
         for event in events
             .iter()
@@ -71,13 +60,12 @@ impl Follower {
                 seen.insert(task.config.id.clone());
             }
         }
-        let changed = if missed > 0 {
+        let changed = if has_gap {
             self.tasks.all()
         } else {
             seen.iter().filter_map(|id| self.tasks.get(id)).collect()
         };
-        self.look_at(changed).await?;
-        Ok(next)
+        self.look_at(changed).await
     }
 
     fn note_trouble(&self, trouble: Option<String>) {

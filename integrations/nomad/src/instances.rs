@@ -6,7 +6,8 @@ use crate::protocol;
 use crate::protocol::drivers::{ExecTaskResponse, ExitResult, TaskConfig};
 use crate::tasks::Task;
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{CommandRequest, CreateRequest, DeleteRequest, Kind, ObjectName, Problem};
+use nfluid_api::types::{CommandRequest, CreateRequest};
+use nfluid_engine::requests::{self, found, is_taken, place_in, remove_own};
 use std::time::Duration;
 use tonic::Status;
 
@@ -17,67 +18,11 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Returns an error as Nomad shows it: all faults, at the task's keys.
 pub fn words(error: &ClientError, name: &str) -> String {
-    let ClientError::Problem(problem) = error else {
-        return error.to_string();
-    };
-    if problem.errors.is_empty() {
-        return format!("{}{}", problem.detail, in_brackets(&problem.remedy));
-    }
-    let faults = problem.errors.iter().map(|fault| {
-        let place = config::in_config(&fault.path, name);
-        format!("{place}: {}{}", fault.message, in_brackets(&fault.remedy))
-    });
-    faults.collect::<Vec<_>>().join("; ")
-}
-
-fn in_brackets(remedy: &str) -> String {
-    if remedy.is_empty() {
-        String::new()
-    } else {
-        format!(" ({remedy})")
-    }
-}
-
-/// Returns true if the same request may succeed later.
-pub fn may_pass(error: &ClientError) -> bool {
-    match error {
-        ClientError::Problem(problem) => matches!(problem.status, 409 | 429 | 500..),
-        ClientError::Misunderstood(_) => false,
-        _ => true,
-    }
+    requests::words(error, |path| place_in("config", path, name))
 }
 
 pub fn answered(error: &ClientError, name: &str) -> Status {
     protocol::error(words(error, name))
-}
-
-/// Returns true if an answer says that the instance exists and is somebody else's.
-pub fn is_taken(error: &ClientError) -> bool {
-    let ClientError::Problem(problem) = error else {
-        return false;
-    };
-    let Problem { errors, .. } = &**problem;
-    errors
-        .iter()
-        .any(|fault| fault.message.starts_with("the instance exists"))
-}
-
-/// Removes a task's instance with its links, if the instance is still the task's.
-async fn remove_once(client: &Client, task: &Task) -> Result<(), ClientError> {
-    let instance = found(client.instance(&task.name).await)?;
-    let owner = instance.and_then(|instance| instance.owner);
-    if owner.as_ref() != Some(&task.owner) {
-        return Ok(());
-    }
-    let request = DeleteRequest {
-        objects: vec![ObjectName {
-            kind: Kind::Instance,
-            name: task.name.clone(),
-        }],
-        with_links: true,
-        ..DeleteRequest::default()
-    };
-    found(client.delete(&request).await).map(drop)
 }
 
 /// Ends a task by removing its instance.
@@ -95,7 +40,7 @@ pub async fn end(client: &Client, task: &Task) -> Result<(), Status> {
 pub async fn remove(client: &Client, task: &Task) -> Result<(), Status> {
     let begun = tokio::time::Instant::now();
     loop {
-        let error = match remove_once(client, task).await {
+        let error = match remove_own(client, &task.name, &task.owner).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -163,17 +108,5 @@ fn ended_with(exit_code: i32) -> ExitResult {
     ExitResult {
         exit_code,
         ..ExitResult::default()
-    }
-}
-
-/// Makes nothing of the answer that there is no such object.
-///
-/// # Errors
-/// Another error.
-pub fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(ClientError::Problem(problem)) if problem.status == 404 => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::config;
 use crate::ends::End;
-use crate::links::Wish;
 use crate::protocol::drivers::{TaskConfig, TaskHandle, TaskState};
 use anyhow::Context;
+use nfluid_engine::links::Wish;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

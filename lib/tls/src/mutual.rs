@@ -45,13 +45,7 @@ impl Mutual {
     /// Names the file that is none.
     pub fn load(files: &Files) -> anyhow::Result<Self> {
         let chain = certificates(&files.certificate)?;
-        let key = open_regular(&files.key)
-            .map_err(KeyError::from)
-            .and_then(Key::read)
-            .with_context(|| format!("the key {}", files.key.display()))?;
-        let key = PrivateKeyDer::from_pem_slice(key.pem())
-            .map_err(|why| anyhow::anyhow!("{why}"))
-            .with_context(|| format!("{} holds no private key (PEM)", files.key.display()))?;
+        let key = private_key(&files.key)?;
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&files.authority)? {
             roots
@@ -147,6 +141,21 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
 /// Names the file, and what it is not.
 pub fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     all_in(path, "certificate (PEM)")
+}
+
+/// Reads a private key, PEM, that nobody but its owner may read.
+///
+/// # Errors
+/// Names the file, and what is wrong with it.
+pub fn private_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
+    let key = open_regular(path)
+        .map_err(KeyError::from)
+        .and_then(Key::read)
+        .with_context(|| format!("the key {}", path.display()))?;
+    let key = PrivateKeyDer::from_pem_slice(key.pem())
+        .map_err(|why| anyhow::anyhow!("{why}"))
+        .with_context(|| format!("{} holds no private key (PEM)", path.display()))?;
+    Ok(key.clone_key())
 }
 
 /// Reads lists of revoked certificates, PEM (RFC 5280, section 5). If any list is given, an authority that trusts its

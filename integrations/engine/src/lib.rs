@@ -1,0 +1,7 @@
+//! What the drivers of all engines need of nfluid's daemon: the feed of its events ([`feed`]), links as an engine's objects write them
+//! ([`links`]), and requests about instances with the daemon's errors in words ([`requests`]). A driver adds its engine's own protocol.
+#![forbid(unsafe_code)]
+
+pub mod feed;
+pub mod links;
+pub mod requests;

@@ -1,0 +1,281 @@
+//! The agent: everything that runs for a node.
+
+use crate::cluster::Place;
+use crate::configs::Configs;
+use crate::events::Events;
+use crate::node::{Host, Known, RENEW, Registration};
+use crate::pods::{Pods, Trouble};
+use crate::service::{self, Service};
+use anyhow::Context;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::runtime::controller::{Action, ReconcileRequest, applier};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::{WatchStreamExt as _, controller, reflector, watcher};
+use kube::{Api, ResourceExt as _};
+use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::{Event, Kind};
+use nfluid_engine::feed::{Feed, News};
+use nfluid_engine::requests::found;
+use std::future::ready;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+/// Time after which a failed request is sent again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Interval at which the daemon's capacity is read, and at which instances without a pod are looked for.
+const LOOK: Duration = Duration::from_secs(15);
+/// Interval at which Kubernetes is told the node's status although nothing has changed (a kubelet's).
+const REPEAT: Duration = Duration::from_secs(300);
+/// Pods that are worked on at a time.
+const AT_A_TIME: u16 = 16;
+
+/// The settings of an agent.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Name of the node.
+    pub node: String,
+    /// Address at which Kubernetes reaches the agent.
+    pub address: String,
+    /// True if pods need no toleration for the node.
+    pub is_open: bool,
+    /// The daemon's socket.
+    pub socket: PathBuf,
+    /// Folders of the host below which pods may have volumes.
+    pub host_volumes: Vec<PathBuf>,
+    /// The agent's own service.
+    pub service: service::Settings,
+}
+
+/// Runs an agent until it is cancelled.
+///
+/// # Errors
+/// Kubernetes does not answer at the start, or the port of the agent's service is taken.
+pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result<()> {
+    let daemon = Client::new(&settings.socket);
+    let namespaces = Api::<Namespace>::all(kubernetes.clone());
+    let system = namespaces
+        .get("kube-system")
+        .await
+        .context("asking Kubernetes for its namespace kube-system")?;
+    let place = Place::new(&system.uid().unwrap_or_default(), &settings.node);
+    let cpus = wait_for_daemon(&daemon).await;
+
+    let (changed, changes) = mpsc::unbounded_channel();
+    let configs = Arc::new(Configs::new(kubernetes.clone(), changed.clone()));
+    let (store, writer) = reflector::store();
+    let pods = Arc::new(Pods::new(
+        kubernetes.clone(),
+        daemon.clone(),
+        place,
+        settings.address.clone(),
+        settings.host_volumes.clone(),
+        cpus,
+        configs,
+        store.clone(),
+        Events::new(kubernetes.clone(), settings.node.clone()),
+    ));
+    let service = Service::open(&settings, Arc::clone(&pods)).await?;
+    let host = Host {
+        name: settings.node.clone(),
+        address: settings.address.clone(),
+        port: service.port(),
+        is_open: settings.is_open,
+    };
+    let registration = Registration::new(kubernetes.clone(), host);
+    let trouble = watch::Sender::new(None);
+    let swept = mpsc::channel(1);
+
+    let bound = watcher::Config::default().fields(&format!("spec.nodeName={}", settings.node));
+    let all = Api::<Pod>::all(kubernetes);
+    let gone = swept.0.clone();
+    let bound = watcher(all, bound)
+        .default_backoff()
+        .reflect(writer)
+        .inspect(move |event| match event {
+            Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) => {
+                // One look is due already otherwise.
+                let _ = gone.try_send(());
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "watching pods"),
+        });
+    let bound = controller::trigger_self(
+        bound
+            .applied_objects()
+            .filter_map(|it| ready(it.ok().map(Ok))),
+        (),
+    );
+    let told = UnboundedReceiverStream::new(changes)
+        .map(|pod| Ok::<_, watcher::Error>(ReconcileRequest::from(pod)));
+    let queue = stream::select(bound, told);
+    let config = controller::Config::default().concurrency(AT_A_TIME);
+    let reconcile = |pod, pods| Pods::reconcile(pod, pods).boxed();
+    let work = applier(
+        reconcile,
+        on_trouble,
+        Arc::clone(&pods),
+        store.clone(),
+        queue,
+        config,
+    );
+    let work = work.for_each(|_| ready(()));
+
+    tokio::select! {
+        () = work => anyhow::bail!("the watch of pods has ended"),
+        () = follow(&pods, &changed, &trouble) => {}
+        () = keep_registered(registration, &daemon, trouble.subscribe()) => {}
+        () = sweep(&pods, swept.1) => {}
+        served = service.serve() => served.context("the agent's service")?,
+    }
+    Ok(())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as kube-rs calls it")]
+fn on_trouble(pod: Arc<Pod>, trouble: &Trouble, _: Arc<Pods>) -> Action {
+    tracing::warn!(pod = %ObjectRef::from_obj(&*pod), "{trouble}");
+    Action::requeue(AGAIN)
+}
+
+/// Waits until the daemon answers; returns the number of CPUs of its host's instances.
+async fn wait_for_daemon(daemon: &Client) -> usize {
+    let mut has_said = false;
+    loop {
+        match crate::node::capacity(daemon).await {
+            Ok((_, capacity)) => return capacity.cpus.len().max(1),
+            Err(error) if !has_said => tracing::warn!("{error}"),
+            Err(_) => {}
+        }
+        has_said = true;
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Follows the daemon's events for ever: each says which pod to look at.
+async fn follow(
+    pods: &Pods,
+    changed: &mpsc::UnboundedSender<ObjectRef<Pod>>,
+    trouble: &watch::Sender<Option<String>>,
+) {
+    let mut feed = Feed::new(pods.daemon.clone());
+    loop {
+        let done = match feed.next().await {
+            Ok(news) => take(pods, changed, news).await,
+            Err(error) => Err(error),
+        };
+        let why = done.err().map(|error| error.to_string());
+        let is_silent = why.is_some();
+        trouble.send_if_modified(|known| {
+            let is_new = *known != why;
+            if let (true, Some(why)) = (is_new, &why) {
+                tracing::warn!("{why}");
+            }
+            *known = why;
+            is_new
+        });
+        if is_silent {
+            feed.begin_again();
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+async fn take(
+    pods: &Pods,
+    changed: &mpsc::UnboundedSender<ObjectRef<Pod>>,
+    news: News,
+) -> Result<(), ClientError> {
+    let (events, everything) = match news {
+        News::Begun => (Vec::new(), true),
+        News::Events { events, has_gap } => (events, has_gap),
+    };
+    if everything {
+        for pod in pods.store.state() {
+            let _agent_ends = changed.send(ObjectRef::from_obj(&*pod));
+        }
+    }
+    for event in events {
+        relay(pods, changed, &event).await?;
+    }
+    Ok(())
+}
+
+async fn relay(
+    pods: &Pods,
+    changed: &mpsc::UnboundedSender<ObjectRef<Pod>>,
+    event: &Event,
+) -> Result<(), ClientError> {
+    if event.object != Some(Kind::Instance) {
+        return Ok(());
+    }
+    let found = match pods.named(&event.name) {
+        Some(found) => Some(found),
+        // Made by an earlier agent.
+        None => {
+            found(pods.daemon.instance(&event.name).await)?.and_then(|it| pods.of_instance(&it))
+        }
+    };
+    if let Some((pod, container)) = found {
+        pods.relay(&pod, &container, event).await;
+        let _agent_ends = changed.send(ObjectRef::from_obj(&*pod));
+    }
+    Ok(())
+}
+
+/// Tells Kubernetes for ever that the node lives, and what it has.
+async fn keep_registered(
+    mut registration: Registration,
+    daemon: &Client,
+    mut trouble: watch::Receiver<Option<String>>,
+) {
+    let mut told = None::<tokio::time::Instant>;
+    let mut renewed = None::<tokio::time::Instant>;
+    let is_due = |last: Option<tokio::time::Instant>, interval| {
+        last.is_none_or(|it| it.elapsed() >= interval)
+    };
+    loop {
+        let known: Known = crate::node::capacity(daemon)
+            .await
+            .map_err(|error| error.to_string());
+        let again = is_due(told, REPEAT);
+        match registration.tell(&known, again).await {
+            Ok(()) if again => told = Some(tokio::time::Instant::now()),
+            Ok(()) => {}
+            Err(error) => {
+                told = None;
+                tracing::warn!(%error, "telling Kubernetes about the node");
+            }
+        }
+        if is_due(renewed, RENEW) {
+            match registration.renew().await {
+                Ok(()) => renewed = Some(tokio::time::Instant::now()),
+                Err(error) => tracing::warn!(%error, "renewing the node's lease"),
+            }
+        }
+        let is_well = told.is_some() && renewed.is_some();
+        let pause = if is_well { RENEW } else { AGAIN };
+        tokio::select! {
+            _ = trouble.changed() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Looks for ever for instances whose pods are gone: when a pod is gone, and now and then.
+async fn sweep(pods: &Pods, mut gone: mpsc::Receiver<()>) {
+    if pods.store.wait_until_ready().await.is_err() {
+        return;
+    }
+    loop {
+        if let Err(error) = pods.sweep().await {
+            tracing::debug!(%error, "looking for instances without a pod");
+        }
+        tokio::select! {
+            _ = gone.recv() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    }
+}

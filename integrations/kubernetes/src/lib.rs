@@ -1,0 +1,19 @@
+//! A node agent for Kubernetes: a host of nfluid is a node, and the pods bound to it are instances.
+//!
+//! The agent runs beside the daemon. It registers the host as a node and renews its lease ([`agent`], `node.rs`). For each pod that the
+//! scheduler binds to the node, it makes the instances that the pod asks for (`wanted.rs`, `pods.rs`), and tells Kubernetes what has become of
+//! them (`status.rs`). It keeps nothing on disk: what there is to do follows from the pods and from the daemon's instances at any moment.
+//! `kubectl logs` and `exec`, and the readers of metrics, reach it as they reach a kubelet (`service`).
+#![forbid(unsafe_code)]
+
+pub mod agent;
+mod cluster;
+mod configs;
+mod events;
+mod files;
+mod foreign;
+mod node;
+mod pods;
+pub mod service;
+mod status;
+mod wanted;

@@ -1,0 +1,468 @@
+//! Makes the instances that the node's pods ask for, and tells what has become of them.
+//!
+//! What there is to do with a pod follows from the pod and from the daemon's instances, whatever happened before: a lost event, an agent that was
+//! killed and a request that was sent twice lead to the same end.
+
+use crate::cluster::{Place, containers, uid};
+use crate::configs::Configs;
+use crate::events::{Events, Severity};
+use crate::files;
+use crate::status::{self, CONFIG_ERROR, REFUSED, Seen};
+use crate::wanted::{self, Wanted};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, ResourceExt as _};
+use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::{InstanceStatus, Kind};
+use nfluid_engine::requests::{found, may_pass, remove_own, words};
+use serde_json::json;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Time until something that may pass is tried again.
+const SOON: Duration = Duration::from_secs(1);
+/// Time until something that the daemon refuses is tried again: the host may have changed.
+const LATER: Duration = Duration::from_secs(20);
+
+/// The reason why nothing can be said about a pod now.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// Kubernetes does not answer, or refuses.
+    #[error("Kubernetes: {0}")]
+    Kubernetes(#[from] kube::Error),
+    /// The daemon does not answer.
+    #[error("{0}")]
+    Daemon(#[from] ClientError),
+}
+
+/// What the agent remembers of a pod. It may forget it at any time.
+#[derive(Debug, Default)]
+struct Memory {
+    /// The instances, with the requests that made them what they are.
+    made: HashMap<String, Wanted>,
+    /// What Kubernetes was told last of each subject.
+    told: HashMap<String, String>,
+}
+
+/// The pods of the node.
+pub struct Pods {
+    /// Kubernetes.
+    pub kubernetes: kube::Client,
+    /// The daemon.
+    pub daemon: Client,
+    /// The node.
+    pub place: Place,
+    /// The node's address.
+    pub address: String,
+    /// Folders of the host below which pods may have volumes.
+    pub host_volumes: Vec<PathBuf>,
+    /// CPUs of the host.
+    pub cpus: usize,
+    /// The objects that pods refer to.
+    pub configs: Arc<Configs>,
+    /// The pods that are bound to the node, as Kubernetes has them.
+    pub store: Store<Pod>,
+    /// Where events are told.
+    pub events: Events,
+    /// By uid of the pod.
+    memory: Mutex<HashMap<String, Memory>>,
+}
+
+impl Pods {
+    /// Creates the pods of a node, none of which was looked at.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "called once, with what the agent consists of"
+    )]
+    pub fn new(
+        kubernetes: kube::Client,
+        daemon: Client,
+        place: Place,
+        address: String,
+        host_volumes: Vec<PathBuf>,
+        cpus: usize,
+        configs: Arc<Configs>,
+        store: Store<Pod>,
+        events: Events,
+    ) -> Self {
+        Pods {
+            kubernetes,
+            daemon,
+            place,
+            address,
+            host_volumes,
+            cpus,
+            configs,
+            store,
+            events,
+            memory: Mutex::default(),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn api(&self, pod: &Pod) -> Api<Pod> {
+        let namespace = pod.namespace().unwrap_or_default();
+        Api::namespaced(self.kubernetes.clone(), &namespace)
+    }
+
+    /// Returns the pod of an instance, and its container.
+    pub fn of_instance(&self, instance: &InstanceStatus) -> Option<(Arc<Pod>, String)> {
+        let (uid_, container) = self.place.pod_of(instance.owner.as_deref()?)?;
+        let pod = self.store.find(|pod| uid(pod) == uid_)?;
+        Some((pod, container.to_owned()))
+    }
+
+    /// Returns the pod whose instance this agent has made by this name, and its container.
+    pub fn named(&self, instance: &str) -> Option<(Arc<Pod>, String)> {
+        let (uid_, container) = {
+            let memory = self.memory();
+            let mut all = memory
+                .iter()
+                .flat_map(|(uid, it)| it.made.values().map(move |it| (uid, it)));
+            let (uid, it) = all.find(|(_, it)| it.name == instance)?;
+            (uid.clone(), it.container.clone())
+        };
+        let pod = self.store.find(|pod| uid(pod) == uid_)?;
+        Some((pod, container))
+    }
+
+    /// Makes of a pod's instances what the pod asks for, and tells Kubernetes.
+    ///
+    /// # Errors
+    /// Kubernetes or the daemon does not answer.
+    pub async fn reconcile(pod: Arc<Pod>, this: Arc<Self>) -> Result<Action, Trouble> {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return this.end(&pod).await;
+        }
+        if status::is_over(&pod) {
+            return Ok(Action::await_change());
+        }
+        let references = files::references(&pod);
+        if !this.configs.watch(&pod, &references) {
+            // It comes again when they are known.
+            return Ok(Action::await_change());
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        let look = |reference: &files::Reference| this.configs.data(&namespace, reference);
+        let wanted = wanted::read(&pod, &this.place, look, &this.host_volumes, this.cpus);
+        let (seen, addresses, again) = match wanted {
+            Ok(all) => this.make(&pod, &all).await?,
+            Err(faults) => {
+                let why = faults.join("; ");
+                this.tell(&pod, "pod", Severity::Warning, "Refused", &why)
+                    .await;
+                this.unread(&pod, &why).await?
+            }
+        };
+        this.report(&pod, &seen, &addresses).await?;
+        Ok(again.map_or_else(Action::await_change, Action::requeue))
+    }
+
+    /// What there is of a pod that cannot be read: instances that it had before go on.
+    async fn unread(
+        &self,
+        pod: &Pod,
+        why: &str,
+    ) -> Result<(Vec<Seen>, Vec<String>, Option<Duration>), Trouble> {
+        let mut seen = Vec::new();
+        for container in containers(pod) {
+            let name = wanted::name_of(pod, &container.name);
+            let owner = self.place.owner(uid(pod), &container.name);
+            let present = self.present(&name, &owner).await?;
+            seen.push(match present {
+                Some(instance) => Seen::Present(Box::new(instance)),
+                None => Seen::Waiting(CONFIG_ERROR, why.to_owned()),
+            });
+        }
+        let known = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.pod_ips.as_ref());
+        let addresses = known
+            .into_iter()
+            .flatten()
+            .map(|it| it.ip.clone())
+            .collect();
+        Ok((seen, addresses, None))
+    }
+
+    /// Makes instances in their order. Also returns when to look again.
+    async fn make(
+        &self,
+        pod: &Pod,
+        all: &[Wanted],
+    ) -> Result<(Vec<Seen>, Vec<String>, Option<Duration>), Trouble> {
+        let mut seen = Vec::new();
+        let mut again: Option<Duration> = None;
+        for wanted in all {
+            let (one, when) = self.make_one(pod, wanted).await?;
+            again = match (again, when) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            seen.push(one);
+        }
+        let addresses = all.iter().flat_map(|it| it.addresses.clone()).collect();
+        Ok((seen, addresses, again))
+    }
+
+    async fn make_one(
+        &self,
+        pod: &Pod,
+        wanted: &Wanted,
+    ) -> Result<(Seen, Option<Duration>), Trouble> {
+        let is_made = {
+            let memory = self.memory();
+            let made = memory
+                .get(uid(pod))
+                .and_then(|it| it.made.get(&wanted.container));
+            made == Some(wanted)
+        };
+        let present = self.present(&wanted.name, &wanted.owner).await?;
+        if is_made && let Some(instance) = present {
+            return Ok((Seen::Present(Box::new(instance)), None));
+        }
+        if present.is_none() && wanted::policy(pod) == "never" && has_begun(pod, &wanted.container)
+        {
+            let why = format!(
+                "the instance {} is gone, and restartPolicy is Never",
+                wanted.name
+            );
+            return Ok((Seen::Lost(why), None));
+        }
+        let made = self.daemon.create(&wanted.name, &wanted.request).await;
+        let error = match made {
+            Ok(_) => {
+                self.remember(pod, wanted);
+                self.tell(
+                    pod,
+                    &wanted.container,
+                    Severity::Normal,
+                    "Started",
+                    &format!("instance {}", wanted.name),
+                )
+                .await;
+                let instance = self.present(&wanted.name, &wanted.owner).await?;
+                let gone =
+                    || Seen::Waiting(REFUSED, "somebody has removed the instance".to_owned());
+                let again = instance.is_none().then_some(SOON);
+                return Ok((
+                    instance.map_or_else(gone, |it| Seen::Present(Box::new(it))),
+                    again,
+                ));
+            }
+            Err(error) => error,
+        };
+        let again = if may_pass(&error) { SOON } else { LATER };
+        if !matches!(error, ClientError::Problem(_)) {
+            return Err(error.into());
+        }
+        let why = words(&error, |path| wanted.place(path));
+        self.tell(pod, &wanted.container, Severity::Warning, "Refused", &why)
+            .await;
+        // The daemon refuses a change, and the instance goes on as it was.
+        let seen = present.map_or_else(
+            || Seen::Waiting(REFUSED, why),
+            |it| Seen::Present(Box::new(it)),
+        );
+        Ok((seen, Some(again)))
+    }
+
+    /// Returns the instance `name`, if it belongs to `owner`.
+    async fn present(
+        &self,
+        name: &str,
+        owner: &str,
+    ) -> Result<Option<InstanceStatus>, ClientError> {
+        let instance = found(self.daemon.instance(name).await)?;
+        Ok(instance.filter(|it| it.owner.as_deref() == Some(owner)))
+    }
+
+    fn remember(&self, pod: &Pod, wanted: &Wanted) {
+        let mut memory = self.memory();
+        let memory = memory.entry(uid(pod).to_owned()).or_default();
+        memory.made.insert(wanted.container.clone(), wanted.clone());
+    }
+
+    /// Ends a pod: its instances first, then the pod itself.
+    async fn end(&self, pod: &Pod) -> Result<Action, Trouble> {
+        let mut names: Vec<_> = containers(pod)
+            .iter()
+            .map(|it| {
+                (
+                    wanted::name_of(pod, &it.name),
+                    self.place.owner(uid(pod), &it.name),
+                )
+            })
+            .collect();
+        if let Some(memory) = self.memory().get(uid(pod)) {
+            let made = memory.made.values();
+            names.extend(made.map(|it| (it.name.clone(), it.owner.clone())));
+        }
+        for (name, owner) in names {
+            match remove_own(&self.daemon, &name, &owner).await {
+                Ok(()) => {}
+                Err(error @ ClientError::Problem(_)) => {
+                    let why = words(&error, str::to_owned);
+                    self.tell(pod, &name, Severity::Warning, "FailedKillPod", &why)
+                        .await;
+                    return Ok(Action::requeue(SOON));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.memory().remove(uid(pod));
+        let this_one = Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        };
+        let now = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(this_one),
+            ..DeleteParams::default()
+        };
+        match self.api(pod).delete(&pod.name_any(), &now).await {
+            Ok(_) => {}
+            // It is gone already, or another pod has its name.
+            Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Action::await_change())
+    }
+
+    /// Removes instances of pods that the node no longer has, or no longer has by that name, and forgets those pods.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub async fn sweep(&self) -> Result<(), ClientError> {
+        let instances: Vec<InstanceStatus> = self.daemon.get("/v1/instances").await?;
+        // Read after the instances: whatever is made meanwhile is not among these.
+        let pods = self.store.state();
+        let by_uid: HashMap<_, _> = pods.iter().map(|pod| (uid(pod), pod)).collect();
+        for instance in instances {
+            let Some(owner) = &instance.owner else {
+                continue;
+            };
+            let Some((uid, container)) = self.place.pod_of(owner) else {
+                continue;
+            };
+            let is_wanted = by_uid.get(uid).is_some_and(|pod| {
+                let is_known = containers(pod).iter().any(|it| it.name == container);
+                is_known && wanted::name_of(pod, container) == instance.name
+            });
+            if is_wanted {
+                continue;
+            }
+            match remove_own(&self.daemon, &instance.name, owner).await {
+                Ok(()) => tracing::info!(instance = instance.name, "removed: its pod is gone"),
+                Err(error @ ClientError::Problem(_)) => {
+                    let why = words(&error, str::to_owned);
+                    tracing::warn!(
+                        instance = instance.name,
+                        why,
+                        "its pod is gone, but it stays"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let uids: HashSet<_> = by_uid.keys().map(|uid| (*uid).to_owned()).collect();
+        self.memory().retain(|uid, _| uids.contains(uid));
+        self.configs.retain(&uids);
+        Ok(())
+    }
+
+    async fn report(&self, pod: &Pod, seen: &[Seen], addresses: &[String]) -> Result<(), Trouble> {
+        let status = status::of(pod, seen, addresses, &self.address, Timestamp::now());
+        if pod.status.as_ref() == Some(&status) {
+            return Ok(());
+        }
+        let patch = patch(pod, &status);
+        let done = self
+            .api(pod)
+            .patch_status(&pod.name_any(), &PatchParams::default(), &patch)
+            .await;
+        match done {
+            Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
+            done => Ok(done.map(drop)?),
+        }
+    }
+
+    /// Tells what an event of the daemon says about a pod's instance.
+    pub async fn relay(&self, pod: &Pod, container: &str, event: &nfluid_api::types::Event) {
+        use nfluid_api::types::EventKind::{
+            CrashLoop, Crashed, Exited, Healthy, LimitHit, Unhealthy, Warning,
+        };
+        if event.object != Some(Kind::Instance) {
+            return;
+        }
+        let (severity, reason) = match event.kind {
+            Crashed => (Severity::Warning, "Crashed"),
+            CrashLoop => (Severity::Warning, "BackOff"),
+            Unhealthy => (Severity::Warning, "Unhealthy"),
+            LimitHit => (Severity::Warning, "LimitHit"),
+            Warning => (Severity::Warning, "Warning"),
+            Healthy => (Severity::Normal, "Healthy"),
+            Exited => (Severity::Normal, "Exited"),
+            _ => return,
+        };
+        self.publish(pod, container, severity, reason, &event.message)
+            .await;
+    }
+
+    /// Tells something about a pod, unless it was told last of this subject.
+    async fn tell(&self, pod: &Pod, subject: &str, severity: Severity, reason: &str, note: &str) {
+        let said = format!("{reason}: {note}");
+        {
+            let mut memory = self.memory();
+            let told = &mut memory.entry(uid(pod).to_owned()).or_default().told;
+            if told.insert(subject.to_owned(), said.clone()) == Some(said) {
+                return;
+            }
+        }
+        self.publish(pod, subject, severity, reason, note).await;
+    }
+
+    async fn publish(
+        &self,
+        pod: &Pod,
+        container: &str,
+        severity: Severity,
+        reason: &str,
+        note: &str,
+    ) {
+        tracing::info!(pod = %ObjectRef::from_obj(pod), container, reason, note);
+        if let Err(error) = self
+            .events
+            .tell(pod, container, severity, reason, note)
+            .await
+        {
+            tracing::warn!(%error, "an event could not be told");
+        }
+    }
+}
+
+/// The whole status. What others have written into it (the scheduler's condition) is in it already.
+fn patch(pod: &Pod, status: &PodStatus) -> Patch<serde_json::Value> {
+    // A pod of the same name is another pod.
+    Patch::Merge(json!({ "metadata": { "uid": pod.metadata.uid }, "status": status }))
+}
+
+/// Returns true if Kubernetes was told of an instance of this container.
+fn has_begun(pod: &Pod, container: &str) -> bool {
+    let known = pod
+        .status
+        .as_ref()
+        .and_then(|it| it.container_statuses.as_ref());
+    let mut known = known.into_iter().flatten();
+    known.any(|it| it.name == container && it.container_id.is_some())
+}
