@@ -17,7 +17,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, ResourceExt as _};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{InstanceStatus, Kind};
-use nfluid_engine::requests::{found, may_pass, remove_own, words};
+use nfluid_engine::requests::{found, is_taken, may_pass, remove_own, words};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -262,7 +262,9 @@ impl Pods {
             }
             Err(error) => error,
         };
-        let again = if may_pass(&error) { SOON } else { LATER };
+        // Whoever has the name may be about to go.
+        let is_brief = may_pass(&error) || is_taken(&error);
+        let again = if is_brief { SOON } else { LATER };
         if !matches!(error, ClientError::Problem(_)) {
             return Err(error.into());
         }

@@ -70,9 +70,10 @@ fn annotated<'a>(pod: &'a Pod, container: &str) -> Option<&'a String> {
 
 /// Returns the keys of a container's instance as the pod has them.
 fn keys(pod: &Pod, container: &str) -> Result<Map<String, Value>, String> {
-    let Some(text) = annotated(pod, container) else {
+    let text = annotated(pod, container).map_or("", |text| text.trim());
+    if text.is_empty() {
         return Ok(Map::new());
-    };
+    }
     let place = annotation(container);
     let node = yaml::parse(text)
         .map_err(|error| format!("{place}: line {}: {}", error.mark.line, error.message))?;

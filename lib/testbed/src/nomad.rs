@@ -1,5 +1,6 @@
 //! Nomad's agent, which is neither in Debian nor part of this project: a server and a client in one process, with nfluid's driver.
 
+use crate::port::free_ports;
 use crate::process::signal;
 use crate::{CannotRun, interrupt};
 use anyhow::{Context, bail, ensure};
@@ -8,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -239,17 +240,6 @@ plugin "nfluid-nomad" {{
         }
         Ok(serde_json::from_str(body).unwrap_or_default())
     }
-}
-
-/// Returns ports that are free now.
-fn free_ports() -> anyhow::Result<[u16; 3]> {
-    let mut held = Vec::new();
-    for _ in 0..3 {
-        held.push(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("a free port")?);
-    }
-    let ports = held.iter().map(|socket| Ok(socket.local_addr()?.port()));
-    let ports = ports.collect::<std::io::Result<Vec<_>>>()?;
-    ports.try_into().ok().context("three ports")
 }
 
 /// The control groups of Nomad on this host.

@@ -101,9 +101,33 @@ impl Authority {
         (name, hosts): (&str, &[&str]),
         year: i32,
     ) -> io::Result<Files> {
-        let key = KeyPair::generate().map_err(io::Error::other)?;
         let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let mut params = CertificateParams::new(hosts).map_err(io::Error::other)?;
+        let params = CertificateParams::new(hosts).map_err(io::Error::other)?;
+        self.sign(signer, folder, name, params, year)
+    }
+
+    /// Writes the files of a user as Kubernetes knows users: a common name, and a group as organization.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn write_user(&self, folder: &Path, user: &str, group: &str) -> io::Result<Files> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, user);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, group);
+        self.sign(self, folder, user, params, 4096)
+    }
+
+    fn sign(
+        &self,
+        signer: &Authority,
+        folder: &Path,
+        name: &str,
+        mut params: CertificateParams,
+        year: i32,
+    ) -> io::Result<Files> {
+        let key = KeyPair::generate().map_err(io::Error::other)?;
         params.use_authority_key_identifier_extension = true;
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let signed = params.signed_by(&key, &signer.issuer);

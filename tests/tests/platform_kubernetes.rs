@@ -1,0 +1,181 @@
+//! Hosts of nfluid are nodes of Kubernetes, and pods are instances. The API server is a double; in the tests whose name
+//! begins with `own` it is Kubernetes' own, which is not in Debian and not nfluid's to ship: `KUBERNETES_PROGRAMS` names its folder.
+
+#[path = "platform_kubernetes/cluster.rs"]
+mod cluster;
+#[path = "platform_kubernetes/double.rs"]
+mod double;
+#[path = "platform_kubernetes/scenarios.rs"]
+mod scenarios;
+
+use cluster::Cluster;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use std::fs;
+
+fn with_double(test: &str, scenario: impl FnOnce(&Cluster, &mut Platform)) {
+    if let Some(mut platform) = scenarios::platform(test) {
+        scenario(&Cluster::double(&platform), &mut platform);
+    }
+}
+
+// promise: 26.1
+#[test]
+fn a_pod_is_a_chain_of_instances() {
+    with_double("a_pod_is_a_chain_of_instances", scenarios::a_pod_is_a_chain);
+}
+
+// promise: 26.4
+#[test]
+fn what_is_impossible_is_refused_with_its_reason() {
+    with_double(
+        "what_is_impossible_is_refused_with_its_reason",
+        scenarios::what_is_impossible_is_refused,
+    );
+}
+
+// promise: 26.3
+#[test]
+fn agent_daemon_and_instances_die() {
+    with_double(
+        "agent_daemon_and_instances_die",
+        scenarios::whoever_dies_nothing_is_lost,
+    );
+}
+
+// promise: 26.2
+#[test]
+fn a_pod_ends_as_its_policy_says() {
+    with_double(
+        "a_pod_ends_as_its_policy_says",
+        scenarios::a_pod_ends_as_its_policy_says,
+    );
+}
+
+// promise: 26.5
+#[test]
+fn callers_may_what_kubernetes_says() {
+    with_double("callers_may_what_kubernetes_says", |cluster, platform| {
+        let node = cluster.node(platform, "edge1");
+        scenarios::callers_may_what_kubernetes_says(cluster, &node);
+    });
+}
+
+fn with_own(test: &str, scenario: impl FnOnce(&Cluster, &mut Platform)) {
+    let Some(mut platform) = scenarios::platform(test) else {
+        return;
+    };
+    if let Some(cluster) = Cluster::own(test, &platform) {
+        scenario(&cluster, &mut platform);
+    }
+}
+
+// promise: 26.1
+#[test]
+fn own_a_pod_is_a_chain_of_instances() {
+    with_own(
+        "own_a_pod_is_a_chain_of_instances",
+        scenarios::a_pod_is_a_chain,
+    );
+}
+
+// promise: 26.4
+#[test]
+fn own_what_is_impossible_is_refused_with_its_reason() {
+    with_own(
+        "own_what_is_impossible_is_refused_with_its_reason",
+        scenarios::what_is_impossible_is_refused,
+    );
+}
+
+// promise: 26.3
+#[test]
+fn own_agent_daemon_and_instances_die() {
+    with_own(
+        "own_agent_daemon_and_instances_die",
+        scenarios::whoever_dies_nothing_is_lost,
+    );
+}
+
+// promise: 26.2
+#[test]
+fn own_a_pod_ends_as_its_policy_says() {
+    with_own(
+        "own_a_pod_ends_as_its_policy_says",
+        scenarios::a_pod_ends_as_its_policy_says,
+    );
+}
+
+/// A deployment of pods that tolerate the node's taint.
+const MANY: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: many }
+spec:
+  replicas: 3
+  selector: { matchLabels: { app: many } }
+  template:
+    metadata: { labels: { app: many } }
+    spec:
+      nodeSelector: { nf.nfluid.io/bridge: "true" }
+      tolerations: [{ key: nfluid.io/node, operator: Exists }]
+      containers:
+        - name: x
+          image: nfluid.io/nf/bridge
+          resources: { limits: { nfluid.io/permille: 10, memory: 16Mi } }
+"#;
+
+// promise: 26.6
+#[test]
+fn kubernetes_own_tools_work() {
+    with_own("kubernetes_own_tools_work", |cluster, platform| {
+        let _node = cluster.node(platform, "edge1");
+        let kubectl = |arguments: &[&str]| cluster.kubectl(arguments).expect("it is there");
+        let file = platform.directory().join("many.yaml");
+        fs::write(&file, MANY).expect("written");
+        let must = |arguments: &[&str]| {
+            let (is_done, said) = kubectl(arguments);
+            assert!(is_done, "{arguments:?}: {said}");
+            said
+        };
+        must(&["apply", "-f", &file.display().to_string()]);
+        must(&["rollout", "status", "deployment/many"]);
+        must(&["scale", "deployment/many", "--replicas", "5"]);
+        eventually("five run", || platform.pids().len() == 5);
+        let first = platform.pids();
+        // Another share is another pod.
+        let limits = r#"{"spec":{"template":{"spec":{"containers":[{"name":"x","resources":{"limits":{"nfluid.io/permille":20}}}]}}}}"#;
+        must(&["patch", "deployment/many", "-p", limits]);
+        must(&["rollout", "status", "deployment/many"]);
+        eventually("five others run", || {
+            let pids = platform.pids();
+            pids.len() == 5 && pids.keys().all(|name| !first.contains_key(name))
+        });
+        let log = must(&["logs", "deployment/many"]);
+        assert!(log.contains("running on 2 ports"), "{log}");
+        let (is_done, said) = kubectl(&["exec", "deployment/many", "--", "no-such"]);
+        assert!(!is_done && said.contains("no commands"), "{said}");
+        // More than the node has: the scheduler says so, and nothing is tried.
+        must(&["scale", "deployment/many", "--replicas", "1000"]);
+        eventually("the node is full", || {
+            let pending = must(&[
+                "get",
+                "pods",
+                "--field-selector",
+                "status.phase=Pending",
+                "-o",
+                "yaml",
+            ]);
+            pending.contains("Insufficient nfluid.io/permille")
+        });
+        must(&["delete", "deployment/many"]);
+        eventually("none run", || platform.pids().is_empty());
+        // A node that is drained is empty, and takes none.
+        must(&["drain", "edge1", "--ignore-daemonsets", "--force"]);
+        let node = must(&["describe", "node", "edge1"]);
+        assert!(
+            node.contains("nfluid.io/permille") && node.contains("Unschedulable:      true"),
+            "{node}"
+        );
+    });
+}

@@ -1,0 +1,357 @@
+//! What nodes of nfluid promise to a cluster, whoever its API server is.
+
+use super::cluster::{CONFIG_MAPS, Cluster, Node, PODS, condition, container};
+use nfluid_testbed::process::signal;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS, two_hosts};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The network function that passes on what comes.
+const BRIDGE: &str = "nfluid.io/nf/bridge";
+
+/// Makes the platform of a scenario, with two uplinks.
+pub fn platform(test: &str) -> Option<Platform> {
+    let platform = two_hosts(test)?;
+    platform.apply(UPLINKS);
+    Some(platform)
+}
+
+/// A pod for the node `node`, with these annotations of its containers.
+fn pod(name: &str, node: &str, containers: &[(&str, &str)]) -> Value {
+    let annotations = containers
+        .iter()
+        .map(|(name, keys)| (format!("instance.nfluid.io/{name}"), json!(keys)));
+    let limits = json!({ "nfluid.io/permille": "50", "memory": "16Mi" });
+    let containers: Vec<_> = containers
+        .iter()
+        .map(|(name, _)| json!({ "name": name, "image": BRIDGE, "resources": { "limits": limits, "requests": limits } }))
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": name, "annotations": annotations.collect::<serde_json::Map<_, _>>() },
+        "spec": { "nodeName": node, "containers": containers }
+    })
+}
+
+fn instances(platform: &Platform) -> BTreeSet<String> {
+    platform.pids().into_keys().collect()
+}
+
+fn await_instances(platform: &Platform, count: usize) {
+    eventually(&format!("{count} instances run"), || {
+        instances(platform).len() == count
+    });
+}
+
+/// A pod is a chain: made, told of, reconfigured in place, asked, removed.
+pub fn a_pod_is_a_chain(cluster: &Cluster, platform: &mut Platform) {
+    let node = cluster.node(platform, "edge1");
+    let found = cluster.get("/api/v1/nodes/edge1").expect("it is there");
+    assert_eq!(found["metadata"]["labels"]["nf.nfluid.io/firewall"], "true");
+    cluster.create(CONFIG_MAPS, &rules("allow ip from any to any\n"));
+    cluster.create(PODS, &firewall_and_bridge());
+    cluster.await_ready("edge");
+    eventually("frames pass", || platform.pings("client", SERVER));
+    let edge = cluster.pod("edge");
+    assert_eq!(edge["status"]["phase"], "Running");
+    let id = container(&edge, "fw")["containerID"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let name = id
+        .trim_start_matches("nfluid://")
+        .split('/')
+        .next()
+        .expect("a name");
+    let instance = platform.instance(name);
+    assert_eq!(instance["share_percent"], 12.5);
+    assert_eq!(instance["memory_limit_bytes"], 32 << 20);
+
+    let command = |words: &[&str]| cluster.exec(&node, ("edge", "fw"), words);
+    let (is_done, said) = command(&["rules"]);
+    assert!(is_done && said.contains("allow"), "{said}");
+    let (is_done, said) = command(&["no-such"]);
+    assert!(!is_done && said.contains("unknown command"), "{said}");
+    let (code, log) = cluster.ask_agent(&node, "/containerLogs/default/edge/fw?tailLines=5", None);
+    assert!(code == 200 && log.contains("running on 2 ports"), "{log}");
+    let figures = cluster.figures(&node);
+    let line = "pod_memory_working_set_bytes{namespace=\"default\",pod=\"edge\"}";
+    assert!(figures.contains(line), "{figures}");
+
+    // The same process has other rules.
+    let before = platform.pids();
+    let map = format!("{CONFIG_MAPS}/fw");
+    cluster.change(
+        &map,
+        &json!({ "data": { "rules": "deny icmp from any to any\nallow ip from any to any\n" } }),
+    );
+    eventually("pings are denied", || !platform.pings("client", SERVER));
+    cluster.change(&map, &json!({ "data": { "rules": "nonsense\n" } }));
+    eventually("the refusal is told", || {
+        let events = cluster.events("edge");
+        events
+            .iter()
+            .any(|event| event.starts_with("Refused fw: instance.nfluid.io/fw.config.rules"))
+    });
+    assert_eq!(
+        condition(&cluster.pod("edge"), "Ready"),
+        Some("True"),
+        "the rules before go on"
+    );
+    cluster.change(
+        &map,
+        &json!({ "data": { "rules": "allow ip from any to any\n" } }),
+    );
+    eventually("pings are allowed", || platform.pings("client", SERVER));
+    assert_eq!(platform.pids(), before);
+
+    cluster.delete(&format!("{PODS}/edge"), false);
+    eventually("the pod is gone", || {
+        cluster.get(&format!("{PODS}/edge")).is_none()
+    });
+    await_instances(platform, 0);
+}
+
+fn rules(text: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "fw" }, "data": { "rules": text } })
+}
+
+fn firewall_and_bridge() -> Value {
+    let keys = "config: { rules_file: /etc/nf/rules }\nlinks: [[lan, .in], [.out, '@br.in']]\n";
+    let mut edge = pod(
+        "edge",
+        "edge1",
+        &[("fw", keys), ("br", "links: [[.out, wan]]")],
+    );
+    let limits = json!({ "nfluid.io/permille": "125", "memory": "32Mi" });
+    let firewall = &mut edge["spec"]["containers"][0];
+    firewall["image"] = "nfluid.io/nf/firewall".into();
+    firewall["resources"] = json!({ "limits": limits, "requests": limits });
+    firewall["volumeMounts"] = json!([{ "name": "rules", "mountPath": "/etc/nf" }]);
+    edge["spec"]["volumes"] = json!([{ "name": "rules", "configMap": { "name": "fw" } }]);
+    edge
+}
+
+/// What cannot be made is refused with its reason, and made once it can.
+pub fn what_is_impossible_is_refused(cluster: &Cluster, platform: &mut Platform) {
+    let node = cluster.node(platform, "edge1");
+    let waits = |name: &str, reason: &str, words: &str| {
+        eventually(&format!("{name} waits"), || {
+            let pod = cluster.pod(name);
+            let waiting = &container(&pod, "x")["state"]["waiting"];
+            let message = waiting["message"].as_str().unwrap_or_default();
+            waiting["reason"] == reason && message.contains(words)
+        });
+        assert_eq!(cluster.pod(name)["status"]["phase"], "Pending");
+    };
+    // Each of them asks for something else that this host does not have.
+    let refused = [
+        ("uplink", "links: [[nowhere, .in]]", "nowhere"),
+        ("flavor", "flavor: gigantic", "gigantic"),
+        ("key", "colour: red", "instance.nfluid.io/x.colour"),
+        ("port", "links: [['@nobody.in', .in]]", "@nobody"),
+    ];
+    for (name, keys, words) in refused {
+        cluster.create(PODS, &pod(name, "edge1", &[("x", keys)]));
+        waits(name, "CreateContainerError", words);
+    }
+    let mut foreign = pod("foreign", "edge1", &[("x", "")]);
+    foreign["spec"]["hostNetwork"] = true.into();
+    foreign["spec"]["containers"][0]["livenessProbe"] = json!({ "tcpSocket": { "port": 1 } });
+    cluster.create(PODS, &foreign);
+    waits("foreign", "CreateContainerConfigError", "spec.hostNetwork");
+    waits("foreign", "CreateContainerConfigError", "livenessProbe");
+    let mut no_map = pod("map", "edge1", &[("x", "")]);
+    no_map["spec"]["volumes"] = json!([{ "name": "v", "configMap": { "name": "later" } }]);
+    no_map["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "v", "mountPath": "/v" }]);
+    cluster.create(PODS, &no_map);
+    waits(
+        "map",
+        "CreateContainerConfigError",
+        "configmap \"later\" not found",
+    );
+    cluster.create(PODS, &pod("first", "edge1", &[("x", "name: taken")]));
+    cluster.await_ready("first");
+    cluster.create(PODS, &pod("second", "edge1", &[("x", "name: taken")]));
+    waits("second", "CreateContainerError", "the instance exists");
+    assert_eq!(instances(platform).len(), 1, "nothing is half made");
+
+    // What was missing comes.
+    let later = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "later" } });
+    cluster.create(CONFIG_MAPS, &later);
+    cluster.await_ready("map");
+    let keys =
+        json!({ "metadata": { "annotations": { "instance.nfluid.io/x": "links: [[lan, .in]]" } } });
+    cluster.change(&format!("{PODS}/uplink"), &keys);
+    cluster.await_ready("uplink");
+    cluster.delete(&format!("{PODS}/first"), false);
+    cluster.await_ready("second");
+    let told = cluster.events("foreign");
+    assert!(
+        told.iter().any(|event| event.starts_with("Refused")),
+        "{told:?}"
+    );
+    drop(node);
+}
+
+/// Agent, daemon and instances die in any order; what forwards goes on, nothing doubles, nothing stays.
+pub fn whoever_dies_nothing_is_lost(cluster: &Cluster, platform: &mut Platform) {
+    let mut node = cluster.node(platform, "edge1");
+    let beside = cluster.node(platform, "edge2");
+    let chain = [
+        ("a", "links: [[lan, .in], [.out, '@b.in']]"),
+        ("b", "links: [[.out, wan]]"),
+    ];
+    cluster.create(PODS, &pod("chain", "edge1", &chain));
+    for name in ["stays", "ends", "vanishes"] {
+        cluster.create(PODS, &pod(name, "edge1", &[("x", "")]));
+    }
+    cluster.create(PODS, &pod("other", "edge2", &[("x", "")]));
+    for name in ["chain", "stays", "ends", "vanishes", "other"] {
+        cluster.await_ready(name);
+    }
+    eventually("frames pass", || platform.pings("client", SERVER));
+    let before = platform.pids();
+    assert_eq!(before.len(), 6);
+
+    // While the agent is away, one pod is to end, another one is gone, and the history is forgotten.
+    node.kill();
+    cluster.delete(&format!("{PODS}/ends"), false);
+    cluster.delete(&format!("{PODS}/vanishes"), true);
+    platform.kill_daemon();
+    platform.start();
+    assert!(
+        platform.pings("client", SERVER),
+        "frames pass without an agent"
+    );
+    node.start();
+    await_instances(platform, 4);
+    eventually("the pod has ended", || {
+        cluster.get(&format!("{PODS}/ends")).is_none()
+    });
+    let after = platform.pids();
+    assert!(
+        after
+            .iter()
+            .all(|(name, pid)| before.get(name) == Some(pid)),
+        "{before:?} {after:?}"
+    );
+
+    // A watch breaks; a pod that comes afterwards is seen.
+    cluster.compact();
+    cluster.create(PODS, &pod("late", "edge1", &[("x", "")]));
+    cluster.await_ready("late");
+    cluster.delete(&format!("{PODS}/late"), true);
+    await_instances(platform, 4);
+
+    // An instance crashes, and somebody removes another one.
+    let id = |pod: &str| {
+        container(&cluster.pod(pod), "x")["containerID"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let instance = |pod: &str| {
+        id(pod)
+            .trim_start_matches("nfluid://")
+            .split('/')
+            .next()
+            .expect("a name")
+            .to_owned()
+    };
+    let (crashes, removed) = (instance("stays"), instance("other"));
+    signal(after[&crashes], Signal::KILL);
+    eventually("the crash is counted", || {
+        let pod = cluster.pod("stays");
+        let status = container(&pod, "x");
+        status["restartCount"] == 1 && status["ready"] == true
+    });
+    eventually("the crash is told", || {
+        cluster
+            .events("stays")
+            .iter()
+            .any(|event| event.starts_with("Crashed x: "))
+    });
+    let known = id("other");
+    platform.must_say(&["delete", "instance", &removed]);
+    eventually("it is made anew", || {
+        let pod = cluster.pod("other");
+        let status = container(&pod, "x");
+        id("other") != known && status["ready"] == true && status["restartCount"] == 1
+    });
+    assert!(platform.pings("client", SERVER));
+    drop(beside);
+}
+
+/// A pod that is not to be restarted ends with its instance.
+pub fn a_pod_ends_as_its_policy_says(cluster: &Cluster, platform: &mut Platform) {
+    let mut node = cluster.node(platform, "edge1");
+    for name in ["crashes", "is-removed"] {
+        let mut once = pod(name, "edge1", &[("x", "")]);
+        once["spec"]["restartPolicy"] = "Never".into();
+        cluster.create(PODS, &once);
+        cluster.await_ready(name);
+    }
+    let instance = |pod: &str| {
+        let pod = cluster.pod(pod);
+        let id = container(&pod, "x")["containerID"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        id.trim_start_matches("nfluid://")
+            .split('/')
+            .next()
+            .expect("a name")
+            .to_owned()
+    };
+    signal(platform.pids()[&instance("crashes")], Signal::KILL);
+    eventually("the pod has failed", || {
+        cluster.pod("crashes")["status"]["phase"] == "Failed"
+    });
+    let failed = cluster.pod("crashes");
+    assert_eq!(
+        container(&failed, "x")["state"]["terminated"]["exitCode"],
+        137
+    );
+    // An agent that comes later does not make it again.
+    node.kill();
+    platform.must_say(&["delete", "instance", &instance("is-removed")]);
+    node.start();
+    eventually("the pod has failed", || {
+        cluster.pod("is-removed")["status"]["phase"] == "Failed"
+    });
+    for name in ["crashes", "is-removed"] {
+        cluster.delete(&format!("{PODS}/{name}"), false);
+        eventually("the pod is gone", || {
+            cluster.get(&format!("{PODS}/{name}")).is_none()
+        });
+    }
+    await_instances(platform, 0);
+}
+
+/// Callers of the agent are who Kubernetes says, and may what it says.
+pub fn callers_may_what_kubernetes_says(cluster: &Cluster, node: &Node) {
+    use super::double::READER;
+    let code = |path: &str, token: &str| cluster.ask_agent(node, path, Some(token)).0;
+    assert_eq!(code("/metrics/resource", READER), 200);
+    for path in [
+        "/containerLogs/default/x/x",
+        "/exec/default/x/x?command=rules",
+        "/anything",
+        "/healthz",
+    ] {
+        assert_eq!(code(path, READER), 403, "{path}");
+        assert_eq!(code(path, "token-of-a-stranger"), 403, "{path}");
+        assert_eq!(code(path, "nobody's"), 401, "{path}");
+    }
+    let (missing, why) = cluster.ask_agent(node, "/containerLogs/default/x/x", None);
+    assert!(
+        missing == 404 && why.contains("not on this node"),
+        "{missing} {why}"
+    );
+    let (refused, _) = cluster.ask_agent(node, "/exec/default/x/x?command=rules", None);
+    assert_eq!(refused, 400, "without a WebSocket");
+}
