@@ -11,6 +11,7 @@ mod scenarios;
 use cluster::Cluster;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::soak::choose;
 use std::fs;
 
 fn with_double(test: &str, scenario: impl FnOnce(&Cluster, &mut Platform)) {
@@ -41,6 +42,24 @@ fn agent_daemon_and_instances_die() {
         "agent_daemon_and_instances_die",
         scenarios::whoever_dies_nothing_is_lost,
     );
+}
+
+// promise: 26.3
+#[test]
+fn all_die_at_random() {
+    let turns = choose(20, 1000);
+    with_double("all_die_at_random", |cluster, platform| {
+        scenarios::all_die_at_random(cluster, platform, turns);
+    });
+}
+
+// promise: 26.3
+#[test]
+fn own_all_die_at_random() {
+    let turns = choose(20, 1000);
+    with_own("own_all_die_at_random", |cluster, platform| {
+        scenarios::all_die_at_random(cluster, platform, turns);
+    });
 }
 
 // promise: 26.2

@@ -111,7 +111,7 @@ impl Kubernetes {
                 ("advertise-address", "127.0.0.1"),
                 ("secure-port", &port),
                 ("cert-dir", &certificates),
-                ("service-account-key-file", &key),
+                ("service-account-key-file", &certificate),
                 ("service-account-signing-key-file", &key),
                 ("service-account-issuer", "https://kubernetes.default.svc"),
                 ("token-auth-file", &tokens),

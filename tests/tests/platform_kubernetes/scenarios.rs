@@ -2,6 +2,7 @@
 
 use super::cluster::{CONFIG_MAPS, Cluster, Node, PODS, condition, container};
 use nfluid_testbed::process::signal;
+use nfluid_testbed::random::Random;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS, two_hosts};
@@ -354,4 +355,74 @@ pub fn callers_may_what_kubernetes_says(cluster: &Cluster, node: &Node) {
     );
     let (refused, _) = cluster.ask_agent(node, "/exec/default/x/x?command=rules", None);
     assert_eq!(refused, 400, "without a WebSocket");
+}
+
+/// Everybody dies at random while pods come and go. The chain that nobody touches forwards all the time; at the end there is an instance for each
+/// pod, and no other one.
+pub fn all_die_at_random(cluster: &Cluster, platform: &mut Platform, turns: u32) {
+    let seed = 0x6b75_6265;
+    println!("seed {seed:#x}");
+    let mut random = Random(seed);
+    let mut node = cluster.node(platform, "edge1");
+    let chain = [
+        ("a", "links: [[lan, .in], [.out, '@b.in']]"),
+        ("b", "links: [[.out, wan]]"),
+    ];
+    cluster.create(PODS, &pod("chain", "edge1", &chain));
+    cluster.await_ready("chain");
+    eventually("frames pass", || platform.pings("client", SERVER));
+    let untouched = platform.pids();
+    let mut present = BTreeSet::new();
+    for turn in 0..turns {
+        let name = format!("p{turn}");
+        cluster.create(PODS, &pod(&name, "edge1", &[("x", "")]));
+        present.insert(name);
+        let mut daemon_is_dead = false;
+        match random.below(6) {
+            0 => node.kill(),
+            1 => {
+                platform.kill_daemon();
+                daemon_is_dead = true;
+            }
+            2 => cluster.compact(),
+            3 => {
+                let known = untouched.keys().collect::<Vec<_>>();
+                let all = platform.pids();
+                let others = all.iter().filter(|(name, _)| !known.contains(name));
+                let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
+                if !others.is_empty() {
+                    signal(random.pick(&others), Signal::KILL);
+                }
+            }
+            _ => {
+                let all: Vec<_> = present.iter().cloned().collect();
+                let gone = &all[random.below(all.len() as u32) as usize];
+                cluster.delete(&format!("{PODS}/{gone}"), random.one_in(2));
+                present.remove(gone);
+            }
+        }
+        assert!(platform.pings("client", SERVER), "turn {turn}");
+        if daemon_is_dead {
+            platform.start();
+        }
+        // The agent misses some turns.
+        if random.one_in(2) {
+            node.start();
+        }
+    }
+    node.start();
+    for name in &present {
+        cluster.await_ready(name);
+    }
+    await_instances(platform, present.len() + untouched.len());
+    let pids = platform.pids();
+    assert!(
+        untouched
+            .iter()
+            .all(|(name, pid)| pids.get(name) == Some(pid))
+    );
+    eventually("nobody else's pod is left", || {
+        let all = cluster.get(PODS).unwrap_or_default();
+        all["items"].as_array().map_or(0, Vec::len) == present.len() + 1
+    });
 }
