@@ -47,7 +47,7 @@ fn agent_daemon_and_instances_die() {
 // promise: 26.3
 #[test]
 fn all_die_at_random() {
-    let turns = choose(20, 1000);
+    let turns = choose(30, 1000);
     with_double("all_die_at_random", |cluster, platform| {
         scenarios::all_die_at_random(cluster, platform, turns);
     });
@@ -56,7 +56,7 @@ fn all_die_at_random() {
 // promise: 26.3
 #[test]
 fn own_all_die_at_random() {
-    let turns = choose(20, 1000);
+    let turns = choose(30, 1000);
     with_own("own_all_die_at_random", |cluster, platform| {
         scenarios::all_die_at_random(cluster, platform, turns);
     });

@@ -378,7 +378,7 @@ pub fn all_die_at_random(cluster: &Cluster, platform: &mut Platform, turns: u32)
         cluster.create(PODS, &pod(&name, "edge1", &[("x", "")]));
         present.insert(name);
         let mut daemon_is_dead = false;
-        match random.below(6) {
+        match random.below(8) {
             0 => node.kill(),
             1 => {
                 platform.kill_daemon();
@@ -395,6 +395,7 @@ pub fn all_die_at_random(cluster: &Cluster, platform: &mut Platform, turns: u32)
                 }
             }
             _ => {
+                // Most have run before.
                 let all: Vec<_> = present.iter().cloned().collect();
                 let gone = &all[random.below(all.len() as u32) as usize];
                 cluster.delete(&format!("{PODS}/{gone}"), random.one_in(2));
