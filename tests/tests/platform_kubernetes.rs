@@ -62,6 +62,24 @@ fn own_all_die_at_random() {
     });
 }
 
+// promise: 26.7
+#[test]
+fn a_chain_is_pods_on_nodes() {
+    with_double(
+        "a_chain_is_pods_on_nodes",
+        scenarios::a_chain_is_pods_on_nodes,
+    );
+}
+
+// promise: 26.7
+#[test]
+fn own_a_chain_is_pods_on_nodes() {
+    with_own(
+        "own_a_chain_is_pods_on_nodes",
+        scenarios::a_chain_is_pods_on_nodes,
+    );
+}
+
 // promise: 26.2
 #[test]
 fn a_pod_ends_as_its_policy_says() {

@@ -3,17 +3,21 @@
 //! The agent runs beside the daemon. It registers the host as a node and renews its lease ([`agent`], `node.rs`). For each pod that the
 //! scheduler binds to the node, it makes the instances that the pod asks for (`wanted.rs`, `pods.rs`), and tells Kubernetes what has become of
 //! them (`status.rs`). It keeps nothing on disk: what there is to do follows from the pods and from the daemon's instances at any moment.
+//! Network functions and chains are objects of Kubernetes (`crds.rs`), of which a [`controller`] makes such pods, once for a cluster.
 //! `kubectl logs` and `exec`, and the readers of metrics, reach it as they reach a kubelet (`service`).
 #![forbid(unsafe_code)]
 
 pub mod agent;
 mod cluster;
 mod configs;
+pub mod controller;
+pub mod crds;
 mod events;
 mod files;
 mod foreign;
 mod node;
 mod pods;
+mod render;
 pub mod service;
 mod status;
 mod wanted;

@@ -1,22 +1,43 @@
-//! The program that runs on each node.
+//! The program that runs on each node, and once in a cluster.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, ensure};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use nfluid_control::yaml;
 use nfluid_kubernetes::agent::{self, Settings};
-use nfluid_kubernetes::service;
+use nfluid_kubernetes::{controller, crds, service};
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// A node agent for Kubernetes: this host of nfluid is a node, and the pods bound to it are instances.
+/// nfluid for Kubernetes: hosts are nodes, pods are instances, chains are objects.
 ///
-/// The agent runs beside nfluidd. It finds Kubernetes by --kubeconfig, by KUBECONFIG, or from within a pod by its service account.
+/// Kubernetes is found by --kubeconfig, by KUBECONFIG, or from within a pod by its service account.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
+    /// How to reach Kubernetes
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make this host a node: run it beside nfluidd
+    Agent(Agent),
+    /// Make pods of network functions and chains: run one in a cluster
+    Controller,
+    /// Print the definitions of network functions and chains, for 'kubectl apply -f -'
+    Definitions,
+}
+
+#[derive(Debug, Args)]
+struct Agent {
     /// Name of the node
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: Option<String>,
@@ -41,9 +62,6 @@ struct Arguments {
     /// Let pods come that do not tolerate the taint nfluid.io/node
     #[arg(long)]
     no_taint: bool,
-    /// How to reach Kubernetes
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
     /// The daemon's socket
     #[arg(
         long,
@@ -70,51 +88,71 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let node = match arguments.node_name {
-        Some(name) => name,
-        None => {
-            let name = rustix::system::uname()
-                .nodename()
-                .to_string_lossy()
-                .to_lowercase();
-            name
-        }
-    };
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    ensure!(
-        !node.is_empty() && node.chars().all(is_name),
-        "'{node}' is no name of a node (lower-case letters, digits, '-' and '.'): give another one by --node-name"
-    );
-    for folder in &arguments.host_volume {
-        ensure!(
-            folder.is_absolute(),
-            "--host-volume {}: an absolute path is expected",
-            folder.display()
-        );
-    }
-    let settings = Settings {
-        node,
-        address: arguments.node_ip.to_string(),
-        is_open: arguments.no_taint,
-        socket: arguments.socket,
-        host_volumes: arguments.host_volume,
-        service: service::Settings {
-            listen: arguments.listen,
-            identity: arguments.cert.zip(arguments.key),
-            client_ca: arguments.client_ca,
-        },
-    };
-    let config = config(arguments.kubeconfig)
-        .await
-        .context("how to reach Kubernetes")?;
-    let client = kube::Client::try_from(config)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        ended = agent::run(client, settings) => ended,
-        // Instances go on; the next agent finds them.
+        ended = perform(arguments) => ended,
+        // Pods and instances go on; the next one finds them.
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
+    }
+}
+
+async fn perform(arguments: Arguments) -> anyhow::Result<()> {
+    let client = async {
+        let config = config(arguments.kubeconfig).await;
+        let config = config.context("how to reach Kubernetes")?;
+        Ok::<_, anyhow::Error>(kube::Client::try_from(config)?)
+    };
+    match arguments.command {
+        Command::Agent(agent) => {
+            let settings = agent.settings()?;
+            agent::run(client.await?, settings).await
+        }
+        Command::Controller => controller::run(client.await?).await,
+        Command::Definitions => {
+            for definition in crds::all() {
+                let text = yaml::to_text(&serde_json::to_value(definition)?);
+                write!(std::io::stdout(), "---\n{text}")?;
+            }
+            Ok(())
+        }
+    }
+}
+
+impl Agent {
+    fn settings(self) -> anyhow::Result<Settings> {
+        let host = || {
+            rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .to_lowercase()
+        };
+        let node = self.node_name.unwrap_or_else(host);
+        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        ensure!(
+            !node.is_empty() && node.chars().all(is_of_name),
+            "'{node}' is no name of a node (lower-case letters, digits, '-' and '.'): give another one by --node-name"
+        );
+        for folder in &self.host_volume {
+            let folder = folder.display();
+            ensure!(
+                folder.to_string().starts_with('/'),
+                "--host-volume {folder}: an absolute path is expected"
+            );
+        }
+        Ok(Settings {
+            node,
+            address: self.node_ip.to_string(),
+            is_open: self.no_taint,
+            socket: self.socket,
+            host_volumes: self.host_volume,
+            service: service::Settings {
+                listen: self.listen,
+                identity: self.cert.zip(self.key),
+                client_ca: self.client_ca,
+            },
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cluster::{Place, containers, uid};
 use crate::configs::Configs;
 use crate::events::{Events, Severity};
 use crate::files;
-use crate::status::{self, CONFIG_ERROR, REFUSED, Seen};
+use crate::status::{self, CONFIG_ERROR, REFUSED, Seen, View};
 use crate::wanted::{self, Wanted};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
@@ -154,7 +154,7 @@ impl Pods {
         let namespace = pod.namespace().unwrap_or_default();
         let look = |reference: &files::Reference| this.configs.data(&namespace, reference);
         let wanted = wanted::read(&pod, &this.place, look, &this.host_volumes, this.cpus);
-        let (seen, addresses, again) = match wanted {
+        let view = match wanted {
             Ok(all) => this.make(&pod, &all).await?,
             Err(faults) => {
                 let why = faults.join("; ");
@@ -163,63 +163,52 @@ impl Pods {
                 this.unread(&pod, &why).await?
             }
         };
-        this.report(&pod, &seen, &addresses).await?;
-        Ok(again.map_or_else(Action::await_change, Action::requeue))
+        this.report(&pod, &view).await?;
+        Ok(view
+            .again
+            .map_or_else(Action::await_change, Action::requeue))
     }
 
     /// What there is of a pod that cannot be read: instances that it had before go on.
-    async fn unread(
-        &self,
-        pod: &Pod,
-        why: &str,
-    ) -> Result<(Vec<Seen>, Vec<String>, Option<Duration>), Trouble> {
-        let mut seen = Vec::new();
+    async fn unread(&self, pod: &Pod, why: &str) -> Result<View, Trouble> {
+        let mut view = View::default();
         for container in containers(pod) {
             let name = wanted::name_of(pod, &container.name);
             let owner = self.place.owner(uid(pod), &container.name);
             let present = self.present(&name, &owner).await?;
-            seen.push(match present {
-                Some(instance) => Seen::Present(Box::new(instance)),
-                None => Seen::Waiting(CONFIG_ERROR, why.to_owned()),
-            });
+            if present.is_some() {
+                view.refused = Some(why.to_owned());
+            }
+            let waits = || Seen::Waiting(CONFIG_ERROR, why.to_owned());
+            view.seen
+                .push(present.map_or_else(waits, |it| Seen::Present(Box::new(it))));
         }
         let known = pod
             .status
             .as_ref()
             .and_then(|status| status.pod_ips.as_ref());
-        let addresses = known
+        view.addresses = known
             .into_iter()
             .flatten()
             .map(|it| it.ip.clone())
             .collect();
-        Ok((seen, addresses, None))
+        Ok(view)
     }
 
-    /// Makes instances in their order. Also returns when to look again.
-    async fn make(
-        &self,
-        pod: &Pod,
-        all: &[Wanted],
-    ) -> Result<(Vec<Seen>, Vec<String>, Option<Duration>), Trouble> {
-        let mut seen = Vec::new();
-        let mut again: Option<Duration> = None;
+    /// Makes instances in their order.
+    async fn make(&self, pod: &Pod, all: &[Wanted]) -> Result<View, Trouble> {
+        let mut view = View {
+            addresses: all.iter().flat_map(|it| it.addresses.clone()).collect(),
+            ..View::default()
+        };
         for wanted in all {
-            let (one, when) = self.make_one(pod, wanted).await?;
-            again = match (again, when) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            seen.push(one);
+            let seen = self.make_one(pod, wanted, &mut view).await?;
+            view.seen.push(seen);
         }
-        let addresses = all.iter().flat_map(|it| it.addresses.clone()).collect();
-        Ok((seen, addresses, again))
+        Ok(view)
     }
 
-    async fn make_one(
-        &self,
-        pod: &Pod,
-        wanted: &Wanted,
-    ) -> Result<(Seen, Option<Duration>), Trouble> {
+    async fn make_one(&self, pod: &Pod, wanted: &Wanted, view: &mut View) -> Result<Seen, Trouble> {
         let is_made = {
             let memory = self.memory();
             let made = memory
@@ -229,54 +218,43 @@ impl Pods {
         };
         let present = self.present(&wanted.name, &wanted.owner).await?;
         if is_made && let Some(instance) = present {
-            return Ok((Seen::Present(Box::new(instance)), None));
+            return Ok(Seen::Present(Box::new(instance)));
         }
         if present.is_none() && wanted::policy(pod) == "never" && has_begun(pod, &wanted.container)
         {
-            let why = format!(
+            return Ok(Seen::Lost(format!(
                 "the instance {} is gone, and restartPolicy is Never",
                 wanted.name
-            );
-            return Ok((Seen::Lost(why), None));
+            )));
         }
-        let made = self.daemon.create(&wanted.name, &wanted.request).await;
-        let error = match made {
+        let error = match self.daemon.create(&wanted.name, &wanted.request).await {
             Ok(_) => {
                 self.remember(pod, wanted);
-                self.tell(
-                    pod,
-                    &wanted.container,
-                    Severity::Normal,
-                    "Started",
-                    &format!("instance {}", wanted.name),
-                )
-                .await;
+                let note = format!("instance {}", wanted.name);
+                self.tell(pod, &wanted.container, Severity::Normal, "Started", &note)
+                    .await;
                 let instance = self.present(&wanted.name, &wanted.owner).await?;
-                let gone =
-                    || Seen::Waiting(REFUSED, "somebody has removed the instance".to_owned());
-                let again = instance.is_none().then_some(SOON);
-                return Ok((
-                    instance.map_or_else(gone, |it| Seen::Present(Box::new(it))),
-                    again,
-                ));
+                if let Some(instance) = instance {
+                    return Ok(Seen::Present(Box::new(instance)));
+                }
+                view.look_again(SOON);
+                let why = "somebody has removed the instance";
+                return Ok(Seen::Waiting(REFUSED, why.to_owned()));
             }
-            Err(error) => error,
+            Err(error @ ClientError::Problem(_)) => error,
+            Err(error) => return Err(error.into()),
         };
         // Whoever has the name may be about to go.
         let is_brief = may_pass(&error) || is_taken(&error);
-        let again = if is_brief { SOON } else { LATER };
-        if !matches!(error, ClientError::Problem(_)) {
-            return Err(error.into());
-        }
+        view.look_again(if is_brief { SOON } else { LATER });
         let why = words(&error, |path| wanted.place(path));
         self.tell(pod, &wanted.container, Severity::Warning, "Refused", &why)
             .await;
-        // The daemon refuses a change, and the instance goes on as it was.
-        let seen = present.map_or_else(
-            || Seen::Waiting(REFUSED, why),
-            |it| Seen::Present(Box::new(it)),
-        );
-        Ok((seen, Some(again)))
+        let Some(instance) = present else {
+            return Ok(Seen::Waiting(REFUSED, why));
+        };
+        view.refused = Some(why);
+        Ok(Seen::Present(Box::new(instance)))
     }
 
     /// Returns the instance `name`, if it belongs to `owner`.
@@ -383,8 +361,8 @@ impl Pods {
         Ok(())
     }
 
-    async fn report(&self, pod: &Pod, seen: &[Seen], addresses: &[String]) -> Result<(), Trouble> {
-        let status = status::of(pod, seen, addresses, &self.address, Timestamp::now());
+    async fn report(&self, pod: &Pod, view: &View) -> Result<(), Trouble> {
+        let status = status::of(pod, view, &self.address, Timestamp::now());
         if pod.status.as_ref() == Some(&status) {
             return Ok(());
         }

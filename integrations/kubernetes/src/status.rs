@@ -9,11 +9,15 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nfluid_api::types::{ExitStatus, InstanceState, InstanceStatus};
+use std::time::Duration;
 
 /// The reason of a pod whose instances cannot be made from it.
 pub const CONFIG_ERROR: &str = "CreateContainerConfigError";
 /// The reason of an instance that the daemon refuses to make.
 pub const REFUSED: &str = "CreateContainerError";
+
+/// The condition of a pod whose instances are what it was last asked to be; `False` while a change is refused and the instances go on.
+pub const CURRENT: &str = "nfluid.io/Current";
 
 /// What is known of a container's instance.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +28,26 @@ pub enum Seen {
     Waiting(&'static str, String),
     /// The instance is gone, and is not made again.
     Lost(String),
+}
+
+/// What is known of a pod.
+#[derive(Debug, Default)]
+pub struct View {
+    /// Of each container's instance, in their order.
+    pub seen: Vec<Seen>,
+    /// The pod's addresses.
+    pub addresses: Vec<String>,
+    /// The reason why instances go on as they were before the pod's last change.
+    pub refused: Option<String>,
+    /// Time until it is to be looked at again; absent: when something changes.
+    pub again: Option<Duration>,
+}
+
+impl View {
+    /// Has the pod looked at again after this time, or before.
+    pub fn look_again(&mut self, after: Duration) {
+        self.again = Some(self.again.map_or(after, |known| known.min(after)));
+    }
 }
 
 /// Returns the identity of an instance, as the id of a container: another start has another one.
@@ -156,13 +180,13 @@ fn container(
     status
 }
 
-/// Returns the status of a pod, given what is known of each container's instance, in their order. The node has the address `host`.
-pub fn of(pod: &Pod, seen: &[Seen], addresses: &[String], host: &str, now: Timestamp) -> PodStatus {
+/// Returns the status of a pod, given what is known of it. The node has the address `host`.
+pub fn of(pod: &Pod, view: &View, host: &str, now: Timestamp) -> PodStatus {
     let before = pod.status.clone().unwrap_or_default();
     let known = before.container_statuses.as_deref().unwrap_or_default();
     let all: Vec<_> = containers(pod)
         .iter()
-        .zip(seen)
+        .zip(&view.seen)
         .map(|(it, seen)| {
             let before = known.iter().find(|known| known.name == it.name);
             let image = it.image.as_deref().unwrap_or_default();
@@ -186,12 +210,14 @@ pub fn of(pod: &Pod, seen: &[Seen], addresses: &[String], host: &str, now: Times
         (reason, message)
     });
     let exist = all.iter().all(|it| it.container_id.is_some());
+    let refused = view.refused.clone().map(|why| ("Refused", why));
     let mut conditions = before.conditions.clone().unwrap_or_default();
     for (kind, is_true, why) in [
         ("PodReadyToStartContainers", exist, None),
         ("Initialized", true, None),
         ("ContainersReady", is_ready, not_ready.clone()),
         ("Ready", is_ready, not_ready),
+        (CURRENT, refused.is_none(), refused),
     ] {
         set(&mut conditions, pod, kind, is_true, why, now);
     }
@@ -203,9 +229,9 @@ pub fn of(pod: &Pod, seen: &[Seen], addresses: &[String], host: &str, now: Times
         host_ips: Some(vec![HostIP {
             ip: host.to_owned(),
         }]),
-        pod_ip: addresses.first().cloned(),
-        pod_ips: (!addresses.is_empty()).then(|| {
-            addresses
+        pod_ip: view.addresses.first().cloned(),
+        pod_ips: (!view.addresses.is_empty()).then(|| {
+            view.addresses
                 .iter()
                 .map(|ip| PodIP { ip: ip.clone() })
                 .collect()
@@ -260,6 +286,12 @@ fn phase(pod: &Pod, all: &[ContainerStatus]) -> &'static str {
     }
 }
 
+/// Returns a condition of a pod.
+pub fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|it| it.type_ == kind)
+}
+
 /// Returns true if a pod has ended for good.
 pub fn is_over(pod: &Pod) -> bool {
     let phase = pod
@@ -307,13 +339,11 @@ mod tests {
     fn through(policy: &str, all: &[Seen]) -> PodStatus {
         let mut pod = pod(policy);
         for (second, seen) in all.iter().enumerate() {
-            let status = of(
-                &pod,
-                std::slice::from_ref(seen),
-                &[],
-                "h",
-                at(second as i64),
-            );
+            let view = View {
+                seen: vec![seen.clone()],
+                ..View::default()
+            };
+            let status = of(&pod, &view, "h", at(second as i64));
             pod.status = Some(status);
         }
         pod.status.expect("at least one")

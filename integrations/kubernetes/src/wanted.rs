@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 /// The annotation with the keys of a container's instance: this, and the container's name.
 const KEYS: &str = "instance.nfluid.io/";
 /// The image of a container that is a built-in network function: this, and its name.
-const NF_IMAGE: &str = "nfluid.io/nf/";
+pub const NF_IMAGE: &str = "nfluid.io/nf/";
 /// The image of a container whose annotation says what it is.
-const ANY_IMAGE: &str = "nfluid.io/instance";
+pub const ANY_IMAGE: &str = "nfluid.io/instance";
 /// The command of a probe that is the daemon's own supervision.
 const HEALTH: &str = "health";
 /// CPU time in thousandths of a core.
@@ -57,7 +57,8 @@ impl Wanted {
     }
 }
 
-fn annotation(container: &str) -> String {
+/// Returns the annotation with the keys of a container's instance.
+pub fn annotation(container: &str) -> String {
     format!("{KEYS}{container}")
 }
 

@@ -24,6 +24,8 @@ use tokio::runtime::Runtime;
 pub const PODS: &str = "/api/v1/namespaces/default/pods";
 /// The ConfigMaps there.
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The chains there.
+pub const CHAINS: &str = "/apis/nfluid.io/v1alpha1/namespaces/default/servicechains";
 /// The events there.
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 
@@ -188,6 +190,7 @@ impl Cluster {
             let mut command = Command::new(&program);
             command
                 .args([
+                    "agent",
                     "--node-ip",
                     "127.0.0.1",
                     "--listen",
@@ -217,6 +220,33 @@ impl Cluster {
             condition(&found, "Ready") == Some("True")
         });
         node
+    }
+
+    /// Starts the controller, and installs the definitions of its objects first.
+    pub fn controller(&self) -> Service {
+        let program = built("nfluid-kubernetes", "nfluid-kubernetes").expect("it was built");
+        let definitions = Command::new(&program).arg("definitions").output();
+        let file = self.folder.join("definitions.yaml");
+        fs::write(&file, definitions.expect("it runs").stdout).expect("written");
+        if let Some((is_done, said)) = self.kubectl(&["apply", "-f", &file.display().to_string()]) {
+            assert!(is_done, "{said}");
+            let names = ["servicechains.nfluid.io", "networkfunctions.nfluid.io"];
+            let wait = [
+                "wait",
+                "--for=condition=Established",
+                "crd",
+                names[0],
+                names[1],
+            ];
+            self.kubectl(&wait);
+        }
+        let mut command = Command::new(&program);
+        command
+            .arg("controller")
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig);
+        let log = self.folder.join("controller.log");
+        Service::start("nfluid-kubernetes", &mut command, log).expect("it starts")
     }
 
     fn request(

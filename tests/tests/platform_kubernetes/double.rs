@@ -182,14 +182,40 @@ impl Double {
         done(object)
     }
 
-    fn list(&self, place: &Place, selector: &str) -> Response {
+    /// Binds a pod that names no node to the one that has the fewest, those that are about to go not counted.
+    fn schedule(&self, pod: &mut Value) {
+        if !pod["spec"]["nodeName"].is_null() {
+            return;
+        }
+        let store = self.store();
+        let of = |wanted: &str| {
+            let of_kind = store
+                .objects
+                .iter()
+                .filter(move |((kind, ..), _)| kind == wanted);
+            of_kind.map(|(_, object)| object).collect::<Vec<_>>()
+        };
+        let pods = of("pods");
+        let nodes = of("nodes");
+        let stays = |pod: &&&Value| pod["metadata"]["deletionTimestamp"].is_null();
+        let load = |node: &Value| {
+            let of_node = pods.iter().filter(|pod| pod["spec"]["nodeName"] == *node);
+            of_node.filter(stays).count()
+        };
+        let names = nodes.iter().map(|node| &node["metadata"]["name"]);
+        if let Some(node) = names.min_by_key(|node| load(node)) {
+            pod["spec"]["nodeName"] = node.clone();
+        }
+    }
+
+    fn list(&self, place: &Place, selector: &Selector) -> Response {
         let store = self.store();
         let items: Vec<_> = store
             .objects
             .iter()
             .filter(|((collection, namespace, _), object)| {
                 let is_there = place.namespace.is_empty() || *namespace == place.namespace;
-                *collection == place.collection && is_there && selects(selector, object)
+                *collection == place.collection && is_there && selector.selects(object)
             })
             .map(|(_, object)| object.clone())
             .collect();
@@ -199,7 +225,7 @@ impl Double {
     }
 
     /// Tells changes after a version, for ever.
-    fn watch(self: Arc<Self>, place: Place, selector: String, since: u64) -> Response {
+    fn watch(self: Arc<Self>, place: Place, selector: Selector, since: u64) -> Response {
         let mut changed = self.changed.subscribe();
         let stream = async_stream(move |sender| async move {
             let mut since = since;
@@ -213,7 +239,7 @@ impl Double {
                             || change.object["metadata"]["namespace"] == place.namespace.as_str();
                         change.collection == place.collection
                             && is_there
-                            && selects(&selector, &change.object)
+                            && selector.selects(&change.object)
                     });
                     let line =
                         |change: &Change| json!({ "type": change.what, "object": change.object });
@@ -253,13 +279,36 @@ fn async_stream<F: Future<Output = ()> + Send + 'static>(
     })
 }
 
-fn selects(selector: &str, object: &Value) -> bool {
-    let mut terms = selector.split(',').filter(|term| !term.is_empty());
-    terms.all(|term| {
-        let (path, value) = term.split_once('=').expect("an equation");
-        let found = path.split('.').fold(object, |object, key| &object[key]);
-        found == value
-    })
+/// Which objects of a collection are asked for.
+struct Selector {
+    fields: String,
+    labels: String,
+}
+
+impl Selector {
+    fn selects(&self, object: &Value) -> bool {
+        let equations = |text: &str| -> Vec<(String, String)> {
+            let terms = text.split(',').filter(|term| !term.is_empty());
+            let sides = terms.map(|term| term.split_once('=').expect("an equation"));
+            sides
+                .map(|(left, right)| (left.to_owned(), right.to_owned()))
+                .collect()
+        };
+        let fields = equations(&self.fields);
+        let labels = equations(&self.labels);
+        let field = |path: &str| {
+            path.split('.')
+                .fold(object, |object, key| &object[key])
+                .clone()
+        };
+        let label = |key: &str| object["metadata"]["labels"][key].clone();
+        fields
+            .iter()
+            .all(|(path, value)| field(path) == value.as_str())
+            && labels
+                .iter()
+                .all(|(key, value)| label(key) == value.as_str())
+    }
 }
 
 fn done(object: Value) -> Response {
@@ -326,7 +375,11 @@ async fn answer(
         return failure(404, "NotFound");
     };
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let selector = query.get("fieldSelector").cloned().unwrap_or_default();
+    let text = |key: &str| query.get(key).cloned().unwrap_or_default();
+    let selector = Selector {
+        fields: text("fieldSelector"),
+        labels: text("labelSelector"),
+    };
     match (method, &place.name) {
         (Method::GET, None) if query.contains_key("watch") => {
             let since = query
@@ -341,7 +394,20 @@ async fn answer(
         (Method::POST, None) if place.collection.ends_with("reviews") => {
             review(&place.collection, body)
         }
-        (Method::POST, None) => done(double.write(&place.collection, &place.namespace, body)),
+        (Method::POST, None) => {
+            let mut body = body;
+            let named = Place {
+                name: body["metadata"]["name"].as_str().map(str::to_owned),
+                ..place
+            };
+            if double.get(&named).is_some() {
+                return failure(409, "AlreadyExists");
+            }
+            if named.collection == "pods" {
+                double.schedule(&mut body);
+            }
+            done(double.write(&named.collection, &named.namespace, body))
+        }
         (Method::PATCH, Some(_)) => {
             let Some(mut object) = double.get(&place) else {
                 return failure(404, "NotFound");

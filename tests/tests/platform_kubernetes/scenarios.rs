@@ -1,6 +1,6 @@
 //! What nodes of nfluid promise to a cluster, whoever its API server is.
 
-use super::cluster::{CONFIG_MAPS, Cluster, Node, PODS, condition, container};
+use super::cluster::{CHAINS, CONFIG_MAPS, Cluster, Node, PODS, condition, container};
 use nfluid_testbed::process::signal;
 use nfluid_testbed::random::Random;
 use nfluid_tests::harness::patience::eventually;
@@ -426,4 +426,106 @@ pub fn all_die_at_random(cluster: &Cluster, platform: &mut Platform, turns: u32)
         let all = cluster.get(PODS).unwrap_or_default();
         all["items"].as_array().map_or(0, Vec::len) == present.len() + 1
     });
+}
+
+/// A chain is pods on nodes: changed in place where that is possible, else one after the other, and made elsewhere where a node is lost.
+pub fn a_chain_is_pods_on_nodes(cluster: &Cluster, platform: &mut Platform) {
+    let mut other = platform
+        .beside("a_chain_is_pods_on_nodes")
+        .expect("as the first");
+    other.start();
+    other.apply("version: 1\nuplinks: { lan: { interface: lan0, kind: tap, netns: EDGE }, wan: { interface: wan0, kind: tap, netns: EDGE } }\n");
+    let _first = cluster.node(platform, "edge1");
+    let mut controller = cluster.controller();
+    let stages = |rules: &str, permille: u32| {
+        json!([
+            { "name": "fw", "nf": "firewall", "permille": permille, "memory": "32Mi", "config": { "rules": rules } },
+            { "name": "br", "nf": "bridge", "permille": 20, "memory": "16Mi" }
+        ])
+    };
+    let via = |rules: &str, permille: u32| json!({ "spec": { "via": stages(rules, permille) } });
+    let chain = json!({
+        "apiVersion": "nfluid.io/v1alpha1", "kind": "ServiceChain", "metadata": { "name": "edge" },
+        "spec": { "from": "lan", "to": "wan", "via": stages("allow ip from any to any", 50), "replicas": 1, "placement": "spread", "nodeLossSeconds": 5 }
+    });
+    // It looks as if it were the chain's, and is somebody else's.
+    let mut foreign = pod("foreign", "nowhere", &[("x", "")]);
+    foreign["metadata"]["labels"] =
+        json!({ "nfluid.io/of": "edge", "nfluid.io/kind": "ServiceChain", "nfluid.io/slot": "0" });
+    cluster.create(PODS, &foreign);
+    cluster.create(CHAINS, &chain);
+    let path = format!("{CHAINS}/edge");
+    let status = || cluster.get(&path).unwrap_or_default()["status"].clone();
+    let is_ready = || status()["conditions"][0]["status"] == "True";
+    let why = || {
+        status()["conditions"][0]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    eventually("the chain is ready", || {
+        is_ready() && status()["nodes"] == "edge1"
+    });
+    eventually("frames pass", || platform.pings("client", SERVER));
+
+    // The processes stay; what the daemon refuses is told at the chain.
+    let before = platform.pids();
+    cluster.change(&path, &via("deny icmp from any to any", 50));
+    eventually("pings are denied", || !platform.pings("client", SERVER));
+    cluster.change(&path, &via("nonsense", 50));
+    eventually("the refusal is told", || {
+        !is_ready() && why().contains("'nonsense'")
+    });
+    controller.kill();
+    cluster.change(&path, &via("allow ip from any to any", 50));
+    controller = cluster.controller();
+    eventually("pings are allowed", || {
+        platform.pings("client", SERVER) && is_ready()
+    });
+    assert_eq!(platform.pids(), before);
+
+    // Another share is another pod.
+    cluster.change(&path, &via("allow ip from any to any", 70));
+    eventually("others run", || {
+        let pids = platform.pids();
+        pids.len() == 2 && pids.keys().all(|name| !before.contains_key(name)) && is_ready()
+    });
+    eventually("frames pass", || platform.pings("client", SERVER));
+
+    // A second one is on the second node; it is replaced when it has to leave, although its node is silent.
+    let mut second = cluster.node(&other, "edge2");
+    cluster.change(&path, &json!({ "spec": { "replicas": 2 } }));
+    eventually("both run", || {
+        is_ready() && status()["nodes"] == "edge1,edge2"
+    });
+    second.kill();
+    cluster.delete(&format!("{PODS}/edge-1"), false);
+    eventually("another one is made", || {
+        let all = cluster.get(PODS).unwrap_or_default();
+        let mut all = all["items"].as_array().into_iter().flatten();
+        all.any(|pod| {
+            pod["metadata"]["name"]
+                .as_str()
+                .is_some_and(|name| name.starts_with("edge-1-"))
+        })
+    });
+    assert!(
+        !cluster.pod("edge-1")["metadata"]["deletionTimestamp"].is_null(),
+        "its node has not ended it"
+    );
+    second.start();
+    eventually("both run again", || {
+        is_ready() && cluster.get(&format!("{PODS}/edge-1")).is_none()
+    });
+    cluster.change(&path, &json!({ "spec": { "replicas": 0 } }));
+    await_instances(platform, 0);
+    await_instances(&other, 0);
+    eventually("the chain has none", || {
+        status()["nodes"] == "" && is_ready()
+    });
+    assert!(
+        cluster.get(&format!("{PODS}/foreign")).is_some(),
+        "it is not the chain's"
+    );
+    drop(controller);
 }

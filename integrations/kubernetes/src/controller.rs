@@ -1,0 +1,372 @@
+//! Makes pods of network functions and chains: as many as are wanted, on nodes that the scheduler chooses, and other ones where nodes are lost. It
+//! keeps nothing, and touches only pods that are the object's own.
+
+use crate::crds::{NetworkFunction, REPLICAS_MAX, ServiceChain, Status};
+use crate::render::{self, FIXED, KIND, Owner, Runs, SLOT};
+use crate::status::{CURRENT, condition, is_over};
+use anyhow::Context;
+use futures_util::StreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::watcher;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Time until a request that Kubernetes refused is sent again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// An object that runs as pods.
+pub trait Object:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Returns what it asks for.
+    fn spec(&self) -> &(impl Runs + Sync);
+    /// Returns what Kubernetes was told of it.
+    fn status(&self) -> Option<&Status>;
+}
+
+impl Object for NetworkFunction {
+    fn spec(&self) -> &(impl Runs + Sync) {
+        &self.spec
+    }
+
+    fn status(&self) -> Option<&Status> {
+        self.status.as_ref()
+    }
+}
+
+impl Object for ServiceChain {
+    fn spec(&self) -> &(impl Runs + Sync) {
+        &self.spec
+    }
+
+    fn status(&self) -> Option<&Status> {
+        self.status.as_ref()
+    }
+}
+
+/// Runs the controller until it is cancelled.
+///
+/// # Errors
+/// The definitions of the objects are not installed.
+pub async fn run(client: Client) -> anyhow::Result<()> {
+    let one = ListParams::default().limit(1);
+    let chains = Api::<ServiceChain>::all(client.clone()).list(&one).await;
+    chains.context("asking Kubernetes for service chains; are nfluid's definitions installed ('nfluid-kubernetes definitions')?")?;
+    tracing::info!("network functions and chains are looked after");
+    tokio::join!(
+        control::<NetworkFunction>(client.clone()),
+        control::<ServiceChain>(client)
+    );
+    Ok(())
+}
+
+async fn control<K: Object>(client: Client) {
+    let of_kind = watcher::Config::default().labels(&format!("{KIND}={}", K::kind(&())));
+    let work = Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
+        .owns(Api::<Pod>::all(client.clone()), of_kind)
+        .run(reconcile::<K>, on_error, Arc::new(client));
+    work.for_each(|_| ready(())).await;
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as kube-rs calls it")]
+fn on_error<K: Object>(object: Arc<K>, error: &kube::Error, _: Arc<Client>) -> Action {
+    tracing::warn!(kind = %K::kind(&()), name = object.name_any(), %error);
+    Action::requeue(AGAIN)
+}
+
+/// What is known of an object's pods.
+struct Known {
+    wanted: u32,
+    ready: u32,
+    /// The reason why not all are ready.
+    why: Option<String>,
+    selector: String,
+    nodes: String,
+}
+
+/// The pods of a slot.
+#[derive(Debug, Default)]
+struct Slot<'a> {
+    /// The pod that runs, or will.
+    current: Option<&'a Pod>,
+    /// The uids of those that are about to go, in order.
+    going: BTreeSet<&'a str>,
+    /// Those that have to go, and were not told.
+    superfluous: Vec<&'a Pod>,
+}
+
+impl<'a> Slot<'a> {
+    fn of(pods: &'a [Pod], slot: u32) -> Self {
+        let mut this = Slot::default();
+        for pod in pods.iter().filter(|pod| slot_of(pod) == Some(slot)) {
+            if pod.metadata.deletion_timestamp.is_some() {
+                this.going
+                    .insert(pod.metadata.uid.as_deref().unwrap_or_default());
+            } else if is_over(pod) || this.current.is_some() {
+                this.going
+                    .insert(pod.metadata.uid.as_deref().unwrap_or_default());
+                this.superfluous.push(pod);
+            } else {
+                this.current = Some(pod);
+            }
+        }
+        this
+    }
+}
+
+fn slot_of(pod: &Pod) -> Option<u32> {
+    pod.labels().get(SLOT)?.parse().ok()
+}
+
+async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Action, kube::Error> {
+    if object.meta().deletion_timestamp.is_some() {
+        // Kubernetes removes its pods.
+        return Ok(Action::await_change());
+    }
+    let Some(reference) = object.controller_owner_ref(&()) else {
+        return Ok(Action::await_change());
+    };
+    let owner = Owner {
+        reference,
+        namespace: object.namespace().unwrap_or_default(),
+    };
+    let api = Api::<Pod>::namespaced(Client::clone(&client), &owner.namespace);
+    // Not from a cache, which may not have what the last turn has made.
+    let pods = api
+        .list(&ListParams::default().labels(&owner.selector()))
+        .await?;
+    let is_own = |pod: &Pod| {
+        pod.owner_references()
+            .iter()
+            .any(|it| it.uid == owner.reference.uid)
+    };
+    let pods: Vec<_> = pods.items.into_iter().filter(is_own).collect();
+    let spec = object.spec();
+    let wanted = spec.place().replicas.min(REPLICAS_MAX);
+    for pod in pods
+        .iter()
+        .filter(|pod| slot_of(pod).is_none_or(|slot| slot >= wanted))
+    {
+        delete(&api, pod).await?;
+    }
+    let slots: Vec<_> = (0..wanted).map(|slot| Slot::of(&pods, slot)).collect();
+    let mut others_are_ready = slots.iter().all(|slot| slot.current.is_some_and(is_ready));
+    let mut why = None;
+    let mut ready = 0;
+    let mut nodes = BTreeSet::new();
+    for (number, slot) in (0..).zip(&slots) {
+        for pod in &slot.superfluous {
+            delete(&api, pod).await?;
+        }
+        let beside: Vec<_> = slot.going.iter().copied().collect();
+        let rendered = render::pod(&owner, spec, number, &beside);
+        let Some(current) = slot.current else {
+            let made = api.create(&PostParams::default(), &rendered).await;
+            why.get_or_insert(format!("{}: it is being made", rendered.name_any()));
+            match made {
+                Err(kube::Error::Api(error)) if error.code == 409 => {
+                    why = Some(format!(
+                        "{}: another pod has this name",
+                        rendered.name_any()
+                    ));
+                }
+                made => drop(made?),
+            }
+            continue;
+        };
+        nodes.extend(
+            current
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.node_name.as_deref()),
+        );
+        if current.annotations().get(FIXED) != rendered.annotations().get(FIXED) {
+            // One after the other; what is not ready loses nothing.
+            if others_are_ready || !is_ready(current) {
+                others_are_ready = false;
+                delete(&api, current).await?;
+            }
+            why.get_or_insert(format!("{}: it is replaced", current.name_any()));
+            continue;
+        }
+        if let Some(patch) = change(current, &rendered) {
+            api.patch(
+                &current.name_any(),
+                &PatchParams::default(),
+                &Patch::Strategic(patch),
+            )
+            .await?;
+            why.get_or_insert(format!("{}: it is changed", current.name_any()));
+        } else if is_ready(current) {
+            ready += 1;
+        } else {
+            why.get_or_insert(format!("{}: {}", current.name_any(), reason(current)));
+        }
+    }
+    let known = Known {
+        wanted,
+        ready,
+        why,
+        selector: owner.selector(),
+        nodes: nodes.into_iter().collect::<Vec<_>>().join(","),
+    };
+    let status = told(&*object, known, Timestamp::now());
+    if object.status() != Some(&status) {
+        let objects = Api::<K>::namespaced(Client::clone(&client), &owner.namespace);
+        let patch =
+            Patch::Merge(json!({ "metadata": { "uid": owner.reference.uid }, "status": status }));
+        let done = objects
+            .patch_status(&object.name_any(), &PatchParams::default(), &patch)
+            .await;
+        match done {
+            // It is gone, or another one has its name.
+            Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => {}
+            done => drop(done?),
+        }
+    }
+    Ok(Action::await_change())
+}
+
+async fn delete(api: &Api<Pod>, pod: &Pod) -> kube::Result<()> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let this_one = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(&pod.name_any(), &this_one).await {
+        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// Returns what of a pod has to be changed in place: its annotations and the images of its containers.
+fn change(current: &Pod, rendered: &Pod) -> Option<Value> {
+    let annotations = rendered.annotations();
+    let are_same = annotations
+        .iter()
+        .all(|(key, value)| current.annotations().get(key) == Some(value));
+    let images = |pod: &Pod| -> Vec<_> {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        containers
+            .map(|it| json!({ "name": it.name, "image": it.image }))
+            .collect()
+    };
+    let (before, after) = (images(current), images(rendered));
+    if are_same && before == after {
+        return None;
+    }
+    Some(json!({ "metadata": { "annotations": annotations }, "spec": { "containers": after } }))
+}
+
+/// Returns true if a pod is ready, and is what it was last asked to be.
+fn is_ready(pod: &Pod) -> bool {
+    let is = |kind| condition(pod, kind).map(|it| it.status.as_str());
+    is("Ready") == Some("True") && is(CURRENT) != Some("False")
+}
+
+/// Returns the reason why a pod is not ready, in the words of whoever knows it best.
+fn reason(pod: &Pod) -> String {
+    let status = pod.status.clone().unwrap_or_default();
+    let waiting = status.container_statuses.iter().flatten();
+    let mut waiting = waiting.filter_map(|it| {
+        let waiting = it.state.as_ref()?.waiting.as_ref()?;
+        Some(format!("{}: {}", it.name, waiting.message.as_ref()?))
+    });
+    let false_ones = [CURRENT, "PodScheduled", "Ready"];
+    let mut told = false_ones.iter().filter_map(|kind| {
+        let it = condition(pod, kind).filter(|it| it.status == "False")?;
+        it.message.clone()
+    });
+    waiting
+        .next()
+        .or_else(|| told.next())
+        .unwrap_or_else(|| "it starts".to_owned())
+}
+
+/// Returns the status of an object, given what is known of its pods.
+fn told<K: Object>(object: &K, known: Known, now: Timestamp) -> Status {
+    let generation = object.meta().generation.unwrap_or_default();
+    let is_ready = known.ready == known.wanted && known.why.is_none();
+    let status = if is_ready { "True" } else { "False" };
+    let before = object
+        .status()
+        .and_then(|it| it.conditions.iter().find(|it| it.type_ == "Ready"));
+    let since = before
+        .filter(|it| it.status == status)
+        .map(|it| it.last_transition_time.clone());
+    Status {
+        observed_generation: generation,
+        ready: known.ready,
+        selector: known.selector,
+        nodes: known.nodes,
+        conditions: vec![Condition {
+            type_: "Ready".to_owned(),
+            status: status.to_owned(),
+            reason: if is_ready { "AllReady" } else { "NotReady" }.to_owned(),
+            message: known.why.unwrap_or_default(),
+            observed_generation: Some(generation),
+            last_transition_time: since.unwrap_or(Time(now)),
+        }],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, slot: &str, phase: &str, is_going: bool) -> Pod {
+        let gone = is_going.then_some("2026-01-01T00:00:00Z");
+        let pod = json!({
+            "metadata": { "name": uid, "uid": uid, "labels": { SLOT: slot }, "deletionTimestamp": gone },
+            "status": { "phase": phase }
+        });
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    // promise: 26.7
+    #[test]
+    fn a_slot_has_one_pod_and_what_is_over_goes() {
+        let pods = [
+            pod("a", "0", "Failed", false),
+            pod("b", "0", "Running", true),
+            pod("c", "0", "Running", false),
+            pod("d", "0", "Pending", false),
+            pod("e", "1", "Running", false),
+            pod("f", "x", "Running", false),
+        ];
+        let slot = Slot::of(&pods, 0);
+        assert_eq!(
+            slot.current.and_then(|pod| pod.metadata.name.as_deref()),
+            Some("c")
+        );
+        assert_eq!(
+            slot.going.iter().copied().collect::<Vec<_>>(),
+            ["a", "b", "d"]
+        );
+        let superfluous = slot.superfluous.iter().map(|pod| pod.name_any());
+        assert_eq!(superfluous.collect::<Vec<_>>(), ["a", "d"]);
+        assert!(Slot::of(&pods, 2).current.is_none());
+    }
+}
