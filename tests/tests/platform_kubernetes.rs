@@ -12,7 +12,7 @@ use cluster::Cluster;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::soak::choose;
-use std::fs;
+use std::path::Path;
 
 fn with_double(test: &str, scenario: impl FnOnce(&Cluster, &mut Platform)) {
     if let Some(mut platform) = scenarios::platform(test) {
@@ -143,57 +143,55 @@ fn own_a_pod_ends_as_its_policy_says() {
     );
 }
 
-/// A deployment of pods that tolerate the node's taint.
-const MANY: &str = r#"
-apiVersion: apps/v1
-kind: Deployment
-metadata: { name: many }
-spec:
-  replicas: 3
-  selector: { matchLabels: { app: many } }
-  template:
-    metadata: { labels: { app: many } }
-    spec:
-      nodeSelector: { nf.nfluid.io/bridge: "true" }
-      tolerations: [{ key: nfluid.io/node, operator: Exists }]
-      containers:
-        - name: x
-          image: nfluid.io/nf/bridge
-          resources: { limits: { nfluid.io/permille: 10, memory: 16Mi } }
-"#;
-
 // promise: 26.6
 #[test]
 fn kubernetes_own_tools_work() {
     with_own("kubernetes_own_tools_work", |cluster, platform| {
         let _node = cluster.node(platform, "edge1");
         let kubectl = |arguments: &[&str]| cluster.kubectl(arguments).expect("it is there");
-        let file = platform.directory().join("many.yaml");
-        fs::write(&file, MANY).expect("written");
         let must = |arguments: &[&str]| {
             let (is_done, said) = kubectl(arguments);
             assert!(is_done, "{arguments:?}: {said}");
             said
         };
-        must(&["apply", "-f", &file.display().to_string()]);
-        must(&["rollout", "status", "deployment/many"]);
-        must(&["scale", "deployment/many", "--replicas", "5"]);
+        let _controller = cluster.controller();
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/kubernetes");
+        must(&["apply", "-f", &examples.display().to_string()]);
+        must(&[
+            "wait",
+            "--for=condition=Ready",
+            "chain/edge",
+            "--timeout=120s",
+        ]);
+        let told = must(&["get", "nf,chain"]);
+        assert!(
+            told.contains("fw,nat") && told.contains("edge1"),
+            "{told}"
+        );
+        must(&["delete", "chain", "edge"]);
+        eventually("its pod is gone", || {
+            must(&["get", "pods", "-o", "name"])
+                .lines()
+                .all(|pod| !pod.contains("edge"))
+        });
+        must(&["rollout", "status", "deployment/bridges"]);
+        must(&["scale", "deployment/bridges", "--replicas", "5"]);
         eventually("five run", || platform.pids().len() == 5);
         let first = platform.pids();
         // Another share is another pod.
-        let limits = r#"{"spec":{"template":{"spec":{"containers":[{"name":"x","resources":{"limits":{"nfluid.io/permille":20}}}]}}}}"#;
-        must(&["patch", "deployment/many", "-p", limits]);
-        must(&["rollout", "status", "deployment/many"]);
+        let limits = r#"{"spec":{"template":{"spec":{"containers":[{"name":"bridge","resources":{"limits":{"nfluid.io/permille":20}}}]}}}}"#;
+        must(&["patch", "deployment/bridges", "-p", limits]);
+        must(&["rollout", "status", "deployment/bridges"]);
         eventually("five others run", || {
             let pids = platform.pids();
             pids.len() == 5 && pids.keys().all(|name| !first.contains_key(name))
         });
-        let log = must(&["logs", "deployment/many"]);
+        let log = must(&["logs", "deployment/bridges"]);
         assert!(log.contains("running on 2 ports"), "{log}");
-        let (is_done, said) = kubectl(&["exec", "deployment/many", "--", "no-such"]);
+        let (is_done, said) = kubectl(&["exec", "deployment/bridges", "--", "no-such"]);
         assert!(!is_done && said.contains("no commands"), "{said}");
         // More than the node has: the scheduler says so, and nothing is tried.
-        must(&["scale", "deployment/many", "--replicas", "1000"]);
+        must(&["scale", "deployment/bridges", "--replicas", "150"]);
         eventually("the node is full", || {
             let pending = must(&[
                 "get",
@@ -205,7 +203,7 @@ fn kubernetes_own_tools_work() {
             ]);
             pending.contains("Insufficient nfluid.io/permille")
         });
-        must(&["delete", "deployment/many"]);
+        must(&["delete", "deployment/bridges"]);
         eventually("none run", || platform.pids().is_empty());
         // A node that is drained is empty, and takes none.
         must(&["drain", "edge1", "--ignore-daemonsets", "--force"]);

@@ -307,6 +307,7 @@ fn reason(pod: &Pod) -> String {
 
 /// Returns the status of an object, given what is known of its pods.
 fn told<K: Object>(object: &K, known: Known, now: Timestamp) -> Status {
+    let functions: Vec<_> = object.spec().parts().into_iter().map(|it| it.0).collect();
     let generation = object.meta().generation.unwrap_or_default();
     let is_ready = known.ready == known.wanted && known.why.is_none();
     let status = if is_ready { "True" } else { "False" };
@@ -319,6 +320,7 @@ fn told<K: Object>(object: &K, known: Known, now: Timestamp) -> Status {
     Status {
         observed_generation: generation,
         ready: known.ready,
+        functions: functions.join(","),
         selector: known.selector,
         nodes: known.nodes,
         conditions: vec![Condition {

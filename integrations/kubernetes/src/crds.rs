@@ -1,7 +1,6 @@
 //! The objects that Kubernetes gets from nfluid: network functions and chains of them. The controller makes pods of them.
 
 use k8s_openapi::api::core::v1::Toleration;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _};
 use schemars::JsonSchema;
@@ -166,7 +165,7 @@ pub struct NetworkFunctionSpec {
         label_selector_path = ".status.selector"
     ),
     printcolumn = r#"{"name":"From","type":"string","jsonPath":".spec.from"}"#,
-    printcolumn = r#"{"name":"Via","type":"string","jsonPath":".spec.via[*].name"}"#,
+    printcolumn = r#"{"name":"Via","type":"string","jsonPath":".status.functions"}"#,
     printcolumn = r#"{"name":"To","type":"string","jsonPath":".spec.to"}"#,
     printcolumn = r#"{"name":"Wanted","type":"integer","jsonPath":".spec.replicas"}"#,
     printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.ready"}"#,
@@ -198,6 +197,9 @@ pub struct Status {
     /// How many run and are ready.
     #[serde(default)]
     pub ready: u32,
+    /// The containers of each of its pods, separated by commas.
+    #[serde(default)]
+    pub functions: String,
     /// The labels of its pods, as autoscalers read them.
     #[serde(default)]
     pub selector: String,
@@ -209,7 +211,16 @@ pub struct Status {
     pub conditions: Vec<Condition>,
 }
 
-/// Returns the definitions of the objects.
-pub fn all() -> [CustomResourceDefinition; 2] {
-    [NetworkFunction::crd(), ServiceChain::crd()]
+/// Returns the definitions of the objects, as YAML.
+///
+/// # Errors
+/// They cannot be written as JSON, which would be a fault of this crate.
+pub fn text() -> serde_json::Result<String> {
+    let mut text = String::new();
+    for definition in [NetworkFunction::crd(), ServiceChain::crd()] {
+        let definition = serde_json::to_value(definition)?;
+        text.push_str("---\n");
+        text.push_str(&nfluid_control::yaml::to_text(&definition));
+    }
+    Ok(text)
 }

@@ -4,7 +4,6 @@
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use nfluid_control::yaml;
 use nfluid_kubernetes::agent::{self, Settings};
 use nfluid_kubernetes::{controller, crds, service};
 use std::io::Write as _;
@@ -110,13 +109,7 @@ async fn perform(arguments: Arguments) -> anyhow::Result<()> {
             agent::run(client.await?, settings).await
         }
         Command::Controller => controller::run(client.await?).await,
-        Command::Definitions => {
-            for definition in crds::all() {
-                let text = yaml::to_text(&serde_json::to_value(definition)?);
-                write!(std::io::stdout(), "---\n{text}")?;
-            }
-            Ok(())
-        }
+        Command::Definitions => Ok(write!(std::io::stdout(), "{}", crds::text()?)?),
     }
 }
 

@@ -157,6 +157,27 @@ impl Kubernetes {
         self.folder.join("kubeconfig")
     }
 
+    /// Installs what `folder` has, a base of Kustomize, and returns the file by which clients find the API server as the account `name` in
+    /// `namespace`, which is among it.
+    ///
+    /// # Errors
+    /// `kubectl` refuses.
+    pub fn account(&self, folder: &Path, namespace: &str, name: &str) -> anyhow::Result<PathBuf> {
+        let must = |arguments: &[&str]| {
+            let (is_done, said) = self.kubectl(arguments)?;
+            ensure!(is_done, "kubectl {}: {said}", arguments.join(" "));
+            Ok(said)
+        };
+        must(&["apply", "-k", &folder.display().to_string()])?;
+        let token = must(&["create", "token", "--namespace", namespace, name])?;
+        let admin = fs::read_to_string(self.kubeconfig())?;
+        let own = fs::read_to_string(self.folder.join("tokens.csv"))?;
+        let own = own.split(',').next().context("the administrator's token")?;
+        let path = self.folder.join(format!("kubeconfig-{name}"));
+        fs::write(&path, admin.replace(own, token.trim()))?;
+        Ok(path)
+    }
+
     /// Runs `kubectl`. Returns whether it succeeded, and what it says.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use nfluid_tests::harness::skip::skip;
 use nfluid_tls::testing::{Authority, Files};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -40,7 +40,9 @@ pub struct Cluster {
     server: Server,
     runtime: Runtime,
     client: Client,
-    kubeconfig: PathBuf,
+    /// How agents and the controller find the server.
+    agents: PathBuf,
+    controllers: PathBuf,
     /// The certificate with which an API server calls nodes.
     caller: Files,
     folder: PathBuf,
@@ -111,7 +113,7 @@ impl Cluster {
         Self::with(
             Server::Double(double),
             runtime,
-            path,
+            [(); 3].map(|()| path.clone()),
             caller(platform),
             platform,
         )
@@ -131,10 +133,17 @@ impl Cluster {
         let own = Kubernetes::start(programs, folder, (&caller.certificate, &caller.key));
         let own = own.expect("it starts");
         let kubeconfig = own.kubeconfig();
+        let deploy =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../integrations/kubernetes/deploy");
+        let account = |name: &str| {
+            own.account(&deploy, "nfluid-system", name)
+                .expect("installed")
+        };
+        let [agents, controllers] = ["nfluid-agent", "nfluid-controller"].map(account);
         Some(Self::with(
             Server::Own(own),
             runtime(),
-            kubeconfig,
+            [kubeconfig, agents, controllers],
             caller,
             platform,
         ))
@@ -143,7 +152,7 @@ impl Cluster {
     fn with(
         server: Server,
         runtime: Runtime,
-        kubeconfig: PathBuf,
+        [kubeconfig, agents, controllers]: [PathBuf; 3],
         caller: Files,
         platform: &Platform,
     ) -> Self {
@@ -156,7 +165,8 @@ impl Cluster {
             server,
             runtime,
             client,
-            kubeconfig,
+            agents,
+            controllers,
             caller,
             folder: platform.directory().to_owned(),
         }
@@ -182,7 +192,7 @@ impl Cluster {
         let program = built("nfluid-kubernetes", "nfluid-kubernetes").expect("it was built");
         let (socket, kubeconfig, authority) = (
             platform.socket(),
-            self.kubeconfig.clone(),
+            self.agents.clone(),
             self.caller.authority.clone(),
         );
         let node = name.to_owned();
@@ -222,29 +232,14 @@ impl Cluster {
         node
     }
 
-    /// Starts the controller, and installs the definitions of its objects first.
+    /// Starts the controller.
     pub fn controller(&self) -> Service {
         let program = built("nfluid-kubernetes", "nfluid-kubernetes").expect("it was built");
-        let definitions = Command::new(&program).arg("definitions").output();
-        let file = self.folder.join("definitions.yaml");
-        fs::write(&file, definitions.expect("it runs").stdout).expect("written");
-        if let Some((is_done, said)) = self.kubectl(&["apply", "-f", &file.display().to_string()]) {
-            assert!(is_done, "{said}");
-            let names = ["servicechains.nfluid.io", "networkfunctions.nfluid.io"];
-            let wait = [
-                "wait",
-                "--for=condition=Established",
-                "crd",
-                names[0],
-                names[1],
-            ];
-            self.kubectl(&wait);
-        }
         let mut command = Command::new(&program);
         command
             .arg("controller")
             .arg("--kubeconfig")
-            .arg(&self.kubeconfig);
+            .arg(&self.controllers);
         let log = self.folder.join("controller.log");
         Service::start("nfluid-kubernetes", &mut command, log).expect("it starts")
     }
