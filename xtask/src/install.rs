@@ -17,6 +17,8 @@ const LIBRARIES: [&str; 2] = ["libnfluid.so", "libnfluid.a"];
 const NETMAP: (&str, &str) = ("libnfluid_netmap.so", "lib/nfluid/libnfluid-netmap.so");
 /// The task driver for Nomad. Its users copy it into the folder of their agent's plugins.
 const NOMAD: (&str, &str) = ("nfluid-nomad", "lib/nfluid/nfluid-nomad");
+/// The agent of nodes and the controller for Kubernetes.
+const KUBERNETES: (&str, &str) = ("nfluid-kubernetes", "lib/nfluid/nfluid-kubernetes");
 /// Guest images for tier microvm, built with the monitor.
 const GUESTS: [&str; 2] = ["daytime", "http"];
 const SERVICE: &str = "nfluidd.service";
@@ -143,7 +145,7 @@ fn targets(options: &Options) -> Vec<PathBuf> {
     let guests = GUESTS.map(|name| Path::new("lib/nfluid/guests").join(name));
     let all = programs
         .chain(library)
-        .chain([NETMAP.1, NOMAD.1].map(PathBuf::from))
+        .chain([NETMAP.1, NOMAD.1, KUBERNETES.1].map(PathBuf::from))
         .chain(guests)
         .chain([service_path()])
         .chain(completions);
@@ -160,7 +162,7 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
     ));
     sources.push((Source::Text(pkg_config(options)), 0o644));
     sources.push((Source::File(built.join(NETMAP.0)), 0o644));
-    sources.push((Source::File(built.join(NOMAD.0)), 0o755));
+    sources.extend([NOMAD, KUBERNETES].map(|(name, _)| (Source::File(built.join(name)), 0o755)));
     let guests = built
         .with_file_name("guests")
         .join("x86_64-unknown-none/guest");
