@@ -164,10 +164,7 @@ fn kubernetes_own_tools_work() {
             "--timeout=120s",
         ]);
         let told = must(&["get", "nf,chain"]);
-        assert!(
-            told.contains("fw,nat") && told.contains("edge1"),
-            "{told}"
-        );
+        assert!(told.contains("fw,nat") && told.contains("edge1"), "{told}");
         must(&["delete", "chain", "edge"]);
         eventually("its pod is gone", || {
             must(&["get", "pods", "-o", "name"])

@@ -158,12 +158,16 @@ impl Pods {
             Ok(all) => this.make(&pod, &all).await?,
             Err(faults) => {
                 let why = faults.join("; ");
-                this.tell(&pod, "pod", Severity::Warning, "Refused", &why)
-                    .await;
-                this.unread(&pod, &why).await?
+                let mut view = this.unread(&pod, &why).await?;
+                view.note("pod", Severity::Warning, "Refused", why);
+                view
             }
         };
+        // Whoever waits for the pod does not wait for its events.
         this.report(&pod, &view).await?;
+        for (subject, severity, reason, note) in &view.notes {
+            this.tell(&pod, subject, *severity, reason, note).await;
+        }
         Ok(view
             .again
             .map_or_else(Action::await_change, Action::requeue))
@@ -216,30 +220,33 @@ impl Pods {
                 .and_then(|it| it.made.get(&wanted.container));
             made == Some(wanted)
         };
+        let has_ended_for_good =
+            wanted::policy(pod) == "never" && has_begun(pod, &wanted.container);
+        if is_made || has_ended_for_good {
+            match self.present(&wanted.name, &wanted.owner).await? {
+                Some(instance) if is_made => return Ok(Seen::Present(Box::new(instance))),
+                None if has_ended_for_good => {
+                    return Ok(Seen::Lost(format!(
+                        "the instance {} is gone, and restartPolicy is Never",
+                        wanted.name
+                    )));
+                }
+                _ => {}
+            }
+        }
+        let made = self.daemon.create(&wanted.name, &wanted.request).await;
         let present = self.present(&wanted.name, &wanted.owner).await?;
-        if is_made && let Some(instance) = present {
-            return Ok(Seen::Present(Box::new(instance)));
-        }
-        if present.is_none() && wanted::policy(pod) == "never" && has_begun(pod, &wanted.container)
-        {
-            return Ok(Seen::Lost(format!(
-                "the instance {} is gone, and restartPolicy is Never",
-                wanted.name
-            )));
-        }
-        let error = match self.daemon.create(&wanted.name, &wanted.request).await {
+        let error = match made {
             Ok(_) => {
                 self.remember(pod, wanted);
                 let note = format!("instance {}", wanted.name);
-                self.tell(pod, &wanted.container, Severity::Normal, "Started", &note)
-                    .await;
-                let instance = self.present(&wanted.name, &wanted.owner).await?;
-                if let Some(instance) = instance {
-                    return Ok(Seen::Present(Box::new(instance)));
-                }
-                view.look_again(SOON);
-                let why = "somebody has removed the instance";
-                return Ok(Seen::Waiting(REFUSED, why.to_owned()));
+                view.note(&wanted.container, Severity::Normal, "Started", note);
+                let Some(instance) = present else {
+                    view.look_again(SOON);
+                    let why = "somebody has removed the instance";
+                    return Ok(Seen::Waiting(REFUSED, why.to_owned()));
+                };
+                return Ok(Seen::Present(Box::new(instance)));
             }
             Err(error @ ClientError::Problem(_)) => error,
             Err(error) => return Err(error.into()),
@@ -248,8 +255,7 @@ impl Pods {
         let is_brief = may_pass(&error) || is_taken(&error);
         view.look_again(if is_brief { SOON } else { LATER });
         let why = words(&error, |path| wanted.place(path));
-        self.tell(pod, &wanted.container, Severity::Warning, "Refused", &why)
-            .await;
+        view.note(&wanted.container, Severity::Warning, "Refused", why.clone());
         let Some(instance) = present else {
             return Ok(Seen::Waiting(REFUSED, why));
         };

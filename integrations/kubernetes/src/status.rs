@@ -1,6 +1,7 @@
 //! From what the daemon says of the instances to the status of their pod.
 
 use crate::cluster::containers;
+use crate::events::Severity;
 use crate::wanted;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -41,9 +42,17 @@ pub struct View {
     pub refused: Option<String>,
     /// Time until it is to be looked at again; absent: when something changes.
     pub again: Option<Duration>,
+    /// Events to tell: subject, severity, reason, and words.
+    pub notes: Vec<(String, Severity, &'static str, String)>,
 }
 
 impl View {
+    /// Has an event told.
+    pub fn note(&mut self, subject: &str, severity: Severity, reason: &'static str, words: String) {
+        self.notes
+            .push((subject.to_owned(), severity, reason, words));
+    }
+
     /// Has the pod looked at again after this time, or before.
     pub fn look_again(&mut self, after: Duration) {
         self.again = Some(self.again.map_or(after, |known| known.min(after)));

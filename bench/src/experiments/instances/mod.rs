@@ -5,8 +5,10 @@ mod creation_peers;
 mod density;
 mod footprint;
 mod images;
+mod kubernetes;
 pub mod life;
 mod nomad;
+mod orchestrated;
 mod restart;
 
 use crate::experiment::{Experiment, Topic};
@@ -59,6 +61,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[ENGINES],
             },
             run: images::run_images,
+        },
+        Experiment {
+            name: "kubernetes",
+            aliases: &["v1-k8s"],
+            summary: "a pod of Kubernetes until its first frame, where the time goes, pods per second; a node that runs nothing",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: kubernetes::run_kubernetes,
         },
         Experiment {
             name: "nomad",

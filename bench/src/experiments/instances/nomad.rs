@@ -4,43 +4,26 @@
 //! Phases are by Nomad's own clocks, all on this host: the allocation's creation and the events of its task. The first frame is one of those that a
 //! client sends twice a millisecond. The agent is a server and a client in one process.
 
-use crate::host::platform;
+use super::orchestrated::{Hosts, PATIENCE, SHELLS, now_ms, row};
 use crate::report::{Report, table};
 use anyhow::{Context, ensure};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
-use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::nomad::{Nomad, find};
-use nfluid_testbed::platform::Platform;
 use nfluid_testbed::program::built;
 use serde_json::{Value, json};
-use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-const CLIENT: &str = "10.3.0.1";
-const SERVER: &str = "10.3.0.2";
-const SERVER_MAC: &str = "02:00:00:00:00:02";
-const PORT: u16 = 7000;
-/// Shells that are ready when a measurement begins.
-const SHELLS: u64 = 4;
-/// Interval of the client's frames.
-const INTERVAL: Duration = Duration::from_micros(500);
 /// Interval of questions about allocations.
 const LOOK: Duration = Duration::from_millis(20);
-/// Time after which a job is not going to run.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The drivers that are compared, with the configuration of their tasks.
 const RAW_EXEC: &str = "raw_exec";
 const MOCK: &str = "mock_driver";
 
 struct Setup {
-    platform: Platform,
+    hosts: Hosts,
     nomad: Nomad,
-    client: Namespace,
-    server: Namespace,
-    _edge: Namespace,
     _folder: ScratchDirectory,
 }
 
@@ -48,86 +31,22 @@ impl Setup {
     fn new() -> anyhow::Result<Self> {
         let program = find()?;
         let driver = built("nfluid-nomad", "nfluid-nomad")?;
-        let [client, edge, server] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
-        Namespace::join((&client, "eth0"), (&edge, "lan"))?;
-        Namespace::join((&server, "eth0"), (&edge, "wan"))?;
-        for (host, address) in [(&client, CLIENT), (&server, SERVER)] {
-            host.ip(&format!("address add {address}/24 dev eth0"))?;
-        }
-        server.ip(&format!("link set eth0 address {SERVER_MAC}"))?;
-        client.ip(&format!(
-            "neighbour replace {SERVER} lladdr {SERVER_MAC} dev eth0"
-        ))?;
-        let platform = platform::start()?;
-        let uplink = |interface: &str| json!({ "interface": interface, "netns": edge.name(), "super": "off" });
-        let document = json!({ "version": 1, "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") }, "pool": { "small": { "flavor": "small", "size": SHELLS } } });
-        platform.apply(&document.to_string())?;
+        let hosts = Hosts::new()?;
         let folder = ScratchDirectory::new()?;
         let at = folder.path("nomad");
-        let mut nomad = Nomad::new(program, at, &driver, &platform.socket(), &[RAW_EXEC, MOCK])?;
+        let mut nomad = Nomad::new(
+            program,
+            at,
+            &driver,
+            &hosts.platform.socket(),
+            &[RAW_EXEC, MOCK],
+        )?;
         nomad.start()?;
         Ok(Setup {
-            platform,
+            hosts,
             nomad,
-            client,
-            server,
-            _edge: edge,
             _folder: folder,
         })
-    }
-
-    /// Calls `create`, and returns the milliseconds since then until the first frame arrives.
-    fn until_first_frame<T>(
-        &self,
-        create: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<(f64, T)> {
-        let receiver = self
-            .server
-            .within(|| Ok(UdpSocket::bind((SERVER, PORT))?))?;
-        let sender = self.client.within(|| Ok(UdpSocket::bind((CLIENT, 0))?))?;
-        receiver.set_read_timeout(Some(PATIENCE))?;
-        let has_arrived = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !has_arrived.load(Ordering::Relaxed) {
-                    // Without a way the frame is dropped.
-                    let _sent = sender.send_to(b"frame", (SERVER, PORT));
-                    std::thread::sleep(INTERVAL);
-                }
-            });
-            let waiting = scope.spawn(|| {
-                let came = receiver.recv(&mut [0; 16]).map(|_| Instant::now());
-                has_arrived.store(true, Ordering::Relaxed);
-                came
-            });
-            let begun = Instant::now();
-            let created = create();
-            if created.is_err() {
-                has_arrived.store(true, Ordering::Relaxed);
-                receiver.set_read_timeout(Some(Duration::from_millis(1)))?;
-            }
-            let came = waiting.join().ok().context("the receiving thread failed")?;
-            let created = created?;
-            let came = came.context("no frame arrives")?;
-            Ok((came.duration_since(begun).as_secs_f64() * 1e3, created))
-        })
-    }
-
-    /// The instance by nfluid's own API.
-    fn directly(&self) -> anyhow::Result<f64> {
-        let mut api = self.platform.api()?;
-        api.await_shells(SHELLS)?;
-        let instance = json!({ "nf": "bridge", "flavor": "small", "memory": "16MiB", "share": "1%", "restart": "never" });
-        let request =
-            json!({ "instance": instance, "links": [["lan", "direct.in"], ["direct.out", "wan"]] });
-        let (ms, _) =
-            self.until_first_frame(|| api.request("PUT", "/v1/instances/direct", &request))?;
-        api.request(
-            "DELETE",
-            "/v1/instances/direct?with_links=true",
-            &Value::Null,
-        )?;
-        Ok(ms)
     }
 
     /// Submits a job, and returns the times of its tasks once they all run.
@@ -183,11 +102,6 @@ impl Setup {
             std::thread::sleep(LOOK);
         }
     }
-}
-
-fn now_ms() -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.unwrap_or_default().as_secs_f64() * 1e3
 }
 
 /// The times of a job's events, in milliseconds since 1970.
@@ -282,10 +196,12 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
     let mut parts = vec![Vec::new(); PHASES.len()];
     for round in 0..rounds {
         interrupt::check()?;
-        direct.push(setup.directly()?);
+        direct.push(setup.hosts.directly()?);
         let name = format!("ours-{round}");
-        setup.platform.api()?.await_shells(SHELLS)?;
-        let (ms, times) = setup.until_first_frame(|| setup.run(&name, "nfluid", 1, &bridge))?;
+        setup.hosts.await_shells()?;
+        let (ms, times) = setup
+            .hosts
+            .until_first_frame(|| setup.run(&name, "nfluid", 1, &bridge))?;
         setup.remove(&name)?;
         first_frame.push(ms);
         started.push(times.started_ms());
@@ -397,12 +313,4 @@ pub fn run_nomad(report: &mut Report) -> anyhow::Result<()> {
             .map(|(name, rate)| vec![name.to_owned(), format!("{:.0}", rate.median())]),
     );
     Ok(())
-}
-
-fn row(what: &str, samples: &Samples) -> Vec<String> {
-    vec![
-        what.to_owned(),
-        format!("{:.1}", samples.median()),
-        format!("{:.1}", samples.mean()),
-    ]
 }
