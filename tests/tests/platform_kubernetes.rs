@@ -8,10 +8,11 @@ mod double;
 #[path = "platform_kubernetes/scenarios.rs"]
 mod scenarios;
 
-use cluster::Cluster;
+use cluster::{CHAINS, Cluster};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::soak::choose;
+use serde_json::json;
 use std::path::Path;
 
 fn with_double(test: &str, scenario: impl FnOnce(&Cluster, &mut Platform)) {
@@ -155,6 +156,38 @@ fn kubernetes_own_tools_work() {
             said
         };
         let _controller = cluster.controller();
+        // A long name, a namespace that is full, and a chain of nothing.
+        let mut chain = json!({
+            "apiVersion": "nfluid.io/v1alpha1", "kind": "ServiceChain", "metadata": { "name": "x".repeat(70) },
+            "spec": { "from": "lan", "to": "wan", "via": [{ "name": "a", "nf": "bridge" }], "replicas": 0 }
+        });
+        cluster.create(CHAINS, &chain);
+        let ready =
+            |path: &str| cluster.get(path).unwrap_or_default()["status"]["conditions"][0].clone();
+        let path = format!("{CHAINS}/{}", "x".repeat(70));
+        eventually("a long name does", || ready(&path)["status"] == "True");
+        cluster.delete(&path, false);
+        must(&["create", "namespace", "tight"]);
+        must(&[
+            "create",
+            "quota",
+            "none",
+            "--hard=pods=0",
+            "--namespace",
+            "tight",
+        ]);
+        chain["metadata"]["name"] = "edge".into();
+        chain["spec"]["replicas"] = 1.into();
+        let tight = CHAINS.replace("default", "tight");
+        cluster.create(&tight, &chain);
+        eventually("the chain says why it has no pod", || {
+            let why = ready(&format!("{tight}/edge"))["message"].clone();
+            why.as_str()
+                .is_some_and(|why| why.contains("exceeded quota"))
+        });
+        cluster.delete(&format!("{tight}/edge"), false);
+        chain["spec"]["via"] = json!([]);
+        assert!(!cluster.allows(CHAINS, &chain), "a chain has a function");
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/kubernetes");
         must(&["apply", "-f", &examples.display().to_string()]);
         must(&[

@@ -3,7 +3,7 @@
 use crate::cluster::Place;
 use crate::configs::Configs;
 use crate::events::Events;
-use crate::node::{Host, Known, RENEW, Registration};
+use crate::node::{self, Host, Known, NodeLease, RENEW, Registration};
 use crate::pods::{Pods, Trouble};
 use crate::service::{self, Service};
 use anyhow::Context;
@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// Time after which a failed request is sent again.
@@ -30,6 +31,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(15);
 /// Interval at which Kubernetes is told the node's status although nothing has changed (a kubelet's).
 const REPEAT: Duration = Duration::from_secs(300);
+/// Time in which Kubernetes and the daemon answer what is asked for the node (a kubelet's).
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Pods that are worked on at a time.
 const AT_A_TIME: u16 = 16;
 
@@ -85,6 +88,7 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
         port: service.port(),
         is_open: settings.is_open,
     };
+    let lease = NodeLease::new(kubernetes.clone(), settings.node.clone());
     let registration = Registration::new(kubernetes.clone(), host);
     let trouble = watch::Sender::new(None);
     let swept = mpsc::channel(1);
@@ -127,7 +131,8 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
     tokio::select! {
         () = work => anyhow::bail!("the watch of pods has ended"),
         () = follow(&pods, &changed, &trouble) => {}
-        () = keep_registered(registration, &daemon, trouble.subscribe()) => {}
+        () = keep_told(registration, &daemon, trouble.subscribe()) => {}
+        () = keep_alive(lease) => {}
         () = sweep(&pods, swept.1) => {}
         served = service.serve() => served.context("the agent's service")?,
     }
@@ -144,7 +149,7 @@ fn on_trouble(pod: Arc<Pod>, trouble: &Trouble, _: Arc<Pods>) -> Action {
 async fn wait_for_daemon(daemon: &Client) -> usize {
     let mut has_said = false;
     loop {
-        match crate::node::capacity(daemon).await {
+        match node::capacity(daemon).await {
             Ok((_, capacity)) => return capacity.cpus.len().max(1),
             Err(error) if !has_said => tracing::warn!("{error}"),
             Err(_) => {}
@@ -225,42 +230,57 @@ async fn relay(
     Ok(())
 }
 
-/// Tells Kubernetes for ever that the node lives, and what it has.
-async fn keep_registered(
+/// Tells Kubernetes for ever what the node has, and whether its daemon answers.
+async fn keep_told(
     mut registration: Registration,
     daemon: &Client,
     mut trouble: watch::Receiver<Option<String>>,
 ) {
-    let mut told = None::<tokio::time::Instant>;
-    let mut renewed = None::<tokio::time::Instant>;
-    let is_due = |last: Option<tokio::time::Instant>, interval| {
-        last.is_none_or(|it| it.elapsed() >= interval)
-    };
+    let mut told = None::<Instant>;
     loop {
-        let known: Known = crate::node::capacity(daemon)
-            .await
-            .map_err(|error| error.to_string());
-        let again = is_due(told, REPEAT);
-        match registration.tell(&known, again).await {
-            Ok(()) if again => told = Some(tokio::time::Instant::now()),
+        let known: Known = match timeout(PATIENCE, node::capacity(daemon)).await {
+            Ok(known) => known.map_err(|error| error.to_string()),
+            Err(_) => Err(format!(
+                "the daemon has not answered for {} s",
+                PATIENCE.as_secs()
+            )),
+        };
+        let again = told.is_none_or(|it| it.elapsed() >= REPEAT);
+        match timely(registration.tell(&known, again)).await {
+            Ok(()) if again => told = Some(Instant::now()),
             Ok(()) => {}
-            Err(error) => {
+            Err(why) => {
                 told = None;
-                tracing::warn!(%error, "telling Kubernetes about the node");
+                tracing::warn!(why, "telling Kubernetes about the node");
             }
         }
-        if is_due(renewed, RENEW) {
-            match registration.renew().await {
-                Ok(()) => renewed = Some(tokio::time::Instant::now()),
-                Err(error) => tracing::warn!(%error, "renewing the node's lease"),
-            }
-        }
-        let is_well = told.is_some() && renewed.is_some();
-        let pause = if is_well { RENEW } else { AGAIN };
+        let pause = if told.is_some() { RENEW } else { AGAIN };
         tokio::select! {
             _ = trouble.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
+    }
+}
+
+/// Tells Kubernetes for ever that the node lives.
+async fn keep_alive(lease: NodeLease) {
+    loop {
+        let pause = match timely(lease.renew()).await {
+            Ok(()) => RENEW,
+            Err(why) => {
+                tracing::warn!(why, "renewing the node's lease");
+                AGAIN
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Waits for an answer of Kubernetes, but not for ever: the next request may go to another server.
+async fn timely(answer: impl Future<Output = kube::Result<()>>) -> Result<(), String> {
+    match timeout(PATIENCE, answer).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer for {} s", PATIENCE.as_secs())),
     }
 }
 

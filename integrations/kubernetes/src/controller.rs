@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// Time until a request that Kubernetes refused is sent again.
 const AGAIN: Duration = Duration::from_secs(2);
+/// Time until a pod is asked for again that Kubernetes does not let in.
+const LATER: Duration = Duration::from_secs(30);
 
 /// An object that runs as pods.
 pub trait Object:
@@ -169,6 +171,7 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
     let slots: Vec<_> = (0..wanted).map(|slot| Slot::of(&pods, slot)).collect();
     let mut others_are_ready = slots.iter().all(|slot| slot.current.is_some_and(is_ready));
     let mut why = None;
+    let mut again = Action::await_change();
     let mut ready = 0;
     let mut nodes = BTreeSet::new();
     for (number, slot) in (0..).zip(&slots) {
@@ -181,13 +184,19 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
             let made = api.create(&PostParams::default(), &rendered).await;
             why.get_or_insert(format!("{}: it is being made", rendered.name_any()));
             match made {
+                Ok(_) => {}
                 Err(kube::Error::Api(error)) if error.code == 409 => {
                     why = Some(format!(
                         "{}: another pod has this name",
                         rendered.name_any()
                     ));
                 }
-                made => drop(made?),
+                // A quota, a policy, or a name that is too long.
+                Err(kube::Error::Api(error)) if error.code < 500 => {
+                    why = Some(format!("{}: {}", rendered.name_any(), error.message));
+                    again = Action::requeue(LATER);
+                }
+                Err(error) => return Err(error),
             }
             continue;
         };
@@ -241,7 +250,7 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
             done => drop(done?),
         }
     }
-    Ok(Action::await_change())
+    Ok(again)
 }
 
 async fn delete(api: &Api<Pod>, pod: &Pod) -> kube::Result<()> {

@@ -29,7 +29,7 @@ pub const RENEW: Duration = Duration::from_secs(10);
 /// What a node says that Kubernetes can proxy WebSockets to it (KEP 4006).
 const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 /// Maximum length of a label's value, and of the part of its key behind the slash.
-const LABEL_CHARS_MAX: usize = 63;
+pub const LABEL_CHARS_MAX: usize = 63;
 
 /// What the node has besides the daemon's capacity.
 #[derive(Clone, Debug)]
@@ -126,14 +126,27 @@ impl Registration {
         tracing::info!(node = self.host.name, "registering");
         self.api().create(&PostParams::default(), &node).await
     }
+}
 
-    /// Renews the node's lease; makes it if there is none.
+/// The lease of a node, by which Kubernetes knows that it lives.
+pub struct NodeLease {
+    client: Client,
+    node: String,
+}
+
+impl NodeLease {
+    /// Creates the lease of the node `node`.
+    pub fn new(client: Client, node: String) -> Self {
+        NodeLease { client, node }
+    }
+
+    /// Renews the lease; makes it if there is none.
     ///
     /// # Errors
     /// Kubernetes refuses, or does not answer.
     pub async fn renew(&self) -> kube::Result<()> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), LEASES);
-        let name = &self.host.name;
+        let name = &self.node;
         let spec = LeaseSpec {
             holder_identity: Some(name.clone()),
             lease_duration_seconds: Some(LEASE_S),
@@ -145,7 +158,7 @@ impl Registration {
             Err(kube::Error::Api(error)) if error.code == 404 => {}
             done => return done.map(drop),
         }
-        let node = self.api().get(name).await?;
+        let node = Api::<Node>::all(self.client.clone()).get(name).await?;
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Node".to_owned(),

@@ -144,7 +144,13 @@ impl Pods {
             return this.end(&pod).await;
         }
         if status::is_over(&pod) {
-            return Ok(Action::await_change());
+            // Kubernetes has given away what it was promised. Its log stays.
+            let are_gone = this.remove_instances(&pod).await?;
+            return Ok(if are_gone {
+                Action::await_change()
+            } else {
+                Action::requeue(SOON)
+            });
         }
         let references = files::references(&pod);
         if !this.configs.watch(&pod, &references) {
@@ -279,15 +285,13 @@ impl Pods {
         memory.made.insert(wanted.container.clone(), wanted.clone());
     }
 
-    /// Ends a pod: its instances first, then the pod itself.
-    async fn end(&self, pod: &Pod) -> Result<Action, Trouble> {
+    /// Removes the instances of a pod; returns whether all are gone.
+    async fn remove_instances(&self, pod: &Pod) -> Result<bool, Trouble> {
         let mut names: Vec<_> = containers(pod)
             .iter()
             .map(|it| {
-                (
-                    wanted::name_of(pod, &it.name),
-                    self.place.owner(uid(pod), &it.name),
-                )
+                let owner = self.place.owner(uid(pod), &it.name);
+                (wanted::name_of(pod, &it.name), owner)
             })
             .collect();
         if let Some(memory) = self.memory().get(uid(pod)) {
@@ -301,10 +305,18 @@ impl Pods {
                     let why = words(&error, str::to_owned);
                     self.tell(pod, &name, Severity::Warning, "FailedKillPod", &why)
                         .await;
-                    return Ok(Action::requeue(SOON));
+                    return Ok(false);
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+        Ok(true)
+    }
+
+    /// Ends a pod: its instances first, then the pod itself.
+    async fn end(&self, pod: &Pod) -> Result<Action, Trouble> {
+        if !self.remove_instances(pod).await? {
+            return Ok(Action::requeue(SOON));
         }
         self.memory().remove(uid(pod));
         let this_one = Preconditions {
@@ -342,6 +354,9 @@ impl Pods {
                 continue;
             };
             let is_wanted = by_uid.get(uid).is_some_and(|pod| {
+                if status::is_over(pod) {
+                    return false;
+                }
                 let is_known = containers(pod).iter().any(|it| it.name == container);
                 is_known && wanted::name_of(pod, container) == instance.name
             });

@@ -1,7 +1,7 @@
 //! From a network function or a chain to its pods.
 
 use crate::crds::{Function, NetworkFunctionSpec, Placement, ServiceChainSpec, Where};
-use crate::node::NODE;
+use crate::node::{LABEL_CHARS_MAX, NODE};
 use crate::wanted::{ANY_IMAGE, NF_IMAGE, SHARE, annotation};
 use k8s_openapi::api::core::v1::{
     Affinity, ConfigMapVolumeSource, Container, Pod, PodAffinity, PodAffinityTerm, PodAntiAffinity,
@@ -79,7 +79,7 @@ impl Owner {
     /// Returns the labels of its pods.
     pub fn labels(&self) -> BTreeMap<String, String> {
         [
-            (OF, self.reference.name.clone()),
+            (OF, label(&self.reference.name)),
             (KIND, self.reference.kind.clone()),
         ]
         .map(|(key, value)| (key.to_owned(), value))
@@ -92,6 +92,15 @@ impl Owner {
         let all = all.map(|(key, value)| format!("{key}={value}"));
         all.collect::<Vec<_>>().join(",")
     }
+}
+
+/// Returns a name as the value of a label, which is shorter than a name can be.
+fn label(name: &str) -> String {
+    if name.len() <= LABEL_CHARS_MAX {
+        return name.to_owned();
+    }
+    let hash = hash(name);
+    format!("{}-{hash}", &name[..LABEL_CHARS_MAX - hash.len() - 1])
 }
 
 /// Returns the pod of an object for a slot. Its name is the slot's; `beside` are the uids of pods of the slot that are about to go.
@@ -328,6 +337,14 @@ mod tests {
         assert_eq!(fixed(json!({ "to": "dmz", "replicas": 3 })), before);
         assert_ne!(fixed(stage("firewall", "x", 200)), before);
         assert_ne!(fixed(json!({ "nodeSelector": { "a": "b" } })), before);
+    }
+
+    #[test]
+    fn a_long_name_is_a_label_of_its_own() {
+        let [a, b] = ["a", "b"].map(|end| label(&format!("{}{end}", "x".repeat(100))));
+        assert_ne!(a, b);
+        assert!(a.len() <= LABEL_CHARS_MAX && b.len() <= LABEL_CHARS_MAX);
+        assert_eq!(label("edge"), "edge");
     }
 
     #[test]

@@ -232,6 +232,7 @@ pub fn of(pod: &Pod, view: &View, host: &str, now: Timestamp) -> PodStatus {
     }
     PodStatus {
         phase: Some(phase.to_owned()),
+        observed_generation: pod.metadata.generation,
         conditions: Some(conditions),
         container_statuses: Some(all),
         host_ip: Some(host.to_owned()),

@@ -280,6 +280,17 @@ impl Cluster {
             .unwrap_or_else(|error| panic!("POST {path}: {error}"))
     }
 
+    /// Returns true if an object may be created in a collection; it is not.
+    pub fn allows(&self, path: &str, object: &Value) -> bool {
+        self.request(
+            "POST",
+            &format!("{path}?dryRun=All"),
+            "application/json",
+            object,
+        )
+        .is_ok()
+    }
+
     /// Changes keys of an object.
     pub fn change(&self, path: &str, patch: &Value) {
         let done = self.request("PATCH", path, "application/merge-patch+json", patch);

@@ -284,6 +284,16 @@ pub fn whoever_dies_nothing_is_lost(cluster: &Cluster, platform: &mut Platform) 
         id("other") != known && status["ready"] == true && status["restartCount"] == 1
     });
     assert!(platform.pings("client", SERVER));
+
+    // A node whose daemon is away takes no pods.
+    let is_ready = || {
+        let node = cluster.get("/api/v1/nodes/edge1").unwrap_or_default();
+        condition(&node, "Ready") == Some("True")
+    };
+    platform.kill_daemon();
+    eventually("the node is not ready", || !is_ready());
+    platform.start();
+    eventually("the node is ready", is_ready);
     drop(beside);
 }
 
@@ -324,6 +334,12 @@ pub fn a_pod_ends_as_its_policy_says(cluster: &Cluster, platform: &mut Platform)
     eventually("the pod has failed", || {
         cluster.pod("is-removed")["status"]["phase"] == "Failed"
     });
+    // What they were promised is free again, and the log is there.
+    await_instances(platform, 0);
+    let left = platform.ask(&["get", "instances"]);
+    assert_eq!(left.as_array().map(Vec::len), Some(0), "{left}");
+    let (code, log) = cluster.ask_agent(&node, "/containerLogs/default/crashes/x", None);
+    assert!(code == 200 && log.contains("running on 2 ports"), "{log}");
     for name in ["crashes", "is-removed"] {
         cluster.delete(&format!("{PODS}/{name}"), false);
         eventually("the pod is gone", || {
