@@ -104,20 +104,29 @@ fn main_process(platform: &Platform) -> u32 {
 }
 
 /// What its port has sent.
+#[derive(Clone, Copy, PartialEq)]
 struct Sent {
     frames: u64,
     segments: u64,
 }
 
+/// Returns what its port has sent once nothing more follows: the counters are read one after the other, and an end of a connection may be on its
+/// way.
 fn sent(platform: &Platform) -> Sent {
     let of = |name: &str| {
         let found = platform.port_counter(name, "web.eth0");
         found.unwrap_or_else(|| panic!("web.eth0 has no {name}"))
     };
-    Sent {
+    let read = || Sent {
         frames: of("tx_packets"),
         segments: of("tx_segments"),
-    }
+    };
+    let mut last = read();
+    eventually("nothing more is sent", || {
+        let before = std::mem::replace(&mut last, read());
+        before == last
+    });
+    last
 }
 
 fn gets(platform: &Platform, url: &str) -> bool {
