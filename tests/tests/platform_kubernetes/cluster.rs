@@ -359,14 +359,15 @@ impl Cluster {
         })
     }
 
-    /// Returns the agent's answer, with its status, to a caller with this token; the API server's certificate without one.
+    /// Returns the agent's answer, with its status (0: there is none), to a caller with this token; the API server's certificate without one.
     pub fn ask_agent(&self, node: &Node, path: &str, token: Option<&str>) -> (u16, String) {
         let client = self.of_agent(node, token);
         let request = Request::get(path).body(Vec::new()).expect("a request");
         match self.runtime.block_on(client.request_text(request)) {
             Ok(text) => (200, text),
             Err(kube::Error::Api(error)) => (error.code, error.message.clone()),
-            Err(error) => panic!("GET {path}: {error}"),
+            // An agent that has just started is not where the node says yet.
+            Err(error) => (0, error.to_string()),
         }
     }
 

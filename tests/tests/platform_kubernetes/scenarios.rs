@@ -338,8 +338,10 @@ pub fn a_pod_ends_as_its_policy_says(cluster: &Cluster, platform: &mut Platform)
     await_instances(platform, 0);
     let left = platform.ask(&["get", "instances"]);
     assert_eq!(left.as_array().map(Vec::len), Some(0), "{left}");
-    let (code, log) = cluster.ask_agent(&node, "/containerLogs/default/crashes/x", None);
-    assert!(code == 200 && log.contains("running on 2 ports"), "{log}");
+    eventually("the log is there", || {
+        let (code, log) = cluster.ask_agent(&node, "/containerLogs/default/crashes/x", None);
+        code == 200 && log.contains("running on 2 ports")
+    });
     for name in ["crashes", "is-removed"] {
         cluster.delete(&format!("{PODS}/{name}"), false);
         eventually("the pod is gone", || {
