@@ -11,12 +11,12 @@ const WAIT: Duration = Duration::from_secs(30);
 /// A position behind all events: the answer has none, and says where the next one will be.
 const LAST: u64 = i64::MAX as u64;
 
-/// What the daemon has told.
+/// An answer of the daemon about its events.
 #[derive(Debug)]
 pub enum News {
     /// The daemon answers, for the first time or again: everything may have changed.
     Begun,
-    /// The next events; never none with `has_gap` false, but for a wait that has ended.
+    /// The next events; none if nothing happened while the request waited.
     Events {
         /// The events, oldest first.
         events: Vec<Event>,

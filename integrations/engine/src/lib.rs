@@ -1,4 +1,4 @@
-//! What the drivers of all engines need of nfluid's daemon: the feed of its events ([`feed`]), links as an engine's objects write them
+//! The drivers of all engines share this access to nfluid's daemon: the feed of its events ([`feed`]), links as an engine's objects write them
 //! ([`links`]), and requests about instances with the daemon's errors in words ([`requests`]). A driver adds its engine's own protocol.
 #![forbid(unsafe_code)]
 

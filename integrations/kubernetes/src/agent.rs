@@ -2,10 +2,10 @@
 
 use crate::cluster::Place;
 use crate::configs::Configs;
-use crate::events::Events;
 use crate::node::{self, Host, Known, NodeLease, RENEW, Registration};
 use crate::pods::{Pods, Trouble};
-use crate::service::{self, Service};
+use crate::service::Service;
+use crate::settings::Settings;
 use anyhow::Context;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -18,7 +18,6 @@ use nfluid_api::types::{Event, Kind};
 use nfluid_engine::feed::{Feed, News};
 use nfluid_engine::requests::found;
 use std::future::ready;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -27,7 +26,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// Time after which a failed request is sent again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Interval at which the daemon's capacity is read, and at which instances without a pod are looked for.
+/// Interval at which the agent looks for instances without a pod.
 const LOOK: Duration = Duration::from_secs(15);
 /// Interval at which Kubernetes is told the node's status although nothing has changed (a kubelet's).
 const REPEAT: Duration = Duration::from_secs(300);
@@ -35,23 +34,6 @@ const REPEAT: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Pods that are worked on at a time.
 const AT_A_TIME: u16 = 16;
-
-/// The settings of an agent.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Name of the node.
-    pub node: String,
-    /// Address at which Kubernetes reaches the agent.
-    pub address: String,
-    /// True if pods need no toleration for the node.
-    pub is_open: bool,
-    /// The daemon's socket.
-    pub socket: PathBuf,
-    /// Folders of the host below which pods may have volumes.
-    pub host_volumes: Vec<PathBuf>,
-    /// The agent's own service.
-    pub service: service::Settings,
-}
 
 /// Runs an agent until it is cancelled.
 ///
@@ -74,12 +56,10 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
         kubernetes.clone(),
         daemon.clone(),
         place,
-        settings.address.clone(),
-        settings.host_volumes.clone(),
         cpus,
         configs,
         store.clone(),
-        Events::new(kubernetes.clone(), settings.node.clone()),
+        &settings,
     ));
     let service = Service::open(&settings, Arc::clone(&pods)).await?;
     let host = Host {
@@ -230,7 +210,7 @@ async fn relay(
     Ok(())
 }
 
-/// Tells Kubernetes for ever what the node has, and whether its daemon answers.
+/// This task tells Kubernetes what the node has, and whether its daemon answers.
 async fn keep_told(
     mut registration: Registration,
     daemon: &Client,
@@ -262,7 +242,7 @@ async fn keep_told(
     }
 }
 
-/// Tells Kubernetes for ever that the node lives.
+/// This task renews the node's lease, by which Kubernetes knows that the node lives.
 async fn keep_alive(lease: NodeLease) {
     loop {
         let pause = match timely(lease.renew()).await {

@@ -1,10 +1,12 @@
 //! The names by which a node of a cluster knows its instances again.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::api::{DeleteParams, Preconditions};
+use kube::{Api, ResourceExt as _};
 use nfluid_control::model::NAME_MAX;
 use sha2::{Digest, Sha256};
 
-/// What the owners of instances of all clusters begin with: the name of a client of the API with the role `engine`.
+/// The beginning of the owners of instances of all clusters: the name of a client of the API with the role `engine`.
 const ENGINE: &str = "kubernetes";
 /// Hexadecimal digits of a cluster's and node's part of an owner.
 const NODE_DIGITS: usize = 12;
@@ -14,19 +16,15 @@ const POD_DIGITS: usize = 12;
 /// A node of a cluster, in the owners of its instances: agents of two nodes, or of two clusters, never take each other's.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The node's name.
-    pub node: String,
     prefix: String,
 }
 
 impl Place {
     /// Creates the place of the node `node` in the cluster whose namespace `kube-system` has the uid `cluster`.
     pub fn new(cluster: &str, node: &str) -> Self {
-        let digest = Sha256::digest(format!("{cluster}/{node}"));
-        let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = fingerprint(&format!("{cluster}/{node}"), NODE_DIGITS);
         Place {
-            node: node.to_owned(),
-            prefix: format!("{ENGINE}:{}/", &digits[..NODE_DIGITS]),
+            prefix: format!("{ENGINE}:{digits}/"),
         }
     }
 
@@ -39,6 +37,40 @@ impl Place {
     pub fn pod_of<'a>(&self, owner: &'a str) -> Option<(&'a str, &'a str)> {
         owner.strip_prefix(&self.prefix)?.split_once('/')
     }
+}
+
+/// Returns the first hexadecimal digits of the SHA-256 sum of a text, 64 at most.
+pub fn fingerprint(text: &str, digits: usize) -> String {
+    let sum = Sha256::digest(text);
+    let all: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    all[..digits].to_owned()
+}
+
+/// Makes success of the answer that an object is gone, or that another object has its name now.
+///
+/// # Errors
+/// Another error.
+pub fn unless_gone<T>(answer: kube::Result<T>) -> kube::Result<()> {
+    match answer {
+        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
+        answer => answer.map(drop),
+    }
+}
+
+/// Asks for the removal of a pod, unless the pod is gone; without `grace_s`, after its own time of grace in seconds.
+///
+/// # Errors
+/// Kubernetes refuses, or does not answer.
+pub async fn delete(api: &Api<Pod>, pod: &Pod, grace_s: Option<u32>) -> kube::Result<()> {
+    let this_one = DeleteParams {
+        grace_period_seconds: grace_s,
+        preconditions: Some(Preconditions {
+            uid: pod.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    unless_gone(api.delete(&pod.name_any(), &this_one).await)
 }
 
 /// Returns the uid of a pod.

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 /// An object, by its namespace.
 type Key = (String, Reference);
 
-/// What is known of an object; `None`: nothing yet.
+/// The data of an object, or that there is no such object; `None`: the object was not read yet.
 type Known = Option<Option<Data>>;
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Drop for Watched {
 pub struct Configs {
     client: Client,
     all: Mutex<BTreeMap<Key, Watched>>,
-    /// Told about pods whose objects have changed.
+    /// The channel that gets the pods whose objects have changed.
     changed: mpsc::UnboundedSender<ObjectRef<Pod>>,
 }
 

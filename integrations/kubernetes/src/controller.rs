@@ -1,6 +1,7 @@
 //! Makes pods of network functions and chains: as many as are wanted, on nodes that the scheduler chooses, and other ones where nodes are lost. It
 //! keeps nothing, and touches only pods that are the object's own.
 
+use crate::cluster::{delete, uid, unless_gone};
 use crate::crds::{NetworkFunction, REPLICAS_MAX, ServiceChain, Status};
 use crate::render::{self, FIXED, KIND, Owner, Runs, SLOT};
 use crate::status::{CURRENT, condition, is_over};
@@ -10,7 +11,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::controller::{Action, Controller};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -93,7 +94,7 @@ fn on_error<K: Object>(object: Arc<K>, error: &kube::Error, _: Arc<Client>) -> A
     Action::requeue(AGAIN)
 }
 
-/// What is known of an object's pods.
+/// The state of an object's pods together.
 struct Known {
     wanted: u32,
     ready: u32,
@@ -110,7 +111,7 @@ struct Slot<'a> {
     current: Option<&'a Pod>,
     /// The uids of those that are about to go, in order.
     going: BTreeSet<&'a str>,
-    /// Those that have to go, and were not told.
+    /// Pods that the controller has to remove.
     superfluous: Vec<&'a Pod>,
 }
 
@@ -119,11 +120,9 @@ impl<'a> Slot<'a> {
         let mut this = Slot::default();
         for pod in pods.iter().filter(|pod| slot_of(pod) == Some(slot)) {
             if pod.metadata.deletion_timestamp.is_some() {
-                this.going
-                    .insert(pod.metadata.uid.as_deref().unwrap_or_default());
+                this.going.insert(uid(pod));
             } else if is_over(pod) || this.current.is_some() {
-                this.going
-                    .insert(pod.metadata.uid.as_deref().unwrap_or_default());
+                this.going.insert(uid(pod));
                 this.superfluous.push(pod);
             } else {
                 this.current = Some(pod);
@@ -162,11 +161,11 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
     let pods: Vec<_> = pods.items.into_iter().filter(is_own).collect();
     let spec = object.spec();
     let wanted = spec.place().replicas.min(REPLICAS_MAX);
-    for pod in pods
-        .iter()
-        .filter(|pod| slot_of(pod).is_none_or(|slot| slot >= wanted))
-    {
-        delete(&api, pod).await?;
+    let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
+    for pod in pods.iter().filter(stays) {
+        if slot_of(pod).is_none_or(|slot| slot >= wanted) {
+            delete(&api, pod, None).await?;
+        }
     }
     let slots: Vec<_> = (0..wanted).map(|slot| Slot::of(&pods, slot)).collect();
     let mut others_are_ready = slots.iter().all(|slot| slot.current.is_some_and(is_ready));
@@ -176,7 +175,7 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
     let mut nodes = BTreeSet::new();
     for (number, slot) in (0..).zip(&slots) {
         for pod in &slot.superfluous {
-            delete(&api, pod).await?;
+            delete(&api, pod, None).await?;
         }
         let beside: Vec<_> = slot.going.iter().copied().collect();
         let rendered = render::pod(&owner, spec, number, &beside);
@@ -210,7 +209,7 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
             // One after the other; what is not ready loses nothing.
             if others_are_ready || !is_ready(current) {
                 others_are_ready = false;
-                delete(&api, current).await?;
+                delete(&api, current, None).await?;
             }
             why.get_or_insert(format!("{}: it is replaced", current.name_any()));
             continue;
@@ -244,30 +243,9 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
         let done = objects
             .patch_status(&object.name_any(), &PatchParams::default(), &patch)
             .await;
-        match done {
-            // It is gone, or another one has its name.
-            Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => {}
-            done => drop(done?),
-        }
+        unless_gone(done)?;
     }
     Ok(again)
-}
-
-async fn delete(api: &Api<Pod>, pod: &Pod) -> kube::Result<()> {
-    if pod.metadata.deletion_timestamp.is_some() {
-        return Ok(());
-    }
-    let this_one = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    };
-    match api.delete(&pod.name_any(), &this_one).await {
-        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
-        done => done.map(drop),
-    }
 }
 
 /// Returns what of a pod has to be changed in place: its annotations and the images of its containers.

@@ -52,7 +52,7 @@ pub struct Stage {
     /// The port towards its end.
     #[serde(default = "port_out")]
     pub egress: String,
-    /// What the stage runs.
+    /// The network function of the stage.
     #[serde(flatten)]
     pub function: Function,
 }
@@ -136,7 +136,7 @@ fn node_loss() -> u32 {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkFunctionSpec {
-    /// What runs.
+    /// The network function.
     #[serde(flatten)]
     pub function: Function,
     /// Links of its ports: `.in` is its own port, everything else a port or an uplink of the node.
@@ -187,7 +187,7 @@ pub struct ServiceChainSpec {
     pub place: Where,
 }
 
-/// What has become of an object.
+/// The state of an object, as the controller tells it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+mod amounts;
 mod cluster;
 mod configs;
 pub mod controller;
@@ -18,6 +19,7 @@ mod foreign;
 mod node;
 mod pods;
 mod render;
-pub mod service;
+mod service;
+pub mod settings;
 mod status;
 mod wanted;

@@ -4,8 +4,8 @@
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use nfluid_kubernetes::agent::{self, Settings};
-use nfluid_kubernetes::{controller, crds, service};
+use nfluid_kubernetes::settings::{ServiceSettings, Settings};
+use nfluid_kubernetes::{agent, controller, crds};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -140,7 +140,7 @@ impl Agent {
             is_open: self.no_taint,
             socket: self.socket,
             host_volumes: self.host_volume,
-            service: service::Settings {
+            service: ServiceSettings {
                 listen: self.listen,
                 identity: self.cert.zip(self.key),
                 client_ca: self.client_ca,

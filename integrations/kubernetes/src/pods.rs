@@ -3,20 +3,21 @@
 //! What there is to do with a pod follows from the pod and from the daemon's instances, whatever happened before: a lost event, an agent that was
 //! killed and a request that was sent twice lead to the same end.
 
-use crate::cluster::{Place, containers, uid};
+use crate::cluster::{Place, containers, delete, uid, unless_gone};
 use crate::configs::Configs;
 use crate::events::{Events, Severity};
 use crate::files;
+use crate::settings::Settings;
 use crate::status::{self, CONFIG_ERROR, REFUSED, Seen, View};
 use crate::wanted::{self, Wanted};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, ResourceExt as _};
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{InstanceStatus, Kind};
+use nfluid_api::types::InstanceStatus;
 use nfluid_engine::requests::{found, is_taken, may_pass, remove_own, words};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
@@ -76,31 +77,25 @@ pub struct Pods {
 
 impl Pods {
     /// Creates the pods of a node, none of which was looked at.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "called once, with what the agent consists of"
-    )]
     pub fn new(
         kubernetes: kube::Client,
         daemon: Client,
         place: Place,
-        address: String,
-        host_volumes: Vec<PathBuf>,
         cpus: usize,
         configs: Arc<Configs>,
         store: Store<Pod>,
-        events: Events,
+        settings: &Settings,
     ) -> Self {
         Pods {
+            events: Events::new(kubernetes.clone(), settings.node.clone()),
             kubernetes,
             daemon,
             place,
-            address,
-            host_volumes,
+            address: settings.address.clone(),
+            host_volumes: settings.host_volumes.clone(),
             cpus,
             configs,
             store,
-            events,
             memory: Mutex::default(),
         }
     }
@@ -319,21 +314,7 @@ impl Pods {
             return Ok(Action::requeue(SOON));
         }
         self.memory().remove(uid(pod));
-        let this_one = Preconditions {
-            uid: pod.uid(),
-            resource_version: None,
-        };
-        let now = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(this_one),
-            ..DeleteParams::default()
-        };
-        match self.api(pod).delete(&pod.name_any(), &now).await {
-            Ok(_) => {}
-            // It is gone already, or another pod has its name.
-            Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => {}
-            Err(error) => return Err(error.into()),
-        }
+        delete(&self.api(pod), pod, Some(0)).await?;
         Ok(Action::await_change())
     }
 
@@ -392,10 +373,7 @@ impl Pods {
             .api(pod)
             .patch_status(&pod.name_any(), &PatchParams::default(), &patch)
             .await;
-        match done {
-            Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
-            done => Ok(done.map(drop)?),
-        }
+        Ok(unless_gone(done)?)
     }
 
     /// Tells what an event of the daemon says about a pod's instance.
@@ -403,9 +381,6 @@ impl Pods {
         use nfluid_api::types::EventKind::{
             CrashLoop, Crashed, Exited, Healthy, LimitHit, Unhealthy, Warning,
         };
-        if event.object != Some(Kind::Instance) {
-            return;
-        }
         let (severity, reason) = match event.kind {
             Crashed => (Severity::Warning, "Crashed"),
             CrashLoop => (Severity::Warning, "BackOff"),

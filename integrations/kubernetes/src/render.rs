@@ -1,5 +1,6 @@
 //! From a network function or a chain to its pods.
 
+use crate::cluster::fingerprint;
 use crate::crds::{Function, NetworkFunctionSpec, Placement, ServiceChainSpec, Where};
 use crate::node::{LABEL_CHARS_MAX, NODE};
 use crate::wanted::{ANY_IMAGE, NF_IMAGE, SHARE, annotation};
@@ -10,7 +11,6 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// The label of pods with the name of the object that they are of, and that with its kind.
@@ -20,6 +20,8 @@ pub const KIND: &str = "nfluid.io/kind";
 pub const SLOT: &str = "nfluid.io/slot";
 /// The annotation with what of a pod cannot be changed in place: another value is another pod.
 pub const FIXED: &str = "nfluid.io/fixed";
+/// Hexadecimal digits that stand for a text.
+const HASH_DIGITS: usize = 16;
 /// Where the files of a function's ConfigMap are.
 const FILES: &str = "/etc/nfluid";
 /// The container of a network function that is no stage of a chain.
@@ -258,9 +260,7 @@ fn fixed(spec: &PodSpec) -> String {
 }
 
 fn hash(text: &str) -> String {
-    let digest = Sha256::digest(text);
-    let digits = digest.iter().take(8);
-    digits.map(|byte| format!("{byte:02x}")).collect()
+    fingerprint(text, HASH_DIGITS)
 }
 
 #[cfg(test)]

@@ -96,6 +96,11 @@ fn terminated(exit: Option<ExitStatus>, how: &str, now: Timestamp) -> ContainerS
     }
 }
 
+/// Returns true if two ends differ in nothing but the time at which they were seen.
+fn is_same(one: &ContainerStateTerminated, other: &ContainerStateTerminated) -> bool {
+    one.exit_code == other.exit_code && one.message == other.message
+}
+
 /// Returns the status of a container. `before` is what Kubernetes has.
 fn container(
     name: &str,
@@ -123,7 +128,7 @@ fn container(
     let ended = |end: ContainerStateTerminated| {
         let known = before
             .and_then(|it| it.state.as_ref()?.terminated.as_ref())
-            .filter(|known| known.exit_code == end.exit_code && known.message == end.message);
+            .filter(|known| is_same(known, &end));
         ContainerState {
             terminated: Some(known.cloned().unwrap_or(end)),
             ..ContainerState::default()
@@ -176,9 +181,7 @@ fn container(
     if instance.exit.is_some() && !is_over {
         let last = last();
         let known = before.and_then(|it| it.last_state.as_ref()?.terminated.as_ref());
-        let is_known = known.is_some_and(|known| {
-            known.exit_code == last.exit_code && known.message == last.message
-        });
+        let is_known = known.is_some_and(|known| is_same(known, &last));
         if !is_known || is_another {
             status.last_state = Some(ContainerState {
                 terminated: Some(last),

@@ -1,5 +1,6 @@
 //! From a pod to the instances that it asks for: one for each container.
 
+use crate::amounts::{share_of, whole};
 use crate::cluster::{Place, containers, derived_name, uid};
 use crate::files::{Data, Mounts, Reference};
 use crate::foreign;
@@ -89,10 +90,13 @@ fn keys(pod: &Pod, container: &str) -> Result<Map<String, Value>, String> {
 
 /// Returns the name of a container's instance.
 pub fn name_of(pod: &Pod, container: &str) -> String {
-    match keys(pod, container)
-        .ok()
-        .and_then(|mut keys| keys.remove("name"))
-    {
+    let mut keys = keys(pod, container).unwrap_or_default();
+    take_name(&mut keys, pod, container)
+}
+
+/// Takes the name out of the keys of a container's instance; without one, the name follows from the pod.
+fn take_name(keys: &mut Map<String, Value>, pod: &Pod, container: &str) -> String {
+    match keys.remove("name") {
         Some(Value::String(name)) => name,
         _ => derived_name(uid(pod), container),
     }
@@ -164,8 +168,7 @@ impl Reader<'_> {
                 faults.push(format!("{}.{key}: {instead}", annotation(container)));
             }
         }
-        keys.remove("name");
-        let name = name_of(self.pod, container);
+        let name = take_name(&mut keys, self.pod, container);
         let links = keys.remove("links").unwrap_or_else(|| json!([]));
         let links = serde_json::from_value(links).unwrap_or_else(|_| {
             faults.push(format!(
@@ -437,39 +440,6 @@ fn is_supervision(probe: &Probe) -> bool {
     command.is_some_and(|command| command == &[HEALTH])
 }
 
-/// Returns a share in the daemon's words. One of more than a core is a part of the platform.
-fn share_of(permille: u64, cpus: usize) -> String {
-    if permille <= 1000 {
-        return format!("{}.{}%", permille / 10, permille % 10);
-    }
-    let hundredths = permille.saturating_mul(10) / cpus.max(1) as u64;
-    format!("{}.{:02}% of platform", hundredths / 100, hundredths % 100)
-}
-
-/// Returns a quantity (as `64Mi`, `1500M`, `0.5Gi`, `2e3`) as a whole number, rounded up.
-fn whole(quantity: &str) -> Option<u64> {
-    let digits = quantity
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(quantity.len());
-    let (number, suffix) = quantity.split_at(digits);
-    let number: f64 = number.parse().ok()?;
-    let factor = match suffix {
-        "" => 1.0,
-        "m" => 1e-3,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        "T" => 1e12,
-        "Ki" => 1024.0,
-        "Mi" => f64::from(1 << 20),
-        "Gi" => f64::from(1 << 30),
-        "Ti" => 1024.0 * f64::from(1 << 30),
-        exponent => 10f64.powi(exponent.strip_prefix(['e', 'E'])?.parse().ok()?),
-    };
-    let whole = (number * factor).ceil();
-    (whole.is_finite() && (0.0..9e15).contains(&whole)).then_some(whole as u64)
-}
-
 /// Returns the addresses of the instance's interfaces, without their prefix lengths.
 fn addresses(keys: &Map<String, Value>) -> Vec<String> {
     let ports = keys.get("ports").and_then(Value::as_object);
@@ -668,26 +638,5 @@ mod tests {
             (&both["health"]["action"], &both["health"]["interval"]),
             (&json!("restart"), &json!("7s"))
         );
-    }
-
-    #[test]
-    fn amounts_are_kubernetes_quantities() {
-        for (text, amount) in [
-            ("64Mi", Some(64 << 20)),
-            ("0.5Gi", Some(1 << 29)),
-            ("1500M", Some(1_500_000_000)),
-            ("2e3", Some(2000)),
-            ("100m", Some(1)),
-            ("7", Some(7)),
-            ("-1", None),
-            ("Mi", None),
-            ("1e400", None),
-            ("1x", None),
-        ] {
-            assert_eq!(whole(text), amount, "{text}");
-        }
-        assert_eq!(share_of(125, 4), "12.5%");
-        assert_eq!(share_of(1000, 4), "100.0%");
-        assert_eq!(share_of(2500, 4), "62.50% of platform");
     }
 }

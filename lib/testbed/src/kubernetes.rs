@@ -40,6 +40,18 @@ pub fn find() -> Result<PathBuf, CannotRun> {
     Ok(folder)
 }
 
+/// Returns the command of an agent on loopback, which makes the daemon at `socket` the node `node`.
+pub fn agent(program: &Path, node: &str, socket: &Path, kubeconfig: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(["agent", "--node-ip", "127.0.0.1", "--listen", "127.0.0.1:0"])
+        .args(["--node-name", node, "--socket"])
+        .arg(socket)
+        .arg("--kubeconfig")
+        .arg(kubeconfig);
+    command
+}
+
 /// A control plane; ended when dropped.
 #[derive(Debug)]
 pub struct Kubernetes {

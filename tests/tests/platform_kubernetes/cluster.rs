@@ -197,23 +197,8 @@ impl Cluster {
         );
         let node = name.to_owned();
         let command = Box::new(move || {
-            let mut command = Command::new(&program);
-            command
-                .args([
-                    "agent",
-                    "--node-ip",
-                    "127.0.0.1",
-                    "--listen",
-                    "127.0.0.1:0",
-                    "--node-name",
-                    &node,
-                ])
-                .arg("--socket")
-                .arg(&socket)
-                .arg("--kubeconfig")
-                .arg(&kubeconfig)
-                .arg("--client-ca")
-                .arg(&authority);
+            let mut command = kubernetes::agent(&program, &node, &socket, &kubeconfig);
+            command.arg("--client-ca").arg(&authority);
             command
         });
         let mut node = Node {

@@ -18,13 +18,12 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
-use nfluid_testbed::kubernetes::{Kubernetes, find};
+use nfluid_testbed::kubernetes::{self, Kubernetes, find};
 use nfluid_testbed::process::Service;
 use nfluid_testbed::program::built;
 use nfluid_tls::testing::Authority;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -66,21 +65,8 @@ impl Setup {
         let control_plane =
             Kubernetes::start(programs, at.clone(), (&caller.certificate, &caller.key))?;
         let kubeconfig = control_plane.kubeconfig();
-        let mut command = Command::new(agent);
-        command
-            .args([
-                "agent",
-                "--node-ip",
-                "127.0.0.1",
-                "--listen",
-                "127.0.0.1:0",
-                "--node-name",
-                OURS,
-                "--socket",
-            ])
-            .arg(hosts.platform.socket())
-            .arg("--kubeconfig")
-            .arg(&kubeconfig);
+        let socket = hosts.platform.socket();
+        let mut command = kubernetes::agent(&agent, OURS, &socket, &kubeconfig);
         let agent = Service::start("nfluid-kubernetes", &mut command, at.join("agent.log"))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -257,7 +243,7 @@ async fn empty_node(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says of each pod of the empty node that it is ready, and of each that is to go that it is gone.
+/// This task reports each pod of the empty node as ready, and removes each pod that is to go.
 async fn answer_for_empty_node(client: Client) -> kube::Result<()> {
     let api = Api::<Pod>::namespaced(client, "default");
     let fields = format!("spec.nodeName={EMPTY}");

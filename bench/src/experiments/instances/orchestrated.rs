@@ -1,4 +1,4 @@
-//! What the experiments with orchestrators share: two hosts with a platform between them, and the time until the first frame has crossed it.
+//! The experiments with orchestrators share this: two hosts with a platform between them, and the time until the first frame has crossed it.
 
 use crate::host::platform;
 use anyhow::Context;

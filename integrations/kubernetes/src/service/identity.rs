@@ -1,6 +1,6 @@
 //! The certificate of the service, and what it asks of callers' certificates.
 
-use super::Settings;
+use crate::settings::ServiceSettings;
 use anyhow::Context;
 use nfluid_tls::mutual::{certificates, private_key};
 use rcgen::{CertificateParams, KeyPair};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Names the file that is missing or wrong.
-pub fn load(settings: &Settings, node: &str, address: &str) -> anyhow::Result<ServerConfig> {
+pub fn load(settings: &ServiceSettings, node: &str, address: &str) -> anyhow::Result<ServerConfig> {
     let (chain, key) = match &settings.identity {
         Some((certificate, key)) => (certificates(certificate)?, private_key(key)?),
         None => own(node, address).context("making a certificate")?,

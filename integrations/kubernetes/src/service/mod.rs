@@ -6,9 +6,9 @@ mod identity;
 mod logs;
 mod metrics;
 
-use crate::agent;
 use crate::cluster::containers;
 use crate::pods::Pods;
+use crate::settings::Settings;
 use crate::wanted::name_of;
 use access::{Access, Caller};
 use anyhow::Context;
@@ -20,8 +20,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use kube::runtime::reflector::ObjectRef;
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -34,17 +32,6 @@ const CONNECTIONS_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time until the next attempt after the kernel refused a connection.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The settings of the service.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Address and port.
-    pub listen: SocketAddr,
-    /// Certificate and key, PEM; absent: the agent makes a certificate of its own.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    /// Authorities of the clients' certificates, PEM; absent: callers show tokens.
-    pub client_ca: Option<PathBuf>,
-}
 
 /// The service, whose port is open.
 pub struct Service {
@@ -59,7 +46,7 @@ impl Service {
     ///
     /// # Errors
     /// The port is taken, or a file of the certificates is missing or wrong.
-    pub async fn open(settings: &agent::Settings, pods: Arc<Pods>) -> anyhow::Result<Self> {
+    pub async fn open(settings: &Settings, pods: Arc<Pods>) -> anyhow::Result<Self> {
         let listen = settings.service.listen;
         let tls = identity::load(&settings.service, &settings.node, &settings.address)?;
         let listener = TcpListener::bind(listen)
