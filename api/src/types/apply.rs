@@ -268,7 +268,7 @@ pub struct DeleteRequest {
     /// Name of the document in error messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Removes the links of the instances of `objects` as well.
+    /// Removes the links of the instances and uplinks of `objects` as well.
     #[serde(default)]
     pub with_links: bool,
     /// Removes all objects.

@@ -262,6 +262,9 @@ pub struct SwitchStatus {
     /// Number of addresses that the switch knows now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<u64>,
+    /// The engine that has made it, and the engine's object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// A link.
@@ -301,6 +304,9 @@ pub struct ChainStatus {
 pub struct UplinkStatus {
     /// Name of the uplink.
     pub name: String,
+    /// The engine that has made it, and the engine's object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// The interface.
     pub interface: String,
     /// Network namespace of the interface, if not the daemon's own.

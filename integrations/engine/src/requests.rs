@@ -46,13 +46,13 @@ pub fn may_pass(error: &ClientError) -> bool {
     }
 }
 
-/// Returns true if an answer says that the instance exists and is somebody else's.
+/// Returns true if an answer says that an object exists and is somebody else's.
 pub fn is_taken(error: &ClientError) -> bool {
     let ClientError::Problem(problem) = error else {
         return false;
     };
     let mut errors = problem.errors.iter();
-    errors.any(|fault| fault.message.starts_with("the instance exists"))
+    errors.any(|fault| fault.message.contains(" exists and is "))
 }
 
 /// Makes nothing of the answer that there is no such object.

@@ -325,8 +325,13 @@ impl<P: Platform, S: Store> Controller<P, S> {
             rest = Deployment::default();
         }
         for object in &request.objects {
-            if request.with_links && object.kind == Kind::Instance {
-                let is_its = |port: &PortRef| port.owner() == Some(&object.name);
+            if request.with_links {
+                let is_its = |port: &PortRef| match port {
+                    PortRef::Uplink(name) => object.kind == Kind::Uplink && *name == object.name,
+                    PortRef::Instance { instance, .. } => {
+                        object.kind == Kind::Instance && *instance == object.name
+                    }
+                };
                 remove_links(&mut rest, |link| is_its(&link.0) || is_its(&link.1));
             }
             remove(&mut rest, object)?;

@@ -2,8 +2,9 @@
 
 use crate::attachments::{Attachments, attached_files};
 use crate::decode::decode;
-use crate::model::{Deployment, Link};
+use crate::model::{Deployment, Link, Owned, PortRef};
 use crate::report::Report;
+use crate::table::Table;
 use crate::validate::{Background, Environment, validate};
 use crate::yaml::{Node, SyntaxError, parse};
 use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
@@ -21,7 +22,7 @@ pub struct Checked {
     pub warnings: Vec<Diagnostic>,
 }
 
-/// Reads and checks the document of a request. With `merge`, it is added to `present`; otherwise it takes its place, except for the instances of
+/// Reads and checks the document of a request. With `merge`, it is added to `present`; otherwise it takes its place, except for the objects of
 /// engines, which stay.
 ///
 /// # Errors
@@ -115,54 +116,75 @@ fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
     }
 }
 
-/// Refuses changes of instances that belong to somebody else, unless it is whom they replace.
+/// Refuses changes of objects that belong to somebody else, unless it is whom they replace.
 fn refuse_others(
     present: &Deployment,
     deployment: &Deployment,
     replaces: Option<&str>,
     report: &mut Report<'_>,
 ) {
-    for (name, new) in deployment.instances.iter() {
-        let old = present.instances.get(name);
-        let Some(old) = old.filter(|old| old.owner != new.owner) else {
+    let (old, new) = (&present.instances, &deployment.instances);
+    refuse_taken(("instances", "instance"), old, new, replaces, report);
+    let (old, new) = (&present.uplinks, &deployment.uplinks);
+    refuse_taken(("uplinks", "uplink"), old, new, None, report);
+    let (old, new) = (&present.switches, &deployment.switches);
+    refuse_taken(("switches", "switch"), old, new, None, report);
+}
+
+fn refuse_taken<T: Owned>(
+    (all, one): (&str, &str),
+    present: &Table<T>,
+    wanted: &Table<T>,
+    replaces: Option<&str>,
+    report: &mut Report<'_>,
+) {
+    for (name, new) in wanted.iter() {
+        let old = present.get(name);
+        let Some(old) = old.filter(|old| old.owner() != new.owner()) else {
             continue;
         };
-        if old.owner.is_some() && old.owner.as_deref() == replaces {
+        let owner = old.owner();
+        if owner.is_some() && owner == replaces {
             continue;
         }
-        let owner = old.owner.as_deref();
         let owner = owner.map_or_else(
             || "nobody's in particular".to_owned(),
             |owner| format!("'{owner}'s"),
         );
         report.error(
-            &format!("instances.{name}"),
-            format!("the instance exists and is {owner}"),
-            "choose another name, or delete the instance first",
+            &format!("{all}.{name}"),
+            format!("the {one} exists and is {owner}"),
+            format!("choose another name, or delete the {one} first"),
         );
     }
 }
 
-/// Adds the instances of engines, which no document of another replaces, with the links of their ports.
+/// Adds the objects of engines, which no document of another replaces, with the links of their ports.
 fn keep_owned(present: &Deployment, deployment: &mut Deployment) {
-    let is_kept = |name: &str| {
-        let kept = present.instances.get(name);
-        kept.is_some_and(|kept| kept.owner.is_some())
-    };
-    for (name, instance) in present.instances.iter() {
-        if is_kept(name) && !deployment.instances.contains(name) {
-            deployment.instances.insert(name, instance.clone());
-        }
-    }
+    keep(&present.instances, &mut deployment.instances);
+    keep(&present.uplinks, &mut deployment.uplinks);
+    keep(&present.switches, &mut deployment.switches);
     let known: HashSet<String> = deployment.links.iter().map(|link| link.name()).collect();
-    let is_at_kept = |link: &&Link| {
-        [&link.0, &link.1]
-            .into_iter()
-            .any(|port| port.owner().is_some_and(is_kept))
+    let is_kept = |port: &PortRef| match port {
+        PortRef::Uplink(name) => is_owned(&present.uplinks, name),
+        PortRef::Instance { instance, .. } => is_owned(&present.instances, instance),
     };
+    let is_at_kept = |link: &&Link| is_kept(&link.0) || is_kept(&link.1);
     let kept = present.links.iter().filter(is_at_kept);
     let missing = kept.filter(|link| !known.contains(&link.name()));
     deployment.links.extend(missing.cloned());
+}
+
+fn keep<T: Owned + Clone>(present: &Table<T>, wanted: &mut Table<T>) {
+    for (name, object) in present.iter() {
+        if object.owner().is_some() && !wanted.contains(name) {
+            wanted.insert(name, object.clone());
+        }
+    }
+}
+
+fn is_owned<T: Owned>(present: &Table<T>, name: &str) -> bool {
+    present.get(name).is_some_and(|it| it.owner().is_some())
 }
 
 /// Returns `present` with the objects of `added`, which replace objects of the same name.
@@ -193,7 +215,7 @@ fn merged(present: &Deployment, added: Deployment) -> Deployment {
     merged
 }
 
-fn merge_table<T: Clone>(present: &mut crate::table::Table<T>, added: &crate::table::Table<T>) {
+fn merge_table<T: Clone>(present: &mut Table<T>, added: &Table<T>) {
     for (name, value) in added.iter() {
         present.insert(name, value.clone());
     }

@@ -78,7 +78,7 @@ impl Inventory {
             switches: deployment
                 .switches
                 .iter()
-                .map(|(name, switch)| (name.to_owned(), *switch))
+                .map(|(name, switch)| (name.to_owned(), switch.clone()))
                 .collect(),
             uplinks: deployment
                 .uplinks

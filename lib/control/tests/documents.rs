@@ -235,3 +235,70 @@ fn an_engines_instances_stay_and_are_nobody_elses() {
         apply(&text, true).expect_err("no name of an owner");
     }
 }
+
+// promise: 6.14
+#[test]
+fn an_engines_uplinks_and_switches_stay_and_are_nobody_elses() {
+    let theirs = "version: 1\nswitches: { pods: { owner: 'cni:1' }, lan: {} }\nuplinks:\n  \
+                  leg: { interface: eth2, owner: 'cni:1/c', switch: pods }\n  wan: { interface: eth1, owner: 'cni:1/d' }\n\
+                  instances: { own: { nf: bridge } }\nlinks: [[own.in, wan]]\n";
+    let present = deployment(theirs);
+    let apply = |text: &str, merge: bool| {
+        let request = ApplyRequest {
+            text: text.to_owned(),
+            merge,
+            ..ApplyRequest::default()
+        };
+        let checked = read(&request, &present, support::ENVIRONMENT);
+        checked
+            .map(|checked| checked.deployment)
+            .map_err(|errors| lines(&errors))
+    };
+    let kept = apply("version: 1\ninstances: { own: { nf: bridge } }\n", false).expect("valid");
+    assert_eq!(kept.uplinks.names().collect::<Vec<_>>(), ["leg", "wan"]);
+    assert_eq!(kept.switches.names().collect::<Vec<_>>(), ["pods"]);
+    assert_eq!(kept.links.len(), 1);
+
+    for (text, merge) in [
+        ("version: 1\nswitches: { pods: {} }\n", true),
+        ("version: 1\nswitches: { pods: { owner: 'cni:2' } }\n", true),
+        ("version: 1\nswitches: { lan: { owner: 'cni:1' } }\n", true),
+        ("version: 1\nuplinks: { wan: { interface: eth1 } }\n", true),
+        (
+            "version: 1\ninstances: { own: { nf: bridge } }\nuplinks: { wan: { interface: eth1 } }\n",
+            false,
+        ),
+    ] {
+        let refused = apply(text, merge).expect_err("it is somebody else's");
+        assert!(refused.contains(" exists and is "), "{refused}");
+    }
+    let own = "version: 1\nuplinks: { wan: { interface: eth1, mtu: 1, owner: 'cni:1/d' } }\n";
+    assert!(
+        !apply(own, true)
+            .expect_err("no such key")
+            .contains(" exists ")
+    );
+    let own = "version: 1\nuplinks: { wan: { interface: eth1, super: off, owner: 'cni:1/d' } }\n";
+    assert!(apply(own, true).is_ok());
+}
+
+// What an engine's instance needs of the host stays as long as the instance.
+// promise: 6.14
+#[test]
+fn taps_of_an_engines_fast_path_stay_with_it() {
+    let theirs = "version: 1\ninstances:\n  fw: { nf: firewall, owner: 'nomad:1', ports: { in: {}, out: {} } }\n  \
+                  own: { nf: bridge }\n  \
+                  fast: { nf: efw, tier: xdp, owner: 'nomad:1', interface: eth2, slow: { port: fw.in } }\n";
+    let present = deployment(theirs);
+    let request = ApplyRequest {
+        text: "version: 1\ninstances: { own: { nf: bridge } }\n".to_owned(),
+        ..ApplyRequest::default()
+    };
+    let kept = read(&request, &present, support::ENVIRONMENT);
+    let kept = kept
+        .map_err(|errors| lines(&errors))
+        .expect("valid")
+        .deployment;
+    assert_eq!(kept.uplinks, present.uplinks);
+    assert_eq!(kept.links, present.links);
+}

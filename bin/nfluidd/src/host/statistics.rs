@@ -97,6 +97,7 @@ impl Host {
                         .filter(|entry| entry.switch == *id && !entry.aged)
                         .count() as u64,
                 ),
+                owner: model.owner.clone(),
             }
         };
         self.switches.iter().map(status).collect()

@@ -319,9 +319,16 @@ impl Server for Daemon {
     }
 
     fn uplinks(&self) -> Vec<UplinkStatus> {
-        let mut desired = Inventory::of(&self.desired.read());
+        let model = self.model();
+        let mut desired = Inventory::of(&model);
         let host = lock(&self.host);
         let mut statuses = host.uplink_statuses();
+        for status in &mut statuses {
+            status.owner = model
+                .uplinks
+                .get(&status.name)
+                .and_then(|it| it.owner.clone());
+        }
         for (name, spec) in &mut desired.instances {
             if let Some(running) = host.instances().get(name) {
                 spec.keep_long(&running.spec);

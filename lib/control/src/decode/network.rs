@@ -1,6 +1,7 @@
 //! Flavors, uplinks, switches, links and chains.
 
 use super::fields::{Fields, list, mapping, name, parsed, read, text, wrong_type};
+use super::instance::owner;
 use super::interface::host;
 use crate::matching::{MatchRule, PortRange, parse_prefix};
 use crate::model::{
@@ -113,6 +114,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
         super_frames: SuperFrames::Auto,
         ring: None,
         attachment: None,
+        owner: None,
     };
     let Some(mut fields) = Fields::new(node, path, report) else {
         return uplink;
@@ -143,6 +145,7 @@ pub fn uplink(node: &Node, path: &str, report: &mut Report<'_>) -> Uplink {
     uplink.super_frames = fields.choice("super", &kinds, report).unwrap_or_default();
     uplink.ring = ring(&mut fields, report);
     uplink.attachment = attachment(&mut fields, report);
+    uplink.owner = owner(&mut fields, report);
     fields.finish(report);
     uplink
 }
@@ -203,6 +206,7 @@ pub fn switch(node: &Node, path: &str, report: &mut Report<'_>) -> Switch {
     if let Some(addresses) = narrow(fields.integer("addresses", (16, 1 << 20), report)) {
         switch.addresses = addresses;
     }
+    switch.owner = owner(&mut fields, report);
     fields.finish(report);
     switch
 }

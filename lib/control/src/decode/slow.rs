@@ -128,6 +128,11 @@ fn join(
         super_frames: SuperFrames::Auto,
         ring: None,
         attachment: None,
+        // What is made for an instance stays as long as it.
+        owner: deployment
+            .instances
+            .get(name)
+            .and_then(|it| it.owner.clone()),
     };
     let link = Link(PortRef::Uplink(uplink.clone()), port);
     // A deployment that is read again contains the expanded form already.

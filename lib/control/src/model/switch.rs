@@ -19,12 +19,15 @@ pub struct Attachment {
 }
 
 /// A learning bridge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Switch {
     /// Ageing time: how long a learned address is kept after its last frame.
     pub ageing: Millis,
     /// Maximum number of learned addresses.
     pub addresses: u32,
+    /// Whose it is, as for an instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 impl Default for Switch {
@@ -32,6 +35,7 @@ impl Default for Switch {
         Switch {
             ageing: Millis::secs(300),
             addresses: 4096,
+            owner: None,
         }
     }
 }

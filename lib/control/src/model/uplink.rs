@@ -37,6 +37,9 @@ pub struct Uplink {
     /// Attaches the uplink to a switch.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
+    /// Whose it is, as for an instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// A tunnel to another host (VXLAN, RFC 7348).

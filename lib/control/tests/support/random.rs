@@ -73,7 +73,14 @@ pub fn deployment(seed: u64) -> Deployment {
         if choices.chance(2) {
             let ageing = Millis::secs(choices.pick(&[60, 300]));
             let addresses = choices.pick(&[64, 4096]);
-            made.switches.insert(name, Switch { ageing, addresses });
+            made.switches.insert(
+                name,
+                Switch {
+                    ageing,
+                    addresses,
+                    owner: None,
+                },
+            );
         }
     }
     uplinks(&mut choices, &mut made);
@@ -111,6 +118,7 @@ fn uplinks(choices: &mut Choices, made: &mut Deployment) {
             super_frames: choices.pick(&[SuperFrames::Auto, SuperFrames::Auto, SuperFrames::Off]),
             ring: choices.chance(4).then_some(128),
             attachment: None,
+            owner: None,
         };
         made.uplinks.insert(name, uplink);
     }
