@@ -50,6 +50,7 @@ const TEST: Packages = &[
     "binutils",
     "busybox-static",
     "conntrack",
+    "containernetworking-plugins",
     "libndpi-bin",
     "libxdp1",
     "python3-pip",

@@ -1,6 +1,9 @@
-//! Requests about instances, and the daemon's errors in words.
+//! Requests about objects, and the daemon's errors in words.
 
 use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName};
+use serde::Deserialize;
+use serde_json::Value;
 
 /// Returns an error in one line, with all faults. `place` turns the place of a fault in a deployment into the place in the engine's object.
 pub fn words(error: &ClientError, place: impl Fn(&str) -> String) -> String {
@@ -78,6 +81,64 @@ pub async fn remove_own(client: &Client, name: &str, owner: &str) -> Result<(), 
         return Ok(());
     }
     found(client.remove_instance(name).await).map(drop)
+}
+
+/// Adds the objects of a document to the deployment, or changes them to what the document says.
+///
+/// # Errors
+/// The daemon refuses, or does not answer.
+pub async fn merge(client: &Client, document: &Value) -> Result<(), ClientError> {
+    let request = ApplyRequest {
+        text: document.to_string(),
+        merge: true,
+        ..ApplyRequest::default()
+    };
+    client.apply(&request).await.map(drop)
+}
+
+/// Returns the owner of an uplink or a switch; `None`: it does not exist, or has none.
+///
+/// # Errors
+/// The daemon does not answer.
+pub async fn owner_of(
+    client: &Client,
+    kind: Kind,
+    name: &str,
+) -> Result<Option<String>, ClientError> {
+    #[derive(Deserialize)]
+    struct Owned {
+        owner: Option<String>,
+    }
+    let table = match kind {
+        Kind::Switch => "switches",
+        _ => "uplinks",
+    };
+    let object: Option<Owned> = found(client.get(&format!("/v1/{table}/{name}")).await)?;
+    Ok(object.and_then(|it| it.owner))
+}
+
+/// Removes an uplink with its links, or a switch, if it exists and belongs to `owner`.
+///
+/// # Errors
+/// The daemon refuses, or does not answer.
+pub async fn remove_owned(
+    client: &Client,
+    kind: Kind,
+    name: &str,
+    owner: &str,
+) -> Result<(), ClientError> {
+    if owner_of(client, kind, name).await?.as_deref() != Some(owner) {
+        return Ok(());
+    }
+    let request = DeleteRequest {
+        objects: vec![ObjectName {
+            kind,
+            name: name.to_owned(),
+        }],
+        with_links: true,
+        ..DeleteRequest::default()
+    };
+    found(client.delete(&request).await).map(drop)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use nfluid_control::model::NAME_MAX;
-use sha2::{Digest, Sha256};
+use nfluid_engine::names::fingerprint;
 
 /// The beginning of the owners of instances of all clusters: the name of a client of the API with the role `engine`.
 const ENGINE: &str = "kubernetes";
@@ -37,13 +37,6 @@ impl Place {
     pub fn pod_of<'a>(&self, owner: &'a str) -> Option<(&'a str, &'a str)> {
         owner.strip_prefix(&self.prefix)?.split_once('/')
     }
-}
-
-/// Returns the first hexadecimal digits of the SHA-256 sum of a text, 64 at most.
-pub fn fingerprint(text: &str, digits: usize) -> String {
-    let sum = Sha256::digest(text);
-    let all: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
-    all[..digits].to_owned()
 }
 
 /// Makes success of the answer that an object is gone, or that another object has its name now.

@@ -1,6 +1,5 @@
 //! From a network function or a chain to its pods.
 
-use crate::cluster::fingerprint;
 use crate::crds::{Function, NetworkFunctionSpec, Placement, ServiceChainSpec, Where};
 use crate::node::{LABEL_CHARS_MAX, NODE};
 use crate::wanted::{ANY_IMAGE, NF_IMAGE, SHARE, annotation};
@@ -10,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use nfluid_engine::names::fingerprint;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@
 //! - [`Nic`], [`Flow`]: flow rules of a NIC.
 //! - [`tap`]: tap interfaces, with a `virtio_net_hdr` before each frame. [`packet`]: sockets that send frames out of an interface.
 //! - [`tunnel`]: interfaces whose other end is on another host.
-//! - [`own_stack`]: the interfaces of a program that has a network stack alone.
+//! - [`own_stack`]: the interfaces of a program that has a network stack alone. [`leg`]: an interface of a container's.
 //!
 //! Functions that name an interface without a namespace mean the calling thread's namespace.
 
@@ -22,6 +22,7 @@ mod filter;
 mod flow;
 pub mod hook;
 mod kernel;
+pub mod leg;
 mod libxdp;
 mod metering;
 mod netlink;

@@ -19,7 +19,7 @@ const UNNAMED: &str = "_";
 const MTU: u32 = 1500;
 
 /// Ways in which a segment could give an interface addresses and routes that nobody asked for (RFC 4862, ip-sysctl).
-const BY_ITSELF: [&str; 2] = ["accept_ra", "autoconf"];
+pub(crate) const BY_ITSELF: [&str; 2] = ["accept_ra", "autoconf"];
 
 /// The switches by which a stack forwards between its interfaces (ip-sysctl).
 const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
@@ -139,7 +139,7 @@ pub(crate) fn missing(what: &str) -> NetdevError {
     NetdevError::system(format!("looking for the interface {what}"))(none)
 }
 
-fn find(netlink: &Netlink, name: &str) -> Result<Link, NetdevError> {
+pub(crate) fn find(netlink: &Netlink, name: &str) -> Result<Link, NetdevError> {
     netlink.link(name)?.ok_or_else(|| missing(name))
 }
 
@@ -169,7 +169,12 @@ fn make_one(netlink: &Netlink, name: &str, home: BorrowedFd<'_>) -> Result<Made,
     })
 }
 
-fn configure_one(netlink: &Netlink, index: u32, settings: &Settings) -> Result<(), NetdevError> {
+/// Gives an interface of the calling thread's namespace its settings, and puts it up.
+pub(crate) fn configure_one(
+    netlink: &Netlink,
+    index: u32,
+    settings: &Settings,
+) -> Result<(), NetdevError> {
     netlink.set_mac(index, settings.mac)?;
     if settings.mtu != MTU {
         netlink.set_mtu(index, settings.mtu)?;

@@ -24,6 +24,8 @@ impl Uplinks {
         let level = path.map_or(self.levels.of(name), |path| path.levels.enter);
         UplinkStatus {
             name: name.to_owned(),
+            // The deployment says it.
+            owner: None,
             interface: uplink.spec.interface.clone(),
             netns: uplink.spec.netns.clone(),
             kind: uplink.kind().to_owned(),

@@ -29,7 +29,7 @@ impl Host {
         let id = self
             .number_switch(name)
             .ok_or_else(|| exhausted("switches"))?;
-        self.switches.insert(name.to_owned(), (id, *spec));
+        self.switches.insert(name.to_owned(), (id, spec.clone()));
         self.record_switches();
         Ok(())
     }
@@ -37,7 +37,7 @@ impl Host {
     /// Changes a switch; its ports and learned addresses stay.
     pub(super) fn update_switch(&mut self, name: &str, new: &Switch) {
         if let Some((_, model)) = self.switches.get_mut(name) {
-            *model = *new;
+            *model = new.clone();
         }
         let members = self.wires.on_switch(name);
         for id in members.filter_map(|port| self.port_id(port)) {

@@ -69,7 +69,7 @@ impl Ports for HostPorts<'_> {
     }
 
     fn switch(&self, name: &str) -> Option<(u32, SwitchModel)> {
-        self.switches.get(name).copied()
+        self.switches.get(name).cloned()
     }
 }
 

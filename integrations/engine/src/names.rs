@@ -1,0 +1,10 @@
+//! Names that follow from an engine's objects.
+
+use sha2::{Digest, Sha256};
+
+/// Returns the first hexadecimal digits of the SHA-256 sum of a text, 64 at most.
+pub fn fingerprint(text: &str, digits: usize) -> String {
+    let sum = Sha256::digest(text);
+    let all: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    all[..digits].to_owned()
+}
