@@ -81,6 +81,24 @@ fn own_a_chain_is_pods_on_nodes() {
     );
 }
 
+// promise: 26.8
+#[test]
+fn switches_and_uplinks_are_objects() {
+    with_double(
+        "switches_and_uplinks_are_objects",
+        scenarios::switches_and_uplinks_are_objects,
+    );
+}
+
+// promise: 26.8
+#[test]
+fn own_switches_and_uplinks_are_objects() {
+    with_own(
+        "own_switches_and_uplinks_are_objects",
+        scenarios::switches_and_uplinks_are_objects,
+    );
+}
+
 // promise: 26.2
 #[test]
 fn a_pod_ends_as_its_policy_says() {

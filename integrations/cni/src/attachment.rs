@@ -86,7 +86,7 @@ async fn clean(
         if valid.contains(&owner) {
             continue;
         }
-        let gone = remove_owned(daemon, Kind::Uplink, &uplink.name, &owner).await;
+        let gone = remove_owned(daemon, (Kind::Uplink, &uplink.name), &owner, true).await;
         // The others can go all the same.
         let gone = gone.map_err(Refusal::from);
         let gone = gone.and_then(|()| Ok(leg::remove(&uplink.interface, &owner)?));
@@ -276,7 +276,7 @@ impl<'a> Attachment<'a> {
 
     /// Takes the interface away. What is gone already is no fault.
     async fn delete(&self, request: &Request, daemon: &Client, text: &[u8]) -> Result<(), Refusal> {
-        let uplink = remove_owned(daemon, Kind::Uplink, &self.outer, &self.owner).await;
+        let uplink = remove_owned(daemon, (Kind::Uplink, &self.outer), &self.owner, true).await;
         // All three go, whatever becomes of one.
         let interface = leg::remove(&self.outer, &self.owner);
         let address = ipam::ask("DEL", request, self.network, text);

@@ -117,15 +117,15 @@ pub async fn owner_of(
     Ok(object.and_then(|it| it.owner))
 }
 
-/// Removes an uplink with its links, or a switch, if it exists and belongs to `owner`.
+/// Removes an uplink or a switch, if it exists and belongs to `owner`; with `with_links`, with the links of the uplink.
 ///
 /// # Errors
 /// The daemon refuses, or does not answer.
 pub async fn remove_owned(
     client: &Client,
-    kind: Kind,
-    name: &str,
+    (kind, name): (Kind, &str),
     owner: &str,
+    with_links: bool,
 ) -> Result<(), ClientError> {
     if owner_of(client, kind, name).await?.as_deref() != Some(owner) {
         return Ok(());
@@ -135,7 +135,7 @@ pub async fn remove_owned(
             kind,
             name: name.to_owned(),
         }],
-        with_links: true,
+        with_links,
         ..DeleteRequest::default()
     };
     found(client.delete(&request).await).map(drop)

@@ -3,6 +3,7 @@
 use crate::cluster::Place;
 use crate::configs::Configs;
 use crate::node::{self, Host, Known, NodeLease, RENEW, Registration};
+use crate::parts::Parts;
 use crate::pods::{Pods, Trouble};
 use crate::service::Service;
 use crate::settings::Settings;
@@ -55,7 +56,7 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
     let pods = Arc::new(Pods::new(
         kubernetes.clone(),
         daemon.clone(),
-        place,
+        place.clone(),
         cpus,
         configs,
         store.clone(),
@@ -71,6 +72,15 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
     let lease = NodeLease::new(kubernetes.clone(), settings.node.clone());
     let registration = Registration::new(kubernetes.clone(), host);
     let trouble = watch::Sender::new(None);
+    let looks = mpsc::channel(1);
+    let look = looks.0.clone();
+    let parts = Parts::run(
+        kubernetes.clone(),
+        daemon.clone(),
+        place,
+        settings.node.clone(),
+        looks,
+    );
     let swept = mpsc::channel(1);
 
     let bound = watcher::Config::default().fields(&format!("spec.nodeName={}", settings.node));
@@ -110,7 +120,8 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
 
     tokio::select! {
         () = work => anyhow::bail!("the watch of pods has ended"),
-        () = follow(&pods, &changed, &trouble) => {}
+        () = follow(&pods, &changed, &look, &trouble) => {}
+        () = parts => {}
         () = keep_told(registration, &daemon, trouble.subscribe()) => {}
         () = keep_alive(lease) => {}
         () = sweep(&pods, swept.1) => {}
@@ -143,12 +154,13 @@ async fn wait_for_daemon(daemon: &Client) -> usize {
 async fn follow(
     pods: &Pods,
     changed: &mpsc::UnboundedSender<ObjectRef<Pod>>,
+    look: &mpsc::Sender<()>,
     trouble: &watch::Sender<Option<String>>,
 ) {
     let mut feed = Feed::new(pods.daemon.clone());
     loop {
         let done = match feed.next().await {
-            Ok(news) => take(pods, changed, news).await,
+            Ok(news) => take(pods, changed, look, news).await,
             Err(error) => Err(error),
         };
         let why = done.err().map(|error| error.to_string());
@@ -171,12 +183,18 @@ async fn follow(
 async fn take(
     pods: &Pods,
     changed: &mpsc::UnboundedSender<ObjectRef<Pod>>,
+    look: &mpsc::Sender<()>,
     news: News,
 ) -> Result<(), ClientError> {
     let (events, everything) = match news {
         News::Begun => (Vec::new(), true),
         News::Events { events, has_gap } => (events, has_gap),
     };
+    let is_of_parts = |event: &Event| matches!(event.object, Some(Kind::Uplink | Kind::Switch));
+    if everything || events.iter().any(is_of_parts) {
+        // One look is due already otherwise.
+        let _ = look.try_send(());
+    }
     if everything {
         for pod in pods.store.state() {
             let _agent_ends = changed.send(ObjectRef::from_obj(&*pod));

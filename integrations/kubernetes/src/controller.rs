@@ -2,18 +2,21 @@
 //! keeps nothing, and touches only pods that are the object's own.
 
 use crate::cluster::{delete, uid, unless_gone};
+use crate::crds::parts::{Switch, Uplink};
 use crate::crds::{NetworkFunction, REPLICAS_MAX, ServiceChain, Status};
 use crate::render::{self, FIXED, KIND, Owner, Runs, SLOT};
 use crate::status::{CURRENT, condition, is_over};
+use crate::summary;
 use anyhow::Context;
 use futures_util::StreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
 use kube::runtime::controller::{Action, Controller};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -22,9 +25,11 @@ use std::fmt::Debug;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::broadcast;
+use tokio_stream::wrappers::BroadcastStream;
 
 /// Time until a request that Kubernetes refused is sent again.
-const AGAIN: Duration = Duration::from_secs(2);
+pub const AGAIN: Duration = Duration::from_secs(2);
 /// Time until a pod is asked for again that Kubernetes does not let in.
 const LATER: Duration = Duration::from_secs(30);
 
@@ -72,10 +77,25 @@ pub async fn run(client: Client) -> anyhow::Result<()> {
     let one = ListParams::default().limit(1);
     let chains = Api::<ServiceChain>::all(client.clone()).list(&one).await;
     chains.context("asking Kubernetes for service chains; are nfluid's definitions installed ('nfluid-kubernetes definitions')?")?;
-    tracing::info!("network functions and chains are looked after");
+    tracing::info!("network functions, chains, switches and uplinks are looked after");
+    let (nodes, writer) = reflector::store();
+    let changes = broadcast::Sender::new(1);
+    let gone = || BroadcastStream::new(changes.subscribe()).map(|_| ());
+    let all = Api::<PartialObjectMeta<Node>>::all(client.clone());
+    let all = watcher(all, watcher::Config::default());
+    let watch = all.default_backoff().reflect(writer).for_each(|event| {
+        if let Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) = event {
+            // Nobody looks at switches yet otherwise.
+            let _ = changes.send(());
+        }
+        ready(())
+    });
     tokio::join!(
         control::<NetworkFunction>(client.clone()),
-        control::<ServiceChain>(client)
+        control::<ServiceChain>(client.clone()),
+        summary::control::<Switch>(client.clone(), nodes.clone(), gone()),
+        summary::control::<Uplink>(client, nodes, gone()),
+        watch,
     );
     Ok(())
 }
@@ -296,28 +316,40 @@ fn reason(pod: &Pod) -> String {
 fn told<K: Object>(object: &K, known: Known, now: Timestamp) -> Status {
     let functions: Vec<_> = object.spec().parts().into_iter().map(|it| it.0).collect();
     let generation = object.meta().generation.unwrap_or_default();
-    let is_ready = known.ready == known.wanted && known.why.is_none();
-    let status = if is_ready { "True" } else { "False" };
     let before = object
         .status()
         .and_then(|it| it.conditions.iter().find(|it| it.type_ == "Ready"));
-    let since = before
-        .filter(|it| it.status == status)
-        .map(|it| it.last_transition_time.clone());
+    let is_short = known.ready < known.wanted;
+    let why = known.why.or_else(|| is_short.then(String::new));
     Status {
         observed_generation: generation,
         ready: known.ready,
         functions: functions.join(","),
         selector: known.selector,
         nodes: known.nodes,
-        conditions: vec![Condition {
-            type_: "Ready".to_owned(),
-            status: status.to_owned(),
-            reason: if is_ready { "AllReady" } else { "NotReady" }.to_owned(),
-            message: known.why.unwrap_or_default(),
-            observed_generation: Some(generation),
-            last_transition_time: since.unwrap_or(Time(now)),
-        }],
+        conditions: vec![ready_condition(before, why, generation, now)],
+    }
+}
+
+/// Returns the condition `Ready` of an object; `why` is the reason why it is not, and `before` what Kubernetes knows.
+pub fn ready_condition(
+    before: Option<&Condition>,
+    why: Option<String>,
+    generation: i64,
+    now: Timestamp,
+) -> Condition {
+    let (status, reason) = match &why {
+        None => ("True", "AllReady"),
+        Some(_) => ("False", "NotReady"),
+    };
+    let since = before.filter(|it| it.status == status);
+    Condition {
+        type_: "Ready".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: why.unwrap_or_default(),
+        observed_generation: Some(generation),
+        last_transition_time: since.map_or(Time(now), |it| it.last_transition_time.clone()),
     }
 }
 

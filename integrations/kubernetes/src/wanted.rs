@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, Probe};
 use nfluid_api::types::CreateRequest;
 use nfluid_control::attachments::attached_files;
 use nfluid_control::yaml::{self, Node};
-use nfluid_engine::links::Wish;
+use nfluid_engine::links::{Wish, put_on_switches};
 use nfluid_engine::requests::place_in;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -175,6 +175,10 @@ impl Reader<'_> {
                 "{}.links: a link has two ends; write for example [[lan, .in], [.out, '@nat.in']]",
                 annotation(container)
             ));
+            Vec::new()
+        });
+        let links = put_on_switches(&mut keys, links).unwrap_or_else(|why| {
+            faults.push(format!("{}.links: {why}", annotation(container)));
             Vec::new()
         });
         let mut note = |done: Result<(), String>| {

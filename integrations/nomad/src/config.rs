@@ -3,12 +3,12 @@
 use crate::files::Folders;
 use crate::hcl;
 use crate::protocol::drivers::{LinuxResources, TaskConfig};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use nfluid_api::types::CreateRequest;
 use nfluid_control::attachments::attached_files;
 use nfluid_control::model::NAME_MAX;
 use nfluid_control::yaml::Node;
-use nfluid_engine::links::Wish;
+use nfluid_engine::links::{Wish, put_on_switches};
 use nfluid_engine::requests::place_in;
 use serde_json::{Map, Value, json};
 
@@ -86,6 +86,7 @@ pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted
     let links: Vec<[String; 2]> = serde_json::from_value(links).ok().context(
         "config.links: a link has two ends; write for example [[\".in\", \"lan\"], [\".out\", \"@nat.in\"]]",
     )?;
+    let links = put_on_switches(&mut keys, links).map_err(|why| anyhow!("config.links: {why}"))?;
     let folders = Folders::of(task);
     on_host(&mut keys, &folders, host_volumes)?;
     give_resources(&mut keys, task);

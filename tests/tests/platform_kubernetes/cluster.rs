@@ -26,6 +26,9 @@ pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// The chains there.
 pub const CHAINS: &str = "/apis/nfluid.io/v1alpha1/namespaces/default/servicechains";
+/// The switches and the uplinks of nodes.
+pub const SWITCHES: &str = "/apis/nfluid.io/v1alpha1/switches";
+pub const UPLINKS: &str = "/apis/nfluid.io/v1alpha1/uplinks";
 /// The events there.
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 

@@ -396,6 +396,7 @@ async fn answer(
         }
         (Method::POST, None) => {
             let mut body = body;
+            body["metadata"]["generation"] = 1.into();
             let named = Place {
                 name: body["metadata"]["name"].as_str().map(str::to_owned),
                 ..place
@@ -421,6 +422,10 @@ async fn answer(
                 merge(&mut object["status"], &body["status"]);
             } else {
                 merge(&mut object, &body);
+                if object["spec"] != before["spec"] {
+                    let generation = before["metadata"]["generation"].as_u64().unwrap_or(1);
+                    object["metadata"]["generation"] = (generation + 1).into();
+                }
             }
             if object == before {
                 return done(object);

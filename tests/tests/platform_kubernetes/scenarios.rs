@@ -1,6 +1,8 @@
 //! What nodes of nfluid promise to a cluster, whoever its API server is.
 
-use super::cluster::{CHAINS, CONFIG_MAPS, Cluster, Node, PODS, condition, container};
+use super::cluster::{
+    self, CHAINS, CONFIG_MAPS, Cluster, Node, PODS, SWITCHES, condition, container,
+};
 use nfluid_testbed::process::signal;
 use nfluid_testbed::random::Random;
 use nfluid_tests::harness::patience::eventually;
@@ -545,5 +547,125 @@ pub fn a_chain_is_pods_on_nodes(cluster: &Cluster, platform: &mut Platform) {
         cluster.get(&format!("{PODS}/foreign")).is_some(),
         "it is not the chain's"
     );
+    drop(controller);
+}
+
+/// Switches and uplinks are objects that the agents make on their hosts: a chain between them forwards, changes reach it, and what cannot be is
+/// told at the object.
+pub fn switches_and_uplinks_are_objects(cluster: &Cluster, platform: &mut Platform) {
+    let object = |kind: &str, name: &str, spec: Value| json!({ "apiVersion": "nfluid.io/v1alpha1", "kind": kind, "metadata": { "name": name }, "spec": spec });
+    let uplink = |name: &str, interface: &str, more: Value| {
+        let mut spec = json!({ "interface": interface, "uplink": { "netns": platform.edge() } });
+        spec.as_object_mut()
+            .expect("keys")
+            .extend(more.as_object().expect("keys").clone());
+        object("Uplink", name, spec)
+    };
+    // The uplinks of the platform's own document go: they have these interfaces.
+    platform.apply("version: 1\n");
+    let mut node = cluster.node(platform, "edge1");
+    let controller = cluster.controller();
+    let path = |name: &str| match name {
+        "lan" => format!("{SWITCHES}/lan"),
+        name => format!("{}/{name}", cluster::UPLINKS),
+    };
+    let state = |name: &str| {
+        let found = cluster.get(&path(name)).unwrap_or_default();
+        let condition = found["status"]["conditions"][0].clone();
+        (
+            condition["status"] == "True",
+            condition["message"].as_str().unwrap_or_default().to_owned(),
+        )
+    };
+    let names = |kind: &str| -> BTreeSet<String> {
+        let all = platform.ask(&["get", kind]);
+        let all = all.as_array().into_iter().flatten();
+        all.filter_map(|it| Some(it["name"].as_str()?.to_owned()))
+            .collect()
+    };
+    // The uplink comes before its switch, and waits for it.
+    cluster.create(
+        cluster::UPLINKS,
+        &uplink("client", "client", json!({ "switch": "lan" })),
+    );
+    eventually("it waits", || state("client").1.contains("lan"));
+    cluster.create(
+        SWITCHES,
+        &object("Switch", "lan", json!({ "ageing": "60s" })),
+    );
+    cluster.create(cluster::UPLINKS, &uplink("server", "server", json!({})));
+    let elsewhere = json!({ "nodeSelector": { "kubernetes.io/hostname": "edge9" } });
+    cluster.create(cluster::UPLINKS, &uplink("elsewhere", "client", elsewhere));
+    for name in ["lan", "client", "server"] {
+        eventually(&format!("{name} is ready"), || state(name).0);
+    }
+    eventually("no node has it", || {
+        state("elsewhere").1 == "no node has it"
+    });
+    let chain = json!({
+        "apiVersion": "nfluid.io/v1alpha1", "kind": "ServiceChain", "metadata": { "name": "way" },
+        "spec": { "from": "switch/lan", "to": "server", "via": [{ "name": "br", "nf": "bridge", "permille": 20, "memory": "16Mi" }] }
+    });
+    cluster.create(CHAINS, &chain);
+    eventually("frames pass", || platform.pings("client", SERVER));
+
+    if let Some((_, said)) = cluster.kubectl(&["get", "switches,uplinks"]) {
+        assert!(said.contains(r#"{"edge1":"Ready"}"#), "{said}");
+    }
+
+    // Nobody's document touches them, nor does an object what is an operator's.
+    platform.apply("version: 1\nswitches: { own: {} }\n");
+    assert!(platform.pings("client", SERVER));
+    cluster.create(SWITCHES, &object("Switch", "own", json!({})));
+    let own = format!("{SWITCHES}/own");
+    eventually("it is the operator's", || {
+        let found = cluster.get(&own).unwrap_or_default();
+        let why = &found["status"]["conditions"][0]["message"];
+        why.as_str()
+            .is_some_and(|why| why.contains("nobody's in particular"))
+    });
+    cluster.delete(&own, false);
+
+    // A change in place; one that is impossible is told, and everything goes on as it was.
+    cluster.change(&path("lan"), &json!({ "spec": { "ageing": "90s" } }));
+    eventually("the switch is changed", || {
+        let all = platform.ask(&["get", "switches"]);
+        let mut all = all.as_array().into_iter().flatten();
+        all.any(|it| it["name"] == "lan" && it["ageing_s"] == 90)
+    });
+    cluster.change(
+        &path("client"),
+        &json!({ "spec": { "interface": "nowhere" } }),
+    );
+    eventually("it is told", || {
+        let (is_ready, why) = state("client");
+        !is_ready && why.contains("spec.interface") && why.contains("nowhere")
+    });
+    assert!(platform.pings("client", SERVER));
+    cluster.change(
+        &path("client"),
+        &json!({ "spec": { "interface": "client" } }),
+    );
+    eventually("it is ready again", || state("client").0);
+
+    // The agent is away while an object goes. What a chain uses stays until the chain is gone.
+    node.kill();
+    for name in ["client", "server", "lan"] {
+        cluster.delete(&path(name), false);
+    }
+    assert!(platform.pings("client", SERVER));
+    node.start();
+    eventually("the free uplink is gone", || {
+        !names("uplinks").contains("client")
+    });
+    assert!(names("uplinks").contains("server") && names("switches").contains("lan"));
+    cluster.delete(&format!("{CHAINS}/way"), false);
+    // Here, Kubernetes' own collector of garbage does that, and the double has none.
+    if cluster.get(&format!("{PODS}/way-0")).is_some() {
+        cluster.delete(&format!("{PODS}/way-0"), false);
+    }
+    eventually("nothing is left", || {
+        names("uplinks").is_empty() && names("switches") == BTreeSet::from(["own".to_owned()])
+    });
     drop(controller);
 }

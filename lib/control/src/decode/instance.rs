@@ -16,7 +16,8 @@ use crate::attachments::Attachments;
 use crate::members::REPLICAS_MAX;
 use crate::model::Frames;
 use crate::model::{
-    DEFAULT_FLAVOR, Instance, Port, PortApi, Program, QUEUES_MAX, Restart, RestartPolicy,
+    DEFAULT_FLAVOR, DEFAULT_PORTS, Instance, Port, PortApi, Program, QUEUES_MAX, Restart,
+    RestartPolicy,
 };
 use crate::portion::Portion;
 use crate::quantity::{Micros, ValueError};
@@ -248,7 +249,7 @@ fn texts(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
 }
 
 fn default_ports() -> Table<Port> {
-    ["in", "out"]
+    DEFAULT_PORTS
         .into_iter()
         .map(|name| (name.to_owned(), Port::default()))
         .collect()

@@ -26,7 +26,7 @@ pub use frames::Frames;
 pub use instance::Instance;
 pub use name::{NAME_MAX, check_name};
 pub use owner::Owned;
-pub use port::{DEFAULT_MTU, PORTS_MAX, Port, PortRef, QUEUES_MAX, UPLINK_DOORBELL};
+pub use port::{DEFAULT_MTU, DEFAULT_PORTS, PORTS_MAX, Port, PortRef, QUEUES_MAX, UPLINK_DOORBELL};
 pub use program::{PortApi, Program};
 pub use restart::{Backoff, Restart, RestartPolicy};
 pub use switch::{Attachment, Switch};

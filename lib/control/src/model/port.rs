@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 /// Maximum number of ports of an instance.
 pub const PORTS_MAX: usize = 64;
+/// The ports of an instance that names none.
+pub const DEFAULT_PORTS: [&str; 2] = ["in", "out"];
 
 /// A port of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

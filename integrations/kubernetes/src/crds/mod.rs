@@ -1,8 +1,12 @@
-//! The objects that Kubernetes gets from nfluid: network functions and chains of them. The controller makes pods of them.
+//! The objects that Kubernetes gets from nfluid: network functions and chains of them, of which the controller makes pods; switches and
+//! uplinks ([`parts`]), which agents make.
+
+pub mod parts;
 
 use k8s_openapi::api::core::v1::Toleration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt as _};
+use parts::{Switch, Uplink};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -217,7 +221,12 @@ pub struct Status {
 /// They cannot be written as JSON, which would be a fault of this crate.
 pub fn text() -> serde_json::Result<String> {
     let mut text = String::new();
-    for definition in [NetworkFunction::crd(), ServiceChain::crd()] {
+    for definition in [
+        NetworkFunction::crd(),
+        ServiceChain::crd(),
+        Switch::crd(),
+        Uplink::crd(),
+    ] {
         let definition = serde_json::to_value(definition)?;
         text.push_str("---\n");
         text.push_str(&nfluid_control::yaml::to_text(&definition));

@@ -1,0 +1,175 @@
+//! Switches and uplinks of nodes. They belong to hosts, and not to namespaces; the agents make them.
+
+use super::any_keys;
+use k8s_openapi::ClusterResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, Resource, ResourceExt as _};
+use nfluid_api::types::Kind;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+/// What an agent says of an object that is as it shall be.
+pub const READY: &str = "Ready";
+
+/// A switch on nodes of nfluid.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "nfluid.io",
+    version = "v1alpha1",
+    kind = "Switch",
+    plural = "switches",
+    doc = "A switch on nodes of nfluid",
+    category = "nfluid",
+    status = "States",
+    printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SwitchSpec {
+    /// Labels of the nodes that have it; without any, all nodes of nfluid have it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// How long an address is known after its last frame, as `300s`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ageing: Option<String>,
+    /// How many addresses it learns at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 16, max = 1_048_576))]
+    pub addresses: Option<u32>,
+}
+
+/// An uplink on nodes of nfluid: a port that is an interface of the host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[kube(
+    group = "nfluid.io",
+    version = "v1alpha1",
+    kind = "Uplink",
+    plural = "uplinks",
+    doc = "An uplink on nodes of nfluid",
+    category = "nfluid",
+    status = "States",
+    printcolumn = r#"{"name":"Interface","type":"string","jsonPath":".spec.interface"}"#,
+    printcolumn = r#"{"name":"Switch","type":"string","jsonPath":".spec.switch"}"#,
+    printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct UplinkSpec {
+    /// Labels of the nodes that have it; without any, all nodes of nfluid have it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// The interface of the host.
+    #[schemars(length(min = 1, max = 15))]
+    pub interface: String,
+    /// The switch on which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch: Option<String>,
+    /// Its VLAN there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4094))]
+    pub vlan: Option<u16>,
+    /// Further keys of the uplink, as in a deployment of nfluid: `kind`, `tunnel`, `mac`, `super` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_keys")]
+    pub uplink: Option<Map<String, Value>>,
+}
+
+/// The state of an object on its nodes. Each agent writes what is about its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct States {
+    /// By node: `Ready`, or the reason why it is not.
+    #[serde(default)]
+    pub nodes: BTreeMap<String, String>,
+    /// By node: the generation of the object that this is about.
+    #[serde(default)]
+    pub generations: BTreeMap<String, i64>,
+    /// `Ready`: it is ready on all its nodes, as the object is now.
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+/// A switch or an uplink.
+pub trait Part:
+    Resource<DynamicType = (), Scope = ClusterResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its kind at the daemon.
+    const KIND: Kind;
+    /// The table of a deployment in which it is.
+    const TABLE: &'static str;
+
+    /// Returns the labels of the nodes that have it.
+    fn selector(&self) -> &BTreeMap<String, String>;
+    /// Returns its keys in a deployment.
+    fn keys(&self) -> Map<String, Value>;
+    /// Returns what is known of it.
+    fn states(&self) -> Option<&States>;
+
+    /// Returns the document that makes it, as `owner`'s.
+    fn document(&self, owner: &str) -> Value {
+        let mut keys = self.keys();
+        keys.insert("owner".to_owned(), owner.into());
+        json!({ "version": 1, Self::TABLE: { self.name_any(): keys } })
+    }
+}
+
+impl Part for Switch {
+    const KIND: Kind = Kind::Switch;
+    const TABLE: &'static str = "switches";
+
+    fn selector(&self) -> &BTreeMap<String, String> {
+        &self.spec.node_selector
+    }
+
+    fn keys(&self) -> Map<String, Value> {
+        let mut keys = Map::new();
+        set(&mut keys, "ageing", self.spec.ageing.as_ref());
+        set(&mut keys, "addresses", self.spec.addresses);
+        keys
+    }
+
+    fn states(&self) -> Option<&States> {
+        self.status.as_ref()
+    }
+}
+
+impl Part for Uplink {
+    const KIND: Kind = Kind::Uplink;
+    const TABLE: &'static str = "uplinks";
+
+    fn selector(&self) -> &BTreeMap<String, String> {
+        &self.spec.node_selector
+    }
+
+    fn keys(&self) -> Map<String, Value> {
+        let mut keys = self.spec.uplink.clone().unwrap_or_default();
+        set(&mut keys, "interface", Some(&self.spec.interface));
+        set(&mut keys, "switch", self.spec.switch.as_ref());
+        set(&mut keys, "vlan", self.spec.vlan);
+        keys
+    }
+
+    fn states(&self) -> Option<&States> {
+        self.status.as_ref()
+    }
+}
+
+fn set(keys: &mut Map<String, Value>, key: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value {
+        keys.insert(key.to_owned(), json!(value));
+    }
+}
