@@ -275,6 +275,7 @@ impl Server for FakeServer {
             ports: vec!["fw1.in".into(), "fw1.out".into()],
             ageing_s: 300,
             addresses: Some(2),
+            owner: None,
         }]
     }
 

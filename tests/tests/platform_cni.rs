@@ -348,7 +348,7 @@ fn what_is_impossible_is_refused_and_leaves_nothing() {
         (json!({ "switch": "none" }), own.clone(), 100, "none"),
         (json!({ "link": "out" }), own.clone(), 100, "out"),
         (
-            json!({ "switch": "lan", "vlan": 5000 }),
+            json!({ "switch": "lan", "uplink": { "vlan": 7 } }),
             own.clone(),
             100,
             "vlan",

@@ -11,9 +11,11 @@ mod scenarios;
 use cluster::{CHAINS, Cluster};
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::soak::choose;
 use serde_json::json;
 use std::path::Path;
+use std::process::Command;
 
 fn with_double(test: &str, scenario: impl FnOnce(&Cluster, &mut Platform)) {
     if let Some(mut platform) = scenarios::platform(test) {
@@ -214,6 +216,8 @@ fn kubernetes_own_tools_work() {
             "chain/edge",
             "--timeout=120s",
         ]);
+        let told = must(&["get", "switches,uplinks"]);
+        assert!(told.contains("no node has it"), "{told}");
         let told = must(&["get", "nf,chain"]);
         assert!(told.contains("fw,nat") && told.contains("edge1"), "{told}");
         must(&["delete", "chain", "edge"]);
@@ -260,5 +264,45 @@ fn kubernetes_own_tools_work() {
             node.contains("nfluid.io/permille") && node.contains("Unschedulable:      true"),
             "{node}"
         );
+    });
+}
+
+// promise: 26.6
+#[test]
+fn own_chart_is_what_kubernetes_takes() {
+    let test = "own_chart_is_what_kubernetes_takes";
+    let Some(helm) = std::env::var_os("HELM") else {
+        return skip(test, "set HELM to Helm's program: docs/guide/kubernetes.md");
+    };
+    with_own(test, |cluster, platform| {
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../integrations/kubernetes/chart");
+        let printed = Command::new(helm)
+            .arg("template")
+            .arg("nfluid")
+            .arg(&chart)
+            .args([
+                "--include-crds",
+                "--kube-version",
+                "1.36.3",
+                "--set",
+                "controller.image=registry.example/nfluid:1",
+            ])
+            .output()
+            .expect("it runs");
+        assert!(printed.status.success(), "{printed:?}");
+        let file = platform.directory().join("chart.yaml");
+        std::fs::write(&file, printed.stdout).expect("written");
+        let file = file.display().to_string();
+        let (is_done, said) = cluster
+            .kubectl(&["apply", "-f", &file])
+            .expect("it is there");
+        assert!(is_done, "{said}");
+        for what in [
+            "deployment.apps/nfluid-controller",
+            "clusterrole.rbac.authorization.k8s.io/nfluid-agent",
+            "uplinks.nfluid.io",
+        ] {
+            assert!(said.contains(what), "{said}");
+        }
     });
 }

@@ -182,15 +182,8 @@ impl<'a> Attachment<'a> {
         let mut links = Vec::new();
         match &self.network.wire {
             Wire::Link(port) => links.push([port.clone(), self.outer.clone()]),
-            Wire::Switch {
-                switch,
-                vlan,
-                is_checked,
-            } => {
+            Wire::Switch { switch, is_checked } => {
                 uplink.insert("switch".to_owned(), json!(switch));
-                if let Some(vlan) = vlan {
-                    uplink.insert("vlan".to_owned(), json!(vlan));
-                }
                 if *is_checked {
                     // The port has the container's address, and takes no other one.
                     uplink.insert("learn".to_owned(), json!(false));
@@ -358,9 +351,9 @@ mod tests {
     // promise: 27.1
     #[test]
     fn a_port_on_a_switch_has_the_containers_address_alone() {
-        let (outer, owner, document) = attachment(&network(r#""switch": "lan", "vlan": 7"#), "c");
+        let (outer, owner, document) = attachment(&network(r#""switch": "lan""#), "c");
         let own = json!({
-            "interface": outer, "owner": owner, "switch": "lan", "vlan": 7, "learn": false, "mac": "02:00:00:00:00:01"
+            "interface": outer, "owner": owner, "switch": "lan", "learn": false, "mac": "02:00:00:00:00:01"
         });
         assert_eq!(document["uplinks"][&outer], own);
         assert_eq!(document["links"], json!([]));

@@ -21,8 +21,6 @@ pub enum Wire {
     Switch {
         /// Its name.
         switch: String,
-        /// The VLAN of which the interface is; without it, it has all.
-        vlan: Option<u16>,
         /// Frames with another source than the interface's address are dropped.
         is_checked: bool,
     },
@@ -66,7 +64,6 @@ struct Written {
     #[serde(default)]
     name: String,
     switch: Option<String>,
-    vlan: Option<u16>,
     spoof_check: Option<bool>,
     link: Option<String>,
     interface: Option<String>,
@@ -161,11 +158,10 @@ impl Network {
         let wire = match (written.switch, written.link) {
             (Some(switch), None) => Wire::Switch {
                 switch,
-                vlan: written.vlan,
                 is_checked: written.spoof_check.unwrap_or(true),
             },
-            (None, Some(_)) if written.vlan.is_some() || written.spoof_check.is_some() => {
-                return Err(wrong("'vlan' and 'spoofCheck' need a 'switch'"));
+            (None, Some(_)) if written.spoof_check.is_some() => {
+                return Err(wrong("'spoofCheck' needs a 'switch'"));
             }
             (None, Some(port)) => Wire::Link(port),
             _ => {
@@ -179,15 +175,7 @@ impl Network {
             let (least, most) = MTU_BOUNDS;
             return Err(wrong(&format!("mtu: {least} to {most} bytes are possible")));
         }
-        for key in [
-            "interface",
-            "netns",
-            "owner",
-            "switch",
-            "vlan",
-            "learn",
-            "mac",
-        ] {
+        for key in ["interface", "netns", "owner", "switch", "learn", "mac"] {
             if written.uplink.contains_key(key) {
                 return Err(wrong(&format!(
                     "uplink.{key}: it follows from the other keys"
@@ -252,7 +240,11 @@ mod tests {
             (json!({}), 7, "'switch'"),
             (json!({ "switch": "lan", "link": "fw.in" }), 7, "either"),
             (json!({ "swich": "lan" }), 7, "'swich'"),
-            (json!({ "link": "fw.in", "vlan": 7 }), 7, "'vlan'"),
+            (
+                json!({ "link": "fw.in", "spoofCheck": true }),
+                7,
+                "'spoofCheck'",
+            ),
             (json!({ "switch": "lan", "mtu": 10_000 }), 7, "mtu"),
             (json!({ "switch": "lan", "mac": "x" }), 7, "mac"),
             (json!({ "switch": "lan", "ipMasq": true }), 7, "ipMasq"),
@@ -286,7 +278,7 @@ mod tests {
     #[test]
     fn a_network_has_what_its_runtime_adds() {
         let network = read(json!({
-            "switch": "lan", "vlan": 7, "mac": "02:00:00:00:00:01", "capabilities": { "mac": true }, "ipam": {},
+            "switch": "lan", "mac": "02:00:00:00:00:01", "capabilities": { "mac": true }, "ipam": {},
             "runtimeConfig": { "mac": "02:00:00:00:00:02" }, "cni.dev/attachments": [],
             "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "eth0" }]
         }));
@@ -299,7 +291,6 @@ mod tests {
             network.wire,
             Wire::Switch {
                 switch,
-                vlan: Some(7),
                 is_checked: true
             }
         );

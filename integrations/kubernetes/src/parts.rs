@@ -283,11 +283,9 @@ mod tests {
             place::<Uplink>("uplinks.lan.interface", "lan"),
             "spec.interface"
         );
-        let spec =
-            json!({ "interface": "eth1", "switch": "s", "vlan": 7, "uplink": { "super": "off" } });
+        let spec = json!({ "interface": "eth1", "switch": "s", "uplink": { "super": "off" } });
         let document = uplink(spec).document("o");
-        let keys =
-            json!({ "interface": "eth1", "switch": "s", "vlan": 7, "super": "off", "owner": "o" });
+        let keys = json!({ "interface": "eth1", "switch": "s", "super": "off", "owner": "o" });
         assert_eq!(document["uplinks"]["lan"], keys);
     }
 }

@@ -72,10 +72,6 @@ pub struct UplinkSpec {
     /// The switch on which it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switch: Option<String>,
-    /// Its VLAN there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 4094))]
-    pub vlan: Option<u16>,
     /// Further keys of the uplink, as in a deployment of nfluid: `kind`, `tunnel`, `mac`, `super` and so on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_keys")]
@@ -159,7 +155,6 @@ impl Part for Uplink {
         let mut keys = self.spec.uplink.clone().unwrap_or_default();
         set(&mut keys, "interface", Some(&self.spec.interface));
         set(&mut keys, "switch", self.spec.switch.as_ref());
-        set(&mut keys, "vlan", self.spec.vlan);
         keys
     }
 
