@@ -348,10 +348,10 @@ fn what_is_impossible_is_refused_and_leaves_nothing() {
         (json!({ "switch": "none" }), own.clone(), 100, "none"),
         (json!({ "link": "out" }), own.clone(), 100, "out"),
         (
-            json!({ "switch": "lan", "uplink": { "vlan": 7 } }),
+            json!({ "switch": "lan", "uplink": { "ring": 3 } }),
             own.clone(),
             100,
-            "vlan",
+            "ring",
         ),
         (
             json!({ "switch": "lan", "uplink": { "rings": 1 } }),
