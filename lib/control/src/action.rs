@@ -65,6 +65,11 @@ pub enum Action {
         /// Members that shall share them.
         new: u16,
     },
+    /// Waits until instances have passed on the frames that were sent to them: they get no others, and lose their ports next.
+    Drain {
+        /// The instances.
+        instances: Vec<String>,
+    },
     /// Changes the destination of a port's frames, in one step: no frame is lost.
     Wire {
         /// The port.
@@ -141,6 +146,7 @@ impl Action {
                 old: new,
                 new: old,
             },
+            Drain { instances } => Drain { instances },
             Wire { port, old, new } => Wire {
                 port,
                 old: new,
@@ -180,6 +186,9 @@ impl fmt::Display for Action {
                     f,
                     "divide the flows of instance {name} among {new} instead of {old}"
                 )
+            }
+            Action::Drain { instances } => {
+                write!(f, "wait for frames in {}", instances.join(", "))
             }
             Action::Wire {
                 port,

@@ -143,6 +143,13 @@ pub trait Platform {
     /// The flows are divided as before.
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError>;
 
+    /// Waits until instances have passed on what was sent to them before, for a bounded time. One that does not pass on its
+    /// frames keeps nobody from going on.
+    ///
+    /// # Errors
+    /// It cannot be known whether frames are on their way.
+    fn drain(&mut self, instances: &[String]) -> Result<(), PlatformError>;
+
     /// Changes the destination of a port's frames, from one frame to the next: no frame is lost, and none goes to
     /// both.
     ///
@@ -174,6 +181,7 @@ pub fn perform<P: Platform + ?Sized>(
         Action::Order { name, new, .. } => platform.set_order(name, *new),
         Action::Platform { new, .. } => platform.set_platform(new),
         Action::Scale { name, old, new } => platform.scale(name, *old, *new),
+        Action::Drain { instances } => platform.drain(instances),
         Action::Wire { port, new, .. } => platform.wire(port, new.as_ref()),
     }
 }

@@ -159,6 +159,7 @@ impl Inventory {
             }),
             Action::Platform { new, .. } => new.put(self),
             Action::Scale { name, new, .. } => self.set_member_count(&name, new),
+            Action::Drain { .. } => {}
             Action::Wire { port, new, .. } => match new {
                 Some(to) => drop(self.wires.insert(port, to)),
                 None => drop(self.wires.remove(&port)),
@@ -220,6 +221,9 @@ impl Inventory {
             Action::Scale { name, old, new } => {
                 let mut names = member_names(name, *old.max(new));
                 self.member_count(name) == *old && names.all(|it| self.instances.contains_key(&it))
+            }
+            Action::Drain { instances } => {
+                instances.iter().all(|it| self.instances.contains_key(it))
             }
             Action::Wire { port, old, new } => {
                 let leads_somewhere = new.as_ref().is_none_or(|to| {

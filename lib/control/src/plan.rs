@@ -4,7 +4,8 @@
 //! would not take, before or after. Objects that will be removed are disconnected first.
 //! Interfaces are released before other objects take them. Fast paths that stay get their order before new ones come
 //! between them. A new object exists before frames are sent to it, and frames get another destination before their
-//! receiver is removed. A port that only changes its destination is switched over in one step.
+//! receiver is removed. A port that only changes its destination is switched over in one step: first new ways are led on, then
+//! frames are led into them, and what is on the old way still arrives before that is taken down.
 
 use crate::action::Action;
 use crate::diff::Diff;
@@ -43,6 +44,10 @@ pub fn plan(current: &Inventory, desired: &Inventory) -> Vec<Action> {
     set(PlatformSetting::Pools(desired.pools.clone()));
     make_instances(current, desired, &rebuilt, &mut actions);
     actions.extend(wires.connect);
+    actions.extend(wires.change);
+    actions.extend(wires.close);
+    actions.extend(wires.drain);
+    actions.extend(wires.leave);
     actions.extend(scaled.more);
     remove_instances(current, desired, &mut actions);
     remove_switches(current, desired, &mut actions);
@@ -191,16 +196,39 @@ fn scale_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) 
     steps
 }
 
+#[derive(Default)]
 struct WireSteps {
+    /// Ports of objects that are made anew.
     disconnect: Vec<Action>,
+    /// Ports that have no destination.
     connect: Vec<Action>,
+    /// Ports that get another destination.
+    change: Vec<Action>,
+    /// Uplinks that have none afterwards.
+    close: Vec<Action>,
+    /// The wait for frames in the instances of `leave`.
+    drain: Option<Action>,
+    /// Ports of instances that have no destination afterwards.
+    leave: Vec<Action>,
+}
+
+impl WireSteps {
+    /// Where frames are led elsewhere, those on the old way still arrive.
+    fn add_drain(&mut self) {
+        let ports = self.leave.iter().filter_map(|action| match action {
+            Action::Wire { port, .. } => port.owner(),
+            _ => None,
+        });
+        let instances: BTreeSet<&str> = ports.collect();
+        if !instances.is_empty() && !self.change.is_empty() {
+            let instances = instances.into_iter().map(str::to_owned).collect();
+            self.drain = Some(Action::Drain { instances });
+        }
+    }
 }
 
 fn wire_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) -> WireSteps {
-    let mut steps = WireSteps {
-        disconnect: Vec::new(),
-        connect: Vec::new(),
-    };
+    let mut steps = WireSteps::default();
     let ports: BTreeSet<&PortRef> = current.wires.keys().chain(desired.wires.keys()).collect();
     for port in ports {
         let mut old = current.wires.get(port);
@@ -214,13 +242,20 @@ fn wire_steps(current: &Inventory, desired: &Inventory, rebuilt: &Rebuilt<'_>) -
             });
         }
         if old != new {
-            steps.connect.push(Action::Wire {
+            let steps = match (old, new) {
+                (None, _) => &mut steps.connect,
+                (_, Some(_)) => &mut steps.change,
+                (_, None) if port.owner().is_none() => &mut steps.close,
+                (_, None) => &mut steps.leave,
+            };
+            steps.push(Action::Wire {
                 port: port.clone(),
                 old: old.cloned(),
                 new: new.cloned(),
             });
         }
     }
+    steps.add_drain();
     steps
 }
 

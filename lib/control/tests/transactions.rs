@@ -184,5 +184,6 @@ hand_on!(
     set_order(name: &str, order: Option<u16>),
     set_platform(setting: &PlatformSetting),
     scale(name: &str, old: u16, new: u16),
+    drain(instances: &[String]),
     wire(port: &PortRef, to: Option<&Destination>),
 );

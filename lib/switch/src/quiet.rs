@@ -118,7 +118,7 @@ impl Switch {
     ///
     /// # Errors
     /// The kernel refuses: programs may be still in progress.
-    pub(crate) fn await_quiet(&self) -> Result<(), SwitchError> {
+    pub fn await_quiet(&self) -> Result<(), SwitchError> {
         self.await_programs()?;
         self.await_calls()
     }

@@ -24,7 +24,7 @@ fn made_and_ended(actions: &[Action]) -> Option<BTreeSet<String>> {
         Action::Instance(diff) if diff.old.is_none() || diff.new.is_none() => {
             Some(Some(diff.name.clone()))
         }
-        Action::Wire { .. } => Some(None),
+        Action::Wire { .. } | Action::Drain { .. } => Some(None),
         _ => None,
     };
     let names: Option<Vec<Option<String>>> = actions.iter().map(about).collect();

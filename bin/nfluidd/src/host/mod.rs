@@ -4,6 +4,7 @@ mod adopt;
 mod capture;
 mod chains;
 mod clients;
+mod drain;
 mod errors;
 mod farewell;
 mod fast;

@@ -1,5 +1,6 @@
 //! The actions of a plan, one method each.
 
+use super::drain::drain;
 use super::{Shared, lock};
 use nfluid_control::action::Action;
 use nfluid_control::apply::{Platform, PlatformError};
@@ -148,6 +149,10 @@ impl Platform for HostPlatform {
 
     fn scale(&mut self, name: &str, old: u16, new: u16) -> Result<(), PlatformError> {
         scaling::scale(&self.host, name, old, new)
+    }
+
+    fn drain(&mut self, instances: &[String]) -> Result<(), PlatformError> {
+        drain(&self.host, instances)
     }
 
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError> {

@@ -290,6 +290,11 @@ impl Platform for ModelPlatform {
         self.step(Action::Scale { name, old, new })
     }
 
+    fn drain(&mut self, instances: &[String]) -> Result<(), PlatformError> {
+        let instances = instances.to_vec();
+        self.step(Action::Drain { instances })
+    }
+
     fn wire(&mut self, port: &PortRef, to: Option<&Destination>) -> Result<(), PlatformError> {
         let old = self.inventory.wires.get(port).cloned();
         self.step(Action::Wire {
