@@ -3,9 +3,11 @@
 use nfluid_testbed::namespace::path_of;
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::command::{must, run};
+use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::skip::skip;
+use nfluid_tests::harness::soak::choose;
 use nfluid_tests::harness::transfer::stream_between;
 use nfluid_tests::harness::within;
 use rustix::process::Signal;
@@ -292,4 +294,40 @@ fn a_tunnel_that_cannot_be_is_refused_and_leaves_nothing() {
         interface(&hosts.a, "mine").is_some(),
         "another's interface stays"
     );
+}
+
+// promise: 7.46
+#[test]
+fn a_function_moves_to_the_other_host_without_loss() {
+    let Some(hosts) = Hosts::new("a_function_moves_to_the_other_host_without_loss") else {
+        return;
+    };
+    let document = |local: &str, remote: &str, functions: &[&str]| {
+        let instances: String = functions
+            .iter()
+            .map(|name| format!("  {name}: {{ nf: bridge }}\n"))
+            .collect();
+        format!(
+            "version: 1\nuplinks:\n  own: {{ interface: {local} }}\n  far: {{ interface: far0, tunnel: {{ remote: {remote}, vni: 77 }} }}\n\
+             instances:\n{instances}chains:\n  way: {{ from: own, to: far, via: [{}] }}\n",
+            functions.join(", ")
+        )
+    };
+    let at_a = |functions: &[&str]| hosts.a.apply(&document("client", WIRE[0][1], functions));
+    let at_b = |functions: &[&str]| hosts.b.apply(&document("server", WIRE[0][0], functions));
+    at_a(&["own-a", "fw"]);
+    at_b(&["own-b"]);
+    eventually("frames cross", || hosts.crosses());
+    let talk = Conversation::between(&hosts.a, &hosts.b);
+    for turn in 0..choose(2, 50) {
+        // The other host has it before this one has it no longer.
+        at_b(&["own-b", "fw"]);
+        at_a(&["own-a"]);
+        talk.has_answers(300, &format!("there, turn {turn}"));
+        at_a(&["own-a", "fw"]);
+        at_b(&["own-b"]);
+        talk.has_answers(300, &format!("here again, turn {turn}"));
+    }
+    let books = talk.end();
+    assert_eq!((books.lost, books.answered_twice), (0, 0), "{books:?}");
 }

@@ -14,12 +14,12 @@ pub fn start() -> anyhow::Result<Platform> {
     start_with("", &[])
 }
 
-/// Starts a platform whose daemon is in this namespace, as a host's is where its NICs are.
+/// Starts a platform with this ending of its name, whose daemon is in this namespace, as a host's is where its NICs are.
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_within(namespace: &Namespace) -> anyhow::Result<Platform> {
-    let mut platform = make("")?;
+pub fn start_within(ending: &str, namespace: &Namespace) -> anyhow::Result<Platform> {
+    let mut platform = make(ending)?;
     platform.set_daemon_netns(namespace.name().to_owned());
     platform.start()?;
     Ok(platform)

@@ -1,6 +1,7 @@
 //! Set-ups of several experiments: instances, their processes, and their links.
 
 pub mod chain;
+pub mod ends;
 pub mod fleet;
 pub mod forwarders;
 pub mod hyperio_call;

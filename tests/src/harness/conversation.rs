@@ -7,6 +7,7 @@ use super::two_hosts::{CLIENT, SERVER};
 use super::within;
 use std::collections::HashSet;
 use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
@@ -44,7 +45,16 @@ impl Conversation {
     /// # Panics
     /// If the hosts are not those of [`super::two_hosts`].
     pub fn start(platform: &Platform) -> Self {
-        Self::every(platform, Duration::ZERO)
+        Self::every(hosts(platform), Duration::ZERO)
+    }
+
+    /// As [`Conversation::start`], between hosts of which each has its own platform.
+    ///
+    /// # Panics
+    /// If the hosts have other addresses than those of [`super::two_hosts`].
+    pub fn between(client: &Platform, server: &Platform) -> Self {
+        let hosts = [client.host_netns("client"), server.host_netns("server")];
+        Self::every(hosts, Duration::ZERO)
     }
 
     /// Sends a few hundred requests per second.
@@ -52,12 +62,12 @@ impl Conversation {
     /// # Panics
     /// If the hosts are not those of [`super::two_hosts`].
     pub fn unhurried(platform: &Platform) -> Self {
-        Self::every(platform, UNHURRIED)
+        Self::every(hosts(platform), UNHURRIED)
     }
 
-    fn every(platform: &Platform, pause: Duration) -> Self {
-        let server = bind(platform, "server", &format!("{SERVER}:7"), pause);
-        let client = bind(platform, "client", &format!("{CLIENT}:0"), pause);
+    fn every([client, server]: [PathBuf; 2], pause: Duration) -> Self {
+        let server = bind(&server, &format!("{SERVER}:7"), pause);
+        let client = bind(&client, &format!("{CLIENT}:0"), pause);
         client.connect(format!("{SERVER}:7")).expect("an address");
         let stop = Arc::new(AtomicBool::new(false));
         let answers = Arc::new(AtomicU64::new(0));
@@ -100,9 +110,13 @@ impl Conversation {
     }
 }
 
+fn hosts(platform: &Platform) -> [PathBuf; 2] {
+    ["client", "server"].map(|host| platform.host_netns(host))
+}
+
 /// Binds a socket of a host; its read timeout is `pause`, or 20 ms without a pause.
-fn bind(platform: &Platform, host: &str, address: &str, pause: Duration) -> UdpSocket {
-    let socket = within(&platform.host_netns(host), || UdpSocket::bind(address));
+fn bind(host: &Path, address: &str, pause: Duration) -> UdpSocket {
+    let socket = within(host, || UdpSocket::bind(address));
     let socket = socket.expect("the host has the address");
     let patience = if pause.is_zero() {
         Duration::from_millis(20)

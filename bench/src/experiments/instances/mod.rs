@@ -1,5 +1,6 @@
 //! Life of an instance: creation, memory, save and restore, upgrade, restart.
 
+mod chain_change;
 pub mod creation;
 mod creation_peers;
 mod density;
@@ -119,6 +120,16 @@ pub const TOPIC: Topic = Topic {
             summary: "a firewall becomes 2, 4 and again 1 while frames pass: lost, overtaken, for how long they wait; throughput of so many",
             needs: NOTHING,
             run: life::scaleout::run,
+        },
+        Experiment {
+            name: "chain-change",
+            aliases: &["chain.move"],
+            summary: "a network function of a chain is inserted, removed, replaced, moved to another host: lost packets",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: chain_change::run,
         },
         Experiment {
             name: "restart",

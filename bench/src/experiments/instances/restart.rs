@@ -5,6 +5,7 @@
 use crate::host::cpu::require_two_cores;
 use crate::host::platform;
 use crate::report::Report;
+use crate::setups::ends::Ends;
 use crate::setups::stream::Stream;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use crate::workload::Workload;
@@ -13,12 +14,8 @@ use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-const CLIENT: &str = "10.0.0.1/16";
-const SERVER: &str = "10.1.0.1/16";
-const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 1), 53);
 /// The former default of the first delay before a restart, ten times the present one.
 const FORMER_BACKOFF: &str = "100ms..10s";
 
@@ -59,7 +56,7 @@ const QUANTITIES: [Quantity; 3] = [
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let road = Road::new()?;
-    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    let mut stream = road.ends.stream()?;
     let (rounds, seconds) = report.effort((11, 1.0), (1, 0.6));
     let time = Duration::from_secs_f64(seconds);
     let variants = variants();
@@ -121,27 +118,16 @@ fn variants() -> Vec<Variant> {
 /// Two ends and the platform between them. The platform ends before its interfaces do.
 struct Road {
     platform: Platform,
-    client: Namespace,
-    server: Namespace,
+    ends: Ends,
     edge: Namespace,
 }
 
 impl Road {
     fn new() -> anyhow::Result<Self> {
-        let [client, server, edge] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
-        for (end, inner, address) in [(&client, "lan", CLIENT), (&server, "wan", SERVER)] {
-            Namespace::join((end, "eth0"), (&edge, inner))?;
-            end.ip(&format!("address add {address} dev eth0"))?;
-            end.ip("route add default dev eth0")?;
-        }
-        // ARP would have to cross the firewall.
-        for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
-            end.enter_neighbour(address.trim_end_matches("/16"), other)?;
-        }
+        let edge = Namespace::new()?;
         Ok(Road {
+            ends: Ends::at([&edge, &edge])?,
             platform: platform::start()?,
-            client,
-            server,
             edge,
         })
     }
