@@ -5,7 +5,7 @@ use crate::types::{
     ApplyRequest, ApplyResponse, CommandRequest, CommandResponse, CreateRequest, DeleteRequest,
     EventPage, FunctionReport, FunctionRequest, InstanceSnapshot, InstanceStatus, Logs,
     MigrateReport, MigrateRequest, PauseRequest, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, ScaleReport, ScaleRequest, Took, UpgradeReport,
+    SavedInstance, ScaleReport, ScaleRequest, StopRequest, Took, UpgradeReport,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -177,12 +177,19 @@ impl Client {
         self.post("/v1/delete", request).await
     }
 
-    /// Removes an instance with its links.
+    /// Removes an instance with its links. `stop` says how its program is asked to end.
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub async fn remove_instance(&self, name: &str) -> Result<ApplyResponse, ClientError> {
-        let path = format!("/v1/instances/{}?with_links=true", escaped(name));
+    pub async fn remove_instance(
+        &self,
+        name: &str,
+        stop: Option<&StopRequest>,
+    ) -> Result<ApplyResponse, ClientError> {
+        let mut path = format!("/v1/instances/{}?with_links=true", escaped(name));
+        let StopRequest { signal, wait_ms } = stop.cloned().unwrap_or_default();
+        path.extend(signal.map(|it| format!("&stop_signal={}", escaped(&it))));
+        path.extend(wait_ms.map(|it| format!("&stop_wait_ms={it}")));
         let response = self.send(Method::DELETE, &path, Vec::new()).await?;
         decoded(response).await
     }

@@ -7,7 +7,7 @@ use nfluid_tests::harness::images::{
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
@@ -244,7 +244,49 @@ fn a_program_is_asked_to_end_before_it_is_killed() {
         data.join("held").is_file(),
         "it was not asked when it went on"
     );
+    // A request may say how, and is refused without anybody being asked.
+    run(&platform, "asked", "stop: { signal: INT, wait: 60s },");
+    let delete = |query: &str| {
+        let path = format!("/v1/instances/web?with_links=true&{query}");
+        platform.requests("DELETE", &path, &Value::Null)
+    };
+    for query in ["stop_signal=NONE", "stop_wait_ms=90001", "stop_wait_ms=-1"] {
+        assert!(!delete(query), "{query}");
+    }
+    assert!(!data.join("asked").exists());
+    assert!(delete("stop_signal=USR1&stop_wait_ms=20000"));
+    assert!(
+        data.join("asked").is_file(),
+        "it was not asked as the request says"
+    );
     eventually("nothing runs", || platform.instance_processes().is_empty());
+}
+
+// What is still in use is not asked to end.
+// promise: 20.8
+#[test]
+fn a_program_that_stays_is_not_asked_to_end() {
+    let test = "a_program_that_stays_is_not_asked_to_end";
+    let Some((platform, folder)) = host(test) else {
+        return;
+    };
+    write(&folder, usual());
+    let script = "trap \"exit 0\" TERM; echo ready; while true; do sleep 0.05; done";
+    let keys = format!(
+        "entrypoint: [sh, -c], args: ['{script}'], restart: never, {}",
+        ports("")
+    );
+    platform.apply(&deployment(&web(&folder, &keys)));
+    eventually("it is ready", || log(&platform).contains("ready"));
+    // Its link stays: the request is refused.
+    assert!(!platform.requests("DELETE", "/v1/instances/web", &Value::Null));
+    assert!(platform.requests(
+        "DELETE",
+        "/v1/instances/web?dry_run=true&with_links=true",
+        &Value::Null
+    ));
+    assert_eq!(platform.ask(&["get", "instances"])[0]["state"], "running");
+    platform.must_say(&["delete", "--all"]);
 }
 
 // Catches: the host is locked while a program is asked to end; its exit counts as a crash, and it is started again meanwhile.
@@ -284,6 +326,11 @@ fn a_program_that_takes_its_time_to_end_holds_nobody_up() {
             let before = platform.pids()["other"];
             platform.must_say(&["restart", "other"]);
             assert_ne!(platform.pids()["other"], before);
+            // Changes are made, too.
+            let more = format!("version: 1\ninstances: {{ more-{number}: {{ nf: bridge }} }}\n");
+            let file = platform.directory().join("more.yaml");
+            fs::write(&file, more).expect("ours");
+            platform.must_say(&["apply", "--add", "-f", &file.display().to_string()]);
             assert!(!ending.is_finished(), "it takes as long as it may");
             fs::write(&go, "").expect("ours");
             let ended = ending.join().expect("no panic");

@@ -24,6 +24,11 @@ pub struct RemovalQuery {
     /// Removes the links of the instance's ports as well.
     #[serde(default)]
     pub with_links: bool,
+    /// Signal by which its program is asked to end, such as `SIGINT`, instead of what the instance says.
+    pub stop_signal: Option<String>,
+    /// Time in milliseconds after which the program is killed, instead of what the instance says.
+    #[param(maximum = 90000)]
+    pub stop_wait_ms: Option<u64>,
 }
 
 /// Parameters of requests for events.

@@ -255,6 +255,22 @@ pub struct ObjectName {
     pub name: String,
 }
 
+/// Most time in milliseconds that [`StopRequest`] gives a program: the request is answered afterwards.
+pub const STOP_WAIT_MS_MAX: u64 = 90_000;
+
+/// How a program is asked to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopRequest {
+    /// The signal, such as `SIGINT`; absent: what the instance says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// Time in milliseconds after which it is killed, at most 90,000; absent: what the instance says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 90000)]
+    pub wait_ms: Option<u64>,
+}
+
 /// A request to remove objects from the deployment: those of `objects` and those that `text` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -274,6 +290,9 @@ pub struct DeleteRequest {
     /// Removes all objects.
     #[serde(default)]
     pub everything: bool,
+    /// How programs of the instances of `objects` are asked to end, instead of what their instances say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopRequest>,
     /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,

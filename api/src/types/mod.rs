@@ -20,7 +20,7 @@ mod template;
 
 pub use apply::{
     ApplyRequest, ApplyResponse, Change, CreateRequest, DeleteRequest, Kind, ObjectName, Phase,
-    Timeline, Verb,
+    STOP_WAIT_MS_MAX, StopRequest, Timeline, Verb,
 };
 pub use capacity::{Amount, Capacity};
 pub use congestion::{CongestionStats, CoreSignal, PortSignal, WayStats};

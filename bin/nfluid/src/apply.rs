@@ -42,6 +42,7 @@ pub async fn delete(client: &Client, screen: Screen, args: &DeleteArgs) -> Resul
         with_links: args.with_links,
         everything: args.all,
         dry_run: args.dry_run,
+        stop: None,
     };
     let response = client.delete(&request).await?;
     print_changes(screen, args.output, &response)

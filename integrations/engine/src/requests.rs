@@ -1,7 +1,7 @@
 //! Requests about objects, and the daemon's errors in words.
 
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName};
+use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName, StopRequest};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -70,17 +70,22 @@ pub fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError
     }
 }
 
-/// Removes the instance `name` with its links, if it exists and belongs to `owner`.
+/// Removes the instance `name` with its links, if it exists and belongs to `owner`. `stop` says how its program is asked to end.
 ///
 /// # Errors
 /// The daemon refuses, or does not answer.
-pub async fn remove_own(client: &Client, name: &str, owner: &str) -> Result<(), ClientError> {
+pub async fn remove_own(
+    client: &Client,
+    name: &str,
+    owner: &str,
+    stop: Option<&StopRequest>,
+) -> Result<(), ClientError> {
     let instance = found(client.instance(name).await)?;
     let present = instance.and_then(|instance| instance.owner);
     if present.as_deref() != Some(owner) {
         return Ok(());
     }
-    found(client.remove_instance(name).await).map(drop)
+    found(client.remove_instance(name, stop).await).map(drop)
 }
 
 /// Adds the objects of a document to the deployment, or changes them to what the document says.

@@ -17,7 +17,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, ResourceExt as _};
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::InstanceStatus;
+use nfluid_api::types::{InstanceStatus, STOP_WAIT_MS_MAX, StopRequest};
 use nfluid_engine::requests::{found, is_taken, may_pass, remove_own, words};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
@@ -293,8 +293,15 @@ impl Pods {
             let made = memory.made.values();
             names.extend(made.map(|it| (it.name.clone(), it.owner.clone())));
         }
+        let stop = pod.metadata.deletion_grace_period_seconds.map(|seconds| {
+            let wait = u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+            StopRequest {
+                wait_ms: Some(wait.min(STOP_WAIT_MS_MAX)),
+                ..StopRequest::default()
+            }
+        });
         for (name, owner) in names {
-            match remove_own(&self.daemon, &name, &owner).await {
+            match remove_own(&self.daemon, &name, &owner, stop.as_ref()).await {
                 Ok(()) => {}
                 Err(error @ ClientError::Problem(_)) => {
                     let why = words(&error, str::to_owned);
@@ -344,7 +351,7 @@ impl Pods {
             if is_wanted {
                 continue;
             }
-            match remove_own(&self.daemon, &instance.name, owner).await {
+            match remove_own(&self.daemon, &instance.name, owner, None).await {
                 Ok(()) => tracing::info!(instance = instance.name, "removed: its pod is gone"),
                 Err(error @ ClientError::Problem(_)) => {
                     let why = words(&error, str::to_owned);

@@ -26,7 +26,8 @@ use crate::protocol::{self, no_task, start_error};
 use crate::stats::Meter;
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{Capacity, Version};
+use nfluid_api::types::{Capacity, STOP_WAIT_MS_MAX, StopRequest, Version};
+use nfluid_control::access::StopSignal;
 use nfluid_engine::requests::{is_taken, may_pass};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -232,7 +233,7 @@ impl Driver for NfluidDriver {
         if follower.look(&task).await.is_ok()
             && let Some(end) = task.end()
         {
-            instances::remove(&follower.client, &task).await?;
+            instances::remove(&follower.client, &task, None).await?;
             return Err(Status::not_found(format!(
                 "{} cannot be taken over: {}",
                 task.name, end.why
@@ -278,7 +279,7 @@ impl Driver for NfluidDriver {
         self.admit(&follower, &task).await;
         if let Err(error) = links::connect(client, &self.tasks, &task.config.alloc_id).await {
             self.tasks.remove(&task.config.id);
-            instances::remove(client, &task).await?;
+            instances::remove(client, &task, None).await?;
             return Err(refused(&error, &task.name));
         }
         tokio::spawn(logs::copy(client.clone(), Arc::clone(&task), Some(since)));
@@ -301,9 +302,10 @@ impl Driver for NfluidDriver {
     }
 
     async fn stop_task(&self, request: Request<StopTaskRequest>) -> Answer<StopTaskResponse> {
-        let task = self.task(&request.into_inner().task_id)?;
+        let request = request.into_inner();
+        let task = self.task(&request.task_id)?;
         let client = self.follower()?.client;
-        instances::end(&client, &task).await?;
+        instances::end(&client, &task, &stop_of(&request)).await?;
         tracing::info!(task = task.config.id, instance = task.name, "stopped");
         Ok(Response::new(StopTaskResponse {}))
     }
@@ -322,7 +324,11 @@ impl Driver for NfluidDriver {
             )));
         }
         let client = self.follower()?.client;
-        if let Err(why) = instances::end(&client, &task).await {
+        let at_once = StopRequest {
+            wait_ms: Some(0),
+            ..StopRequest::default()
+        };
+        if let Err(why) = instances::end(&client, &task, &at_once).await {
             if !has_ended {
                 return Err(why);
             }
@@ -495,9 +501,49 @@ impl Driver for NfluidDriver {
     }
 }
 
+/// Returns how a task's program is asked to end: by the job's `kill_signal`, within its `kill_timeout`. A signal by which no
+/// program is asked to end is not the reason why a task stays: then the instance says which one is sent.
+fn stop_of(request: &StopTaskRequest) -> StopRequest {
+    let signal = StopSignal::find(&request.signal).map(|_| request.signal.clone());
+    let wait = request
+        .timeout
+        .clone()
+        .and_then(|it| std::time::Duration::try_from(it).ok());
+    let wait = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok());
+    StopRequest {
+        signal,
+        wait_ms: wait.map(|wait| wait.min(STOP_WAIT_MS_MAX)),
+    }
+}
+
 async fn capacity(client: &Client) -> Result<(Version, Capacity), ClientError> {
     Ok((
         client.get("/v1/version").await?,
         client.get("/v1/capacity").await?,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 24.2
+    #[test]
+    fn a_job_says_how_its_task_is_asked_to_end() {
+        let stop = |signal: &str, seconds: i64| {
+            stop_of(&StopTaskRequest {
+                signal: signal.to_owned(),
+                timeout: Some(prost_types::Duration { seconds, nanos: 0 }),
+                ..StopTaskRequest::default()
+            })
+        };
+        let request = |signal: Option<&str>, wait_ms| StopRequest {
+            signal: signal.map(str::to_owned),
+            wait_ms,
+        };
+        assert_eq!(stop("SIGUSR1", 5), request(Some("SIGUSR1"), Some(5000)));
+        // Neither keeps a task that is to go.
+        assert_eq!(stop("SIGSEGV", 3600), request(None, Some(90_000)));
+        assert_eq!(stop("", -1), request(None, None));
+    }
 }

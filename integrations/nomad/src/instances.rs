@@ -6,7 +6,7 @@ use crate::protocol;
 use crate::protocol::drivers::{ExecTaskResponse, ExitResult, TaskConfig};
 use crate::tasks::Task;
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{CommandRequest, CreateRequest};
+use nfluid_api::types::{CommandRequest, CreateRequest, StopRequest};
 use nfluid_engine::requests::{self, found, is_taken, place_in, remove_own};
 use std::time::Duration;
 use tonic::Status;
@@ -25,10 +25,10 @@ pub fn answered(error: &ClientError, name: &str) -> Status {
     protocol::error(words(error, name))
 }
 
-/// Ends a task by removing its instance.
-pub async fn end(client: &Client, task: &Task) -> Result<(), Status> {
+/// Ends a task by removing its instance. `stop` says how its program is asked to end.
+pub async fn end(client: &Client, task: &Task, stop: &StopRequest) -> Result<(), Status> {
     task.set_ending(true);
-    let removed = remove(client, task).await;
+    let removed = remove(client, task, Some(stop)).await;
     match &removed {
         Ok(()) => task.note_end(End::stopped()),
         Err(_) => task.set_ending(false),
@@ -37,10 +37,14 @@ pub async fn end(client: &Client, task: &Task) -> Result<(), Status> {
 }
 
 /// Removes a task's instance; waits for a daemon that restarts.
-pub async fn remove(client: &Client, task: &Task) -> Result<(), Status> {
+pub async fn remove(
+    client: &Client,
+    task: &Task,
+    stop: Option<&StopRequest>,
+) -> Result<(), Status> {
     let begun = tokio::time::Instant::now();
     loop {
-        let error = match remove_own(client, &task.name, &task.owner).await {
+        let error = match remove_own(client, &task.name, &task.owner, stop).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };

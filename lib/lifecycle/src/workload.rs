@@ -3,6 +3,7 @@
 use crate::record::Record;
 use crate::succession::Succession;
 use nfluid_api::types::ExitStatus;
+use nfluid_control::access::Stop;
 use nfluid_control::group::Groups;
 use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::supervise::Exit;
@@ -115,9 +116,9 @@ pub trait Workload: Send {
     /// Returns how its process has ended. `None`: the process runs, or its end was noted already.
     fn exit(&self) -> Option<Exited>;
 
-    /// Returns what asks its program to end by itself and waits for that, as long as the program may take. `None`: there
-    /// is nothing to ask.
-    fn farewell(&self) -> Option<Farewell> {
+    /// Returns what asks its program to end by itself and waits for that, as long as the program may take. `stop` goes before
+    /// what the instance says. `None`: there is nothing to ask.
+    fn farewell(&self, _stop: Stop) -> Option<Farewell> {
         None
     }
 

@@ -37,37 +37,37 @@ struct Change {
     steps: &'static [(usize, &'static [&'static str])],
 }
 
-/// All functions are on the first host, and the second one leads to the server.
+/// All functions are on the first host, and the second one leads to the server: without one, in the kernel.
 const CHANGES: [Change; 5] = [
     Change {
         id: "chain.none",
         what: "nothing: what is lost anyway",
-        before: [&["fw"], &["br"]],
+        before: [&["fw"], &[]],
         steps: &[],
     },
     Change {
         id: "chain.insert",
         what: "a bridge behind the firewall",
-        before: [&["fw"], &["br"]],
+        before: [&["fw"], &[]],
         steps: &[(0, &["fw", "more"])],
     },
     Change {
         id: "chain.remove",
         what: "the bridge behind the firewall",
-        before: [&["fw", "more"], &["br"]],
+        before: [&["fw", "more"], &[]],
         steps: &[(0, &["fw"])],
     },
     Change {
         id: "chain.replace",
         what: "the firewall, by one of another name",
-        before: [&["fw"], &["br"]],
+        before: [&["fw"], &[]],
         steps: &[(0, &["fw2"])],
     },
     Change {
         id: "chain.move",
         what: "the firewall, to the other host",
-        before: [&["fw"], &["br"]],
-        steps: &[(1, &["fw", "br"]), (0, &[])],
+        before: [&["fw"], &[]],
+        steps: &[(1, &["fw"]), (0, &[])],
     },
 ];
 
@@ -155,7 +155,7 @@ fn document(host: usize, functions: &[&str]) -> String {
         "version": 1,
         "flavors": { "one": { "ring": 1024, "memory": "64MiB" } },
         "uplinks": {
-            own: { "interface": own, "ring": 1024 },
+            own: { "interface": own, "ring": 1024, "super": "off" },
             "far": { "interface": "far0", "ring": 1024, "tunnel": tunnel },
         },
         "instances": instances,

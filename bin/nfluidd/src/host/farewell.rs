@@ -2,6 +2,7 @@
 //! to end by itself. The host is not locked meanwhile: others start, crash and are looked at.
 
 use super::{Host, Shared, lock};
+use nfluid_control::access::Stop;
 use nfluid_instance::terminator::{self, is_terminator};
 use nfluid_lifecycle::pausing;
 use nfluid_lifecycle::workload::Farewell;
@@ -23,9 +24,10 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Gives an instance the time that it has before it is ended. Returns at once, `None`, for an instance that has none.
-pub fn prepare_end<'a>(host: &'a Shared, name: &'a str) -> Option<Ending<'a>> {
-    let farewell = lock(host).begin_farewell(name)?;
+/// Gives an instance the time that it has before it is ended. `stop` goes before what the instance says. Returns at once, `None`,
+/// for an instance that has none, or is about to end.
+pub fn prepare_end<'a>(host: &'a Shared, name: &'a str, stop: Stop) -> Option<Ending<'a>> {
+    let farewell = lock(host).begin_farewell(name, stop)?;
     let ending = Ending { host, name };
     farewell();
     Some(ending)
@@ -43,15 +45,25 @@ impl Host {
         Some((running.workload.control().to_owned(), config.drain))
     }
 
+    /// Returns true if an instance has time before it is ended.
+    pub fn says_farewell(&self, name: &str) -> bool {
+        let found = self.instances.get(name);
+        let program = found.and_then(|it| it.workload.farewell(Stop::default()));
+        program.is_some() || self.terminator(name).is_some()
+    }
+
     /// Returns the wait for a terminator's connections, or for a program that is asked to end by itself. A paused program
     /// is resumed first.
-    fn begin_farewell(&mut self, name: &str) -> Option<Farewell> {
+    fn begin_farewell(&mut self, name: &str, stop: Stop) -> Option<Farewell> {
         if let Some((control, patience)) = self.terminator(name) {
             return Some(Box::new(move || terminator::drain(&control, patience)));
         }
         self.instances.check_settled(name).ok()?;
         let running = self.instances.get_mut(name)?;
-        let farewell = running.workload.farewell()?;
+        if running.is_ending {
+            return None;
+        }
+        let farewell = running.workload.farewell(stop)?;
         running.is_ending = true;
         pausing::end(self, name);
         Some(farewell)

@@ -4,6 +4,7 @@ use super::farewell::prepare_end;
 use super::platform::HostPlatform;
 use super::{Host, Shared, lock};
 use nfluid_api::types::{EventKind, Kind, UpgradeReport};
+use nfluid_control::access::Stop;
 use nfluid_control::action::Action;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::setting::PlatformSetting;
@@ -171,7 +172,7 @@ impl HostPlatform {
         old: &InstanceSpec,
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
-        let _ending = prepare_end(&self.host, name);
+        let _ending = prepare_end(&self.host, name, Stop::default());
         let mut host = lock(&self.host);
         host.take_out(name, old)?;
         let put = host.put_in(name, new).map_err(|why| {
@@ -236,7 +237,7 @@ impl HostPlatform {
 
     /// Stops and removes an instance.
     pub(super) fn remove_instance(&mut self, name: &str) -> Result<(), PlatformError> {
-        let _ending = prepare_end(&self.host, name);
+        let _ending = prepare_end(&self.host, name, Stop::default());
         let counts = scaling::counts_of(&self.host, name, &mut self.budget);
         let mut host = lock(&self.host);
         if host.is_fast(name) {

@@ -24,7 +24,7 @@ mod wires;
 
 pub use capture::capture;
 pub use clients::ClientPorts;
-pub use farewell::prepare_end;
+pub use farewell::{Ending, prepare_end};
 pub use fast::follow as follow_fast;
 pub use health::run as check_health;
 pub use instances::upgrade;

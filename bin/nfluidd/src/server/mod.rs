@@ -1,6 +1,7 @@
 //! The logic behind the API.
 
 mod capacity;
+mod ending;
 mod saving;
 
 use crate::demand::{Demand, SharedController};
@@ -18,6 +19,7 @@ use nfluid_api::types::{
     SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took,
     UpgradeReport, UplinkStatus, Version,
 };
+use nfluid_control::access::Stop;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
 use nfluid_control::controller::{Controller, Stepped};
 use nfluid_control::desired::Desired;
@@ -255,6 +257,7 @@ impl Server for Daemon {
     }
 
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
+        let _endings = self.end_programs(&request)?;
         let removed = self
             .controller()
             .take_out(&request, nfluid_lifecycle::machine::cpu_count());
@@ -425,7 +428,7 @@ impl Server for Daemon {
     }
 
     fn restart(&self, instance: &str) -> Result<(), Problem> {
-        let _ending = host::prepare_end(&self.host, instance);
+        let _ending = host::prepare_end(&self.host, instance, Stop::default());
         let restarted = lock(&self.host).restart(instance);
         restarted.map_err(|error| match error.kind {
             PlatformErrorKind::NotFound => Self::no_instance(instance),

@@ -12,6 +12,7 @@ use crate::server::stopping;
 use crate::{cgroups, doorbell};
 use anyhow::Context;
 use nfluid_api::types::ExitStatus;
+use nfluid_control::access::Stop;
 use nfluid_control::group::Groups;
 use nfluid_control::spec::{InstanceSpec, Resources};
 use nfluid_control::wake::Wake;
@@ -66,8 +67,8 @@ impl Workload for Process {
         Some(Exited { how, status })
     }
 
-    fn farewell(&self) -> Option<Farewell> {
-        stopping::farewell(self.process.as_ref()?, &self.cgroup)
+    fn farewell(&self, stop: Stop) -> Option<Farewell> {
+        stopping::farewell(self.process.as_ref()?, &self.cgroup, stop)
     }
 
     fn stop(&mut self) -> anyhow::Result<()> {

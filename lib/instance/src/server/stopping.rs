@@ -2,7 +2,8 @@
 //!
 //! The environment of the monitor says how: a daemon that has adopted the instance finds it there.
 
-use nfluid_control::access::{Access, STOP_WAIT, StopSignal};
+use nfluid_control::access::{Access, STOP_WAIT, Stop, StopSignal};
+use nfluid_control::quantity::Millis;
 use nfluid_lifecycle::workload::Farewell;
 use nfluid_protocol::environment;
 use nfluid_sandbox::Instance;
@@ -22,9 +23,15 @@ pub(super) fn order(access: &Access, of_image: &str) -> String {
 
 /// Returns what asks the program beside a monitor to end, and waits until it has, or its time is over. `None` if there is no
 /// program, or if the signal means nothing to it: the kernel then does not end the first process of a pid namespace.
-pub(crate) fn farewell(monitor: &Instance, cgroup: &Cgroup) -> Option<Farewell> {
+/// `stop` goes before what the environment says.
+pub(crate) fn farewell(monitor: &Instance, cgroup: &Cgroup, stop: Stop) -> Option<Farewell> {
     let order = super::variable_of(monitor, environment::STOP)?;
     let (signal, wait) = parse(&order)?;
+    let asked = stop
+        .signal
+        .and_then(|it| Signal::from_named_raw(it.number()));
+    let signal = asked.unwrap_or(signal);
+    let wait = stop.wait.map_or(wait, Millis::duration);
     let processes = cgroup.processes().unwrap_or_default().into_iter();
     let first = processes.filter(|pid| *pid != monitor.pid());
     let program = first
@@ -74,8 +81,6 @@ fn status(pid: u32, key: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfluid_control::access::Stop;
-    use nfluid_control::quantity::Millis;
 
     #[test]
     fn an_instance_says_how_it_ends_or_its_image_does() {
