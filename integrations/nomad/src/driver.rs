@@ -507,7 +507,6 @@ fn stop_of(request: &StopTaskRequest) -> StopRequest {
     let signal = StopSignal::find(&request.signal).map(|_| request.signal.clone());
     let wait = request
         .timeout
-        .clone()
         .and_then(|it| std::time::Duration::try_from(it).ok());
     let wait = wait.and_then(|wait| u64::try_from(wait.as_millis()).ok());
     StopRequest {
