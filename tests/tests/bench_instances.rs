@@ -152,6 +152,20 @@ fn what_a_restart_costs_is_counted_in_packets() {
 }
 
 #[test]
+fn chains_over_two_hosts_are_changed() {
+    if !is_root("chains_over_two_hosts_are_changed") {
+        return;
+    }
+    let figures = [
+        "chain.none.lost",
+        "chain.insert.lost",
+        "chain.move.10k.lost",
+        "chain.move.10k.gap_ms",
+    ];
+    hands_in("chain-change", &figures);
+}
+
+#[test]
 fn frames_pass_personal_firewalls() {
     if !is_root("frames_pass_personal_firewalls") {
         return;
