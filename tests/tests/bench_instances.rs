@@ -157,12 +157,12 @@ fn chains_over_two_hosts_are_changed() {
         return;
     }
     let figures = [
-        "chain.none.lost",
-        "chain.insert.lost",
-        "chain.move.10k.lost",
+        "chain.none.gap_ms",
+        "chain.move.gap_ms",
         "chain.move.10k.gap_ms",
     ];
-    hands_in("chain-change", &figures);
+    let output = hands_in("chain-change", &figures);
+    assert!(output.contains("figure chain.move.lost "), "{output}");
 }
 
 #[test]
