@@ -101,6 +101,24 @@ fn own_switches_and_uplinks_are_objects() {
     );
 }
 
+// promise: 28.2
+#[test]
+fn pods_are_asked_for_at_a_rate() {
+    with_double(
+        "pods_are_asked_for_at_a_rate",
+        scenarios::pods_are_asked_for_at_a_rate,
+    );
+}
+
+// promise: 28.1
+#[test]
+fn own_pods_are_asked_for_at_a_rate() {
+    with_own(
+        "own_pods_are_asked_for_at_a_rate",
+        scenarios::pods_are_asked_for_at_a_rate,
+    );
+}
+
 // promise: 26.2
 #[test]
 fn a_pod_ends_as_its_policy_says() {

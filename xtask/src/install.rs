@@ -21,6 +21,8 @@ const NOMAD: (&str, &str) = ("nfluid-nomad", "lib/nfluid/nfluid-nomad");
 const KUBERNETES: (&str, &str) = ("nfluid-kubernetes", "lib/nfluid/nfluid-kubernetes");
 /// The CNI plugin. Its users copy it into the folder of their container runtime's plugins.
 const CNI: (&str, &str) = ("nfluid-cni", "lib/nfluid/nfluid-cni");
+/// The load pusher and message analyser for engines.
+const ORCHESTRA: (&str, &str) = ("nfluid-orchestra", "lib/nfluid/nfluid-orchestra");
 /// Guest images for tier microvm, built with the monitor.
 const GUESTS: [&str; 2] = ["daytime", "http"];
 const SERVICE: &str = "nfluidd.service";
@@ -147,7 +149,7 @@ fn targets(options: &Options) -> Vec<PathBuf> {
     let guests = GUESTS.map(|name| Path::new("lib/nfluid/guests").join(name));
     let all = programs
         .chain(library)
-        .chain([NETMAP.1, NOMAD.1, KUBERNETES.1, CNI.1].map(PathBuf::from))
+        .chain([NETMAP.1, NOMAD.1, KUBERNETES.1, CNI.1, ORCHESTRA.1].map(PathBuf::from))
         .chain(guests)
         .chain([service_path()])
         .chain(completions);
@@ -164,8 +166,10 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
     ));
     sources.push((Source::Text(pkg_config(options)), 0o644));
     sources.push((Source::File(built.join(NETMAP.0)), 0o644));
-    sources
-        .extend([NOMAD, KUBERNETES, CNI].map(|(name, _)| (Source::File(built.join(name)), 0o755)));
+    sources.extend(
+        [NOMAD, KUBERNETES, CNI, ORCHESTRA]
+            .map(|(name, _)| (Source::File(built.join(name)), 0o755)),
+    );
     let guests = built
         .with_file_name("guests")
         .join("x86_64-unknown-none/guest");

@@ -7,7 +7,6 @@ use super::shared::Shared;
 use super::{Caller, Server};
 use crate::types::{
     ApplyRequest, ApplyResponse, CreateRequest, DeleteRequest, Kind, ObjectName, Problem,
-    StopRequest,
 };
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -141,10 +140,6 @@ pub async fn delete_instance<S: Server>(
     query: QueryResult<RemovalQuery>,
 ) -> Answer<ApplyResponse> {
     let (name, Query(query)) = (name?.0, query?);
-    let stop = StopRequest {
-        signal: query.stop_signal,
-        wait_ms: query.stop_wait_ms,
-    };
     let request = DeleteRequest {
         objects: vec![ObjectName {
             kind: Kind::Instance,
@@ -152,7 +147,8 @@ pub async fn delete_instance<S: Server>(
         }],
         with_links: query.with_links,
         dry_run: query.dry_run,
-        stop: Some(stop).filter(|stop| *stop != StopRequest::default()),
+        stop_signal: query.stop_signal,
+        stop_wait_ms: query.stop_wait_ms,
         ..DeleteRequest::default()
     };
     remove(shared, request).await

@@ -259,15 +259,11 @@ pub struct ObjectName {
 pub const STOP_WAIT_MS_MAX: u64 = 90_000;
 
 /// How a program is asked to end.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StopRequest {
     /// The signal, such as `SIGINT`; absent: what the instance says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Time in milliseconds after which it is killed, at most 90,000; absent: what the instance says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(maximum = 90000)]
+    /// Time in milliseconds after which it is killed, at most [`STOP_WAIT_MS_MAX`]; absent: what the instance says.
     pub wait_ms: Option<u64>,
 }
 
@@ -290,9 +286,14 @@ pub struct DeleteRequest {
     /// Removes all objects.
     #[serde(default)]
     pub everything: bool,
-    /// How programs of the instances of `objects` are asked to end, instead of what their instances say.
+    /// Signal by which programs of the instances of `objects` are asked to end, such as `SIGINT`, instead of what their
+    /// instances say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop: Option<StopRequest>,
+    pub stop_signal: Option<String>,
+    /// Time in milliseconds after which these programs are killed, instead of what their instances say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 90000)]
+    pub stop_wait_ms: Option<u64>,
     /// Validates and plans, and changes nothing.
     #[serde(default)]
     pub dry_run: bool,

@@ -42,7 +42,8 @@ pub async fn delete(client: &Client, screen: Screen, args: &DeleteArgs) -> Resul
         with_links: args.with_links,
         everything: args.all,
         dry_run: args.dry_run,
-        stop: None,
+        stop_signal: None,
+        stop_wait_ms: None,
     };
     let response = client.delete(&request).await?;
     print_changes(screen, args.output, &response)

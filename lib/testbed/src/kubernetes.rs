@@ -52,6 +52,9 @@ pub fn agent(program: &Path, node: &str, socket: &Path, kubeconfig: &Path) -> Co
     command
 }
 
+/// What is in the API server's audit log.
+const AUDIT_POLICY: &str = include_str!("../../../integrations/orchestra/audit-policy.yaml");
+
 /// A control plane; ended when dropped.
 #[derive(Debug)]
 pub struct Kubernetes {
@@ -61,7 +64,8 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Starts a control plane in `folder`, whose API server shows nodes this certificate and its key.
+    /// Starts a control plane in `folder`, whose API server shows nodes this certificate and its key. With `is_audited`, it writes
+    /// [`Kubernetes::audit_log`].
     ///
     /// # Errors
     /// A part of it does not start.
@@ -69,6 +73,7 @@ impl Kubernetes {
         programs: PathBuf,
         folder: PathBuf,
         (certificate, key): (&Path, &Path),
+        is_audited: bool,
     ) -> anyhow::Result<Self> {
         fs::create_dir_all(&folder).context("the control plane's folder")?;
         let [clients, peers, api, scheduler, controllers] = free_ports()?;
@@ -87,6 +92,8 @@ impl Kubernetes {
         let (tokens, certificates, config) =
             (at("tokens.csv"), at("certificates"), at("kubeconfig"));
         let (certificate, key) = (certificate.display().to_string(), key.display().to_string());
+        let (policy, log) = (at("audit-policy.yaml"), at("audit.log"));
+        fs::write(&policy, AUDIT_POLICY)?;
         let etcd = format!("http://127.0.0.1:{clients}");
         let peer = format!("http://127.0.0.1:{peers}");
         let data = at("etcd");
@@ -115,26 +122,29 @@ impl Kubernetes {
             ],
         )?;
         let port = api.to_string();
-        this.run_own(
-            "kube-apiserver",
-            &[
-                ("etcd-servers", &etcd),
-                ("bind-address", "127.0.0.1"),
-                ("advertise-address", "127.0.0.1"),
-                ("secure-port", &port),
-                ("cert-dir", &certificates),
-                ("service-account-key-file", &certificate),
-                ("service-account-signing-key-file", &key),
-                ("service-account-issuer", "https://kubernetes.default.svc"),
-                ("token-auth-file", &tokens),
-                ("authorization-mode", "RBAC"),
-                ("endpoint-reconciler-type", "none"),
-                ("service-cluster-ip-range", "10.0.0.0/24"),
-                ("disable-admission-plugins", "ServiceAccount"),
-                ("kubelet-client-certificate", &certificate),
-                ("kubelet-client-key", &key),
-            ],
-        )?;
+        let audit = [
+            ("audit-policy-file", policy.as_str()),
+            ("audit-log-path", log.as_str()),
+        ];
+        let mut options: Vec<(&str, &str)> = vec![
+            ("etcd-servers", &etcd),
+            ("bind-address", "127.0.0.1"),
+            ("advertise-address", "127.0.0.1"),
+            ("secure-port", &port),
+            ("cert-dir", &certificates),
+            ("service-account-key-file", &certificate),
+            ("service-account-signing-key-file", &key),
+            ("service-account-issuer", "https://kubernetes.default.svc"),
+            ("token-auth-file", &tokens),
+            ("authorization-mode", "RBAC"),
+            ("endpoint-reconciler-type", "none"),
+            ("service-cluster-ip-range", "10.0.0.0/24"),
+            ("disable-admission-plugins", "ServiceAccount"),
+            ("kubelet-client-certificate", &certificate),
+            ("kubelet-client-key", &key),
+        ];
+        options.extend(audit.iter().filter(|_| is_audited));
+        this.run_own("kube-apiserver", &options)?;
         this.wait("the API server", &["get", "--raw", "/readyz"])?;
         let common = |port: &str| {
             [
@@ -162,6 +172,11 @@ impl Kubernetes {
         this.run_own("kube-controller-manager", &options)?;
         this.wait("the controllers", &["get", "serviceaccount", "default"])?;
         Ok(this)
+    }
+
+    /// Returns the API server's log of requests about pods.
+    pub fn audit_log(&self) -> PathBuf {
+        self.folder.join("audit.log")
     }
 
     /// Returns the file by which clients find the API server, as its administrator.

@@ -133,7 +133,7 @@ impl Cluster {
         };
         let caller = caller(platform);
         let folder = platform.directory().join("kubernetes");
-        let own = Kubernetes::start(programs, folder, (&caller.certificate, &caller.key));
+        let own = Kubernetes::start(programs, folder, (&caller.certificate, &caller.key), true);
         let own = own.expect("it starts");
         let kubeconfig = own.kubeconfig();
         let deploy =
@@ -179,6 +179,22 @@ impl Cluster {
     pub fn compact(&self) {
         if let Server::Double(double) = &self.server {
             double.compact();
+        }
+    }
+
+    /// Returns the file by which the administrator finds the server.
+    pub fn kubeconfig(&self) -> PathBuf {
+        match &self.server {
+            Server::Double(_) => self.agents.clone(),
+            Server::Own(own) => own.kubeconfig(),
+        }
+    }
+
+    /// Returns the server's log of requests about pods, if there is one.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        match &self.server {
+            Server::Double(_) => None,
+            Server::Own(own) => Some(own.audit_log()),
         }
     }
 

@@ -371,6 +371,12 @@ async fn answer(
     Query(query): Query<HashMap<String, String>>,
     body: Bytes,
 ) -> Response {
+    if uri.path() == "/api/v1" {
+        let pods = json!({ "name": "pods", "singularName": "pod", "namespaced": true, "kind": "Pod", "verbs": ["create", "delete", "get", "list", "watch"] });
+        return done(
+            json!({ "kind": "APIResourceList", "groupVersion": "v1", "resources": [pods] }),
+        );
+    }
     let Some(place) = place(uri.path()) else {
         return failure(404, "NotFound");
     };

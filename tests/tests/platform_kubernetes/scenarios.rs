@@ -4,13 +4,17 @@ use super::cluster::{
     self, CHAINS, CONFIG_MAPS, Cluster, Node, PODS, SWITCHES, condition, container,
 };
 use nfluid_testbed::process::signal;
+use nfluid_testbed::program::built;
 use nfluid_testbed::random::Random;
+use nfluid_tests::harness::command::run_command;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS, two_hosts};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
 
 /// The network function that passes on what comes.
 const BRIDGE: &str = "nfluid.io/nf/bridge";
@@ -668,4 +672,105 @@ pub fn switches_and_uplinks_are_objects(cluster: &Cluster, platform: &mut Platfo
         names("uplinks").is_empty() && names("switches") == BTreeSet::from(["own".to_owned()])
     });
     drop(controller);
+}
+
+/// Pods are asked for at a rate, and the server's own log says where the time has gone.
+pub fn pods_are_asked_for_at_a_rate(cluster: &Cluster, platform: &mut Platform) {
+    let _node = cluster.node(platform, "edge1");
+    let orchestra = |arguments: &[&str]| {
+        let program = built("nfluid-orchestra", "nfluid-orchestra").expect("it was built");
+        run_command(Command::new(program).args(arguments))
+    };
+    let at = |name: &str| platform.directory().join(name).display().to_string();
+    let template = pod("pushed", "edge1", &[("br", "")]);
+    fs::write(at("pod.json"), template.to_string()).expect("written");
+    let (kubeconfig, log) = (
+        cluster.kubeconfig().display().to_string(),
+        at("asked.jsonl"),
+    );
+    let push = |template: &str, more: &[&str]| {
+        let arguments = [
+            "push",
+            "--kubernetes",
+            &kubeconfig,
+            "--load",
+            "10x1s",
+            "--template",
+            template,
+        ];
+        orchestra(&[&arguments, more].concat())
+    };
+    let pushed = push(&at("pod.json"), &["--trace", &log]);
+    assert!(pushed.succeeded(), "{pushed:?}");
+    let asked: Vec<Value> = fs::read_to_string(&log)
+        .expect("it was written")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let names: BTreeSet<_> = asked
+        .iter()
+        .map(|it| it["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!((asked.len(), names.len()), (10, 10));
+    await_instances(platform, 10);
+    for name in names {
+        cluster.await_ready(name);
+    }
+    // The names are taken: each request is refused, and none is sent later because of that.
+    let again = push(&at("pod.json"), &[]);
+    assert_eq!(again.code, Some(1), "{again:?}");
+    assert!(again.stdout.contains("refused 10 times: "), "{again:?}");
+    let unknown = at("unknown.json");
+    fs::write(
+        &unknown,
+        r#"{"apiVersion":"v1","kind":"Pot","metadata":{"name":"x"}}"#,
+    )
+    .expect("written");
+    assert!(!push(&unknown, &[]).succeeded());
+
+    if let Some(audit) = cluster.audit_log() {
+        let events = platform.must_say(&["events", "-o", "json"]);
+        fs::write(at("events.json"), events).expect("written");
+        let (audit, svg) = (audit.display().to_string(), at("phases.svg"));
+        let said = orchestra(&[
+            "analyse",
+            "--kubernetes-audit",
+            &audit,
+            "--nfluid-events",
+            &at("events.json"),
+            "--name",
+            "pushed-",
+            "--plot",
+            &svg,
+        ]);
+        assert!(said.succeeded(), "{said:?}");
+        println!("{}", said.stdout);
+        for part in [
+            "10 times",
+            "API",
+            "agent, nfluid",
+            "agent tells",
+            "API is told",
+            "in all",
+        ] {
+            assert!(said.stdout.contains(part), "{}", said.stdout);
+        }
+        assert!(
+            fs::read_to_string(svg)
+                .expect("it was drawn")
+                .contains("</svg>")
+        );
+    }
+    for name in 0..10 {
+        cluster.delete(&format!("{PODS}/pushed-{name}"), false);
+    }
+    await_instances(platform, 0);
+    // With '--remove', nothing is left of a load.
+    let removed = push(&at("pod.json"), &["--remove"]);
+    assert!(removed.succeeded(), "{removed:?}");
+    eventually("no pod is left", || {
+        let all = cluster.get(PODS).unwrap_or_default();
+        all["items"].as_array().is_some_and(Vec::is_empty)
+    });
+    await_instances(platform, 0);
 }

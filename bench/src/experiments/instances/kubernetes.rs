@@ -62,8 +62,12 @@ impl Setup {
         let at = folder.path("kubernetes");
         std::fs::create_dir_all(&at)?;
         let caller = Authority::new()?.write_user(&at, "kube-apiserver", "system:masters")?;
-        let control_plane =
-            Kubernetes::start(programs, at.clone(), (&caller.certificate, &caller.key))?;
+        let control_plane = Kubernetes::start(
+            programs,
+            at.clone(),
+            (&caller.certificate, &caller.key),
+            false,
+        )?;
         let kubeconfig = control_plane.kubeconfig();
         let socket = hosts.platform.socket();
         let mut command = kubernetes::agent(&agent, OURS, &socket, &kubeconfig);

@@ -1,0 +1,158 @@
+//! A load pusher and a message analyser for engines that run nfluid's instances.
+//!
+//! `push` asks an engine for work at a rate that does not depend on its answers (`load.rs`, `push.rs`). `analyse` reads what the engine
+//! has written of itself - Kubernetes' audit log (`kubernetes.rs`), Nomad's event stream (`nomad.rs`), nfluid's events (`instances.rs`) -
+//! and says where the time from the request until it runs has gone (`breakdown.rs`).
+#![forbid(unsafe_code)]
+
+mod breakdown;
+mod instances;
+mod kubernetes;
+mod load;
+mod nomad;
+mod push;
+mod trace;
+
+use anyhow::{Context, ensure};
+use breakdown::Breakdown;
+use clap::{Args, Parser, Subcommand};
+use instances::Starts;
+use load::Load;
+use std::fs;
+use std::path::PathBuf;
+
+/// Load for engines, and where their time goes.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Ask an engine for work at a rate, whatever it answers
+    Push(Push),
+    /// Say from the engine's own traces where the time has gone
+    Analyse(Analyse),
+}
+
+#[derive(Debug, Args)]
+struct Push {
+    /// Ask Kubernetes, with this file or, without a value, as kubectl would
+    #[arg(long, value_name = "KUBECONFIG", num_args = 0..=1, conflicts_with = "nomad", required_unless_present = "nomad")]
+    kubernetes: Option<Option<PathBuf>>,
+    /// Ask Nomad's agent at this address
+    #[arg(long, value_name = "http://HOST:PORT")]
+    nomad: Option<String>,
+    /// What to ask for: an object of Kubernetes (YAML or JSON), or a job of Nomad ('nomad job run -output'). Each gets a number behind
+    /// its name. Several take turns; FILE=3 gets three turns of each round
+    #[arg(long, value_name = "FILE[=TURNS]", required = true)]
+    template: Vec<String>,
+    /// How many per second and for how long, one after the other: 20x10s,50x5s
+    #[arg(long, value_name = "RATExTIME[,...]")]
+    load: Load,
+    /// Remove afterwards what was made
+    #[arg(long)]
+    remove: bool,
+    /// Where to write a line for each request: its name, when it was due, sent and answered, and the error
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Analyse {
+    /// The audit log of Kubernetes' API server, with pods' requests (docs/guide/orchestra.md has the policy)
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "nomad_events",
+        required_unless_present = "nomad_events"
+    )]
+    kubernetes_audit: Option<PathBuf>,
+    /// Nomad's event stream (curl -N http://HOST:4646/v1/event/stream)
+    #[arg(long, value_name = "FILE")]
+    nomad_events: Option<PathBuf>,
+    /// nfluid's events of a host (nfluid events -o json); can be repeated
+    #[arg(long, value_name = "FILE")]
+    nfluid_events: Vec<PathBuf>,
+    /// Only what has a name that begins with this
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    name: String,
+    /// Where to draw the phases
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Push(push) => push.run(),
+        Command::Analyse(analyse) => analyse.run(),
+    }
+}
+
+impl Push {
+    fn run(self) -> anyhow::Result<()> {
+        let templates = push::templates(&self.template)?;
+        let runtime = tokio::runtime::Runtime::new()?;
+        let report = runtime.block_on(async {
+            let engine = match (self.kubernetes, self.nomad) {
+                (Some(kubeconfig), _) => push::Engine::kubernetes(kubeconfig.as_deref()).await?,
+                (None, Some(address)) => push::Engine::nomad(&address)?,
+                (None, None) => anyhow::bail!("name the engine: --kubernetes or --nomad"),
+            };
+            push::run(engine, &templates, &self.load, self.remove).await
+        })?;
+        if let Some(file) = &self.trace {
+            let at = || file.display().to_string();
+            fs::write(file, report.lines()).with_context(at)?;
+        }
+        print!("{}", report.summary());
+        ensure!(
+            report.refused() == 0,
+            "{} requests were refused",
+            report.refused()
+        );
+        Ok(())
+    }
+}
+
+impl Analyse {
+    fn run(self) -> anyhow::Result<()> {
+        let read = |file: &PathBuf| {
+            let text = fs::read_to_string(file);
+            text.with_context(|| file.display().to_string())
+        };
+        let mut starts = Starts::default();
+        for file in &self.nfluid_events {
+            starts
+                .read(&read(file)?)
+                .with_context(|| file.display().to_string())?;
+        }
+        let runs = match (&self.kubernetes_audit, &self.nomad_events) {
+            (Some(file), _) => {
+                let text = read(file)?;
+                kubernetes::runs(&text, &starts).with_context(|| file.display().to_string())?
+            }
+            (None, Some(file)) => {
+                let text = read(file)?;
+                nomad::runs(&text, &starts).with_context(|| file.display().to_string())?
+            }
+            (None, None) => anyhow::bail!("name a trace: --kubernetes-audit or --nomad-events"),
+        };
+        let runs = runs
+            .into_iter()
+            .filter(|run| run.name.starts_with(&self.name));
+        let breakdown = Breakdown::of(runs.collect());
+        ensure!(
+            breakdown.count() > 0,
+            "nothing in the trace has run from its beginning to its end"
+        );
+        print!("{}", breakdown.text());
+        if let Some(file) = &self.plot {
+            let at = || file.display().to_string();
+            fs::write(file, breakdown.svg()?).with_context(at)?;
+        }
+        Ok(())
+    }
+}
