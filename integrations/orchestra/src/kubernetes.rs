@@ -84,10 +84,10 @@ pub fn runs(text: &str, starts: &Starts) -> anyhow::Result<Vec<Run>> {
             ("create", "binding") => {
                 pod.bound.get_or_insert(answered.unwrap_or_default());
             }
-            ("patch" | "update", "status") if is_ready(&event["requestObject"]) => {
-                if pod.ready.is_none() {
-                    (pod.told, pod.ready) = (asked, answered);
-                }
+            ("patch" | "update", "status")
+                if pod.ready.is_none() && is_ready(&event["requestObject"]) =>
+            {
+                (pod.told, pod.ready) = (asked, answered);
             }
             _ => {}
         }
