@@ -15,7 +15,7 @@ use std::thread;
 
 /// The folder of Debian's plugins.
 const PLUGINS: &str = "/usr/lib/cni";
-const SWITCH: &str = "version: 1\nuplinks: { out: { interface: far, netns: EDGE, switch: lan } }\nswitches: { lan: {} }\n";
+const SWITCH: &str = "version: 1\nuplinks:\n  out: { interface: far, netns: EDGE, switch: lan }\nswitches: { lan: {} }\n";
 
 /// A container runtime on the platform's host.
 struct Runtime<'a> {
@@ -417,12 +417,8 @@ fn what_is_impossible_is_refused_and_leaves_nothing() {
     must(&format!(
         "ip -n {edge} link add {outer} type veth peer name other"
     ));
-    platform.apply(&format!("{SWITCH}#\n").replace(
-        "far, netns: EDGE, switch: lan } }",
-        &format!(
-            "far, netns: EDGE, switch: lan }}, {outer}: {{ interface: {outer}, netns: EDGE }} }}"
-        ),
-    ));
+    let theirs = format!("uplinks:\n  {outer}: {{ interface: {outer}, netns: EDGE }}\n");
+    platform.apply(&SWITCH.replace("uplinks:\n", &theirs));
     let (code, why) = with(lan()).add("one").expect_err("it is another's");
     assert_eq!(code, 5, "{why}");
     with(lan()).delete("one").expect("nothing to do");

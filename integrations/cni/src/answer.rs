@@ -24,7 +24,7 @@ pub enum Code {
     Unreadable = 6,
     /// The configuration asks for something that cannot be.
     Configuration = 7,
-    /// It may work later.
+    /// The same request may work later.
     Later = 11,
     /// The daemon does not answer: nothing can be added now.
     Unavailable = 50,
@@ -81,7 +81,7 @@ impl Refusal {
         }
     }
 
-    /// What the runtime reads.
+    /// Returns the error as the runtime reads it.
     pub fn json(&self, version: &str) -> Value {
         let mut object = json!({ "cniVersion": version, "code": self.code, "msg": self.message });
         if !self.details.is_empty() {
@@ -132,7 +132,7 @@ pub struct Route {
     /// The next router; without it, that of the address of the same family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// What else the specification knows (`mtu`, `priority`, `table`...).
+    /// The route's other keys (`mtu`, `priority`, `table`...).
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -148,12 +148,12 @@ pub struct Interface {
     /// The container's namespace; absent: it is in the host's.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
-    /// What else another plugin has said of it.
+    /// Further keys that another plugin has written.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
-/// What plugins have made for a container (section 5.2).
+/// The result of plugins for a container: interfaces, addresses, routes (section 5.2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {

@@ -194,7 +194,7 @@ impl<'a> Attachment<'a> {
         json!({ "version": 1, "uplinks": { &self.outer: uplink }, "links": links })
     }
 
-    /// What the runtime is told: what was made before, and this.
+    /// Returns the result for the runtime: that of earlier plugins, and this interface.
     fn outcome(&self, namespace: &Path, mac: Mac, given: Outcome) -> Outcome {
         let mut all = self.network.before.clone().unwrap_or_default();
         let interface = |name: &str, mac: String, sandbox: String| Interface {

@@ -49,7 +49,7 @@ pub struct Network {
     pub ipam: Option<String>,
     /// Name servers.
     pub dns: Option<Value>,
-    /// What the plugins before this one have made.
+    /// The result of the plugins before this one.
     pub before: Option<Outcome>,
     /// The daemon's socket.
     pub socket: PathBuf,
@@ -125,7 +125,7 @@ impl Network {
     /// Reads a configuration.
     ///
     /// # Errors
-    /// It cannot be read, is written for another version, or asks for something that cannot be.
+    /// The configuration cannot be read, is written for another version, or asks for something impossible.
     pub fn read(text: &[u8]) -> Result<Self, Refusal> {
         let written: Written = serde_json::from_slice(text).map_err(|error| {
             Refusal::new(

@@ -1,4 +1,4 @@
-//! What the runtime asks for (CNI specification 1.1.0, section 2).
+//! Requests of the runtime (CNI specification 1.1.0, section 2).
 
 use crate::answer::{Code, Refusal};
 use nfluid_control::quantity::Mac;
@@ -12,7 +12,7 @@ const CONTAINER_BYTES_MAX: usize = 96;
 /// The longest name of an interface (the kernel's IFNAMSIZ without its final zero).
 const INTERFACE_BYTES_MAX: usize = 15;
 
-/// What is to be done.
+/// A command of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Give a container an interface.
@@ -41,7 +41,7 @@ pub struct Leg {
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is to be done.
+    /// The command.
     pub command: Command,
     /// The interface; of [`Command::Clean`], [`Command::Status`] and [`Command::Version`], none.
     pub leg: Option<Leg>,

@@ -102,14 +102,7 @@ pub async fn merge(client: &Client, document: &Value) -> Result<(), ClientError>
 }
 
 /// Returns the owner of an uplink or a switch; `None`: it does not exist, or has none.
-///
-/// # Errors
-/// The daemon does not answer.
-pub async fn owner_of(
-    client: &Client,
-    kind: Kind,
-    name: &str,
-) -> Result<Option<String>, ClientError> {
+async fn owner_of(client: &Client, kind: Kind, name: &str) -> Result<Option<String>, ClientError> {
     #[derive(Deserialize)]
     struct Owned {
         owner: Option<String>,

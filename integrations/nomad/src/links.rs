@@ -2,7 +2,7 @@
 
 use crate::tasks::Tasks;
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::ApplyRequest;
+use nfluid_engine::requests::merge;
 use serde_json::json;
 
 /// Makes the links between the tasks of an allocation that have instances now.
@@ -21,10 +21,5 @@ pub async fn connect(client: &Client, tasks: &Tasks, alloc_id: &str) -> Result<(
     if links.is_empty() {
         return Ok(());
     }
-    let request = ApplyRequest {
-        text: json!({ "version": 1, "links": links }).to_string(),
-        merge: true,
-        ..ApplyRequest::default()
-    };
-    client.apply(&request).await.map(drop)
+    merge(client, &json!({ "version": 1, "links": links })).await
 }

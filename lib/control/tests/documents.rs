@@ -152,6 +152,25 @@ fn thousands_of_instances_are_read_and_checked() {
     assert_eq!(deployment(&text).instances.len(), 5_000);
 }
 
+/// Applies a document to a deployment; the faults otherwise.
+fn apply_to(
+    present: &Deployment,
+    text: &str,
+    merge: bool,
+    replaces: Option<&str>,
+) -> Result<Deployment, String> {
+    let request = ApplyRequest {
+        text: text.to_owned(),
+        merge,
+        replaces: replaces.map(str::to_owned),
+        ..ApplyRequest::default()
+    };
+    let checked = read(&request, present, support::ENVIRONMENT);
+    checked
+        .map(|checked| checked.deployment)
+        .map_err(|errors| lines(&errors))
+}
+
 // promise: 6.14
 #[test]
 fn an_engines_instances_stay_and_are_nobody_elses() {
@@ -160,18 +179,8 @@ fn an_engines_instances_stay_and_are_nobody_elses() {
          theirs: { nf: bridge, owner: 'nomad:1', ports: { in: { switch: lan }, out: {} } }\n  \
          more: { nf: bridge, owner: 'nomad:2' }\nlinks: [[theirs.out, more.in], [own.in, more.out]]\n",
     );
-    let replace = |text: &str, merge: bool, replaces: Option<&str>| {
-        let request = ApplyRequest {
-            text: text.to_owned(),
-            merge,
-            replaces: replaces.map(str::to_owned),
-            ..ApplyRequest::default()
-        };
-        let checked = read(&request, &present, support::ENVIRONMENT);
-        checked
-            .map(|checked| checked.deployment)
-            .map_err(|errors| lines(&errors))
-    };
+    let replace =
+        |text: &str, merge: bool, replaces: Option<&str>| apply_to(&present, text, merge, replaces);
     let apply = |text: &str, merge: bool| replace(text, merge, None);
     let names = |deployment: &Deployment| {
         deployment
@@ -243,17 +252,7 @@ fn an_engines_uplinks_and_switches_stay_and_are_nobody_elses() {
                   leg: { interface: eth2, owner: 'cni:1/c', switch: pods }\n  wan: { interface: eth1, owner: 'cni:1/d' }\n\
                   instances: { own: { nf: bridge } }\nlinks: [[own.in, wan]]\n";
     let present = deployment(theirs);
-    let apply = |text: &str, merge: bool| {
-        let request = ApplyRequest {
-            text: text.to_owned(),
-            merge,
-            ..ApplyRequest::default()
-        };
-        let checked = read(&request, &present, support::ENVIRONMENT);
-        checked
-            .map(|checked| checked.deployment)
-            .map_err(|errors| lines(&errors))
-    };
+    let apply = |text: &str, merge: bool| apply_to(&present, text, merge, None);
     let kept = apply("version: 1\ninstances: { own: { nf: bridge } }\n", false).expect("valid");
     assert_eq!(kept.uplinks.names().collect::<Vec<_>>(), ["leg", "wan"]);
     assert_eq!(kept.switches.names().collect::<Vec<_>>(), ["pods"]);
@@ -290,15 +289,8 @@ fn taps_of_an_engines_fast_path_stay_with_it() {
                   own: { nf: bridge }\n  \
                   fast: { nf: efw, tier: xdp, owner: 'nomad:1', interface: eth2, slow: { port: fw.in } }\n";
     let present = deployment(theirs);
-    let request = ApplyRequest {
-        text: "version: 1\ninstances: { own: { nf: bridge } }\n".to_owned(),
-        ..ApplyRequest::default()
-    };
-    let kept = read(&request, &present, support::ENVIRONMENT);
-    let kept = kept
-        .map_err(|errors| lines(&errors))
-        .expect("valid")
-        .deployment;
+    let own = "version: 1\ninstances: { own: { nf: bridge } }\n";
+    let kept = apply_to(&present, own, false, None).expect("valid");
     assert_eq!(kept.uplinks, present.uplinks);
     assert_eq!(kept.links, present.links);
 }

@@ -2,6 +2,7 @@
 
 use super::{Host, Shared, errors, lock};
 use nfluid_control::apply::PlatformError;
+use nfluid_lifecycle::running::Running;
 use nfluid_switch::{Switch, WatchedRing};
 use std::sync::Arc;
 use std::thread;
@@ -51,9 +52,8 @@ impl Host {
     fn rings_of(&self, instances: &[String]) -> Vec<WatchedRing> {
         let found = instances.iter().filter_map(|name| self.instances.get(name));
         let running = found.filter(|it| it.workload.pid().is_some() && !it.is_paused());
-        let ports = running.flat_map(|it| it.workload.ports());
-        let queues = ports.flat_map(|port| port.number..port.number + u32::from(port.queues));
-        queues
+        running
+            .flat_map(Running::port_numbers)
             .filter_map(|queue| self.switch.watch_ring(queue))
             .collect()
     }

@@ -45,24 +45,26 @@ impl Host {
         Some((running.workload.control().to_owned(), config.drain))
     }
 
-    /// Returns true if an instance has time before it is ended.
-    pub fn says_farewell(&self, name: &str) -> bool {
-        let found = self.instances.get(name);
-        let program = found.and_then(|it| it.workload.farewell(Stop::default()));
-        program.is_some() || self.terminator(name).is_some()
+    /// Returns true if an instance may have time before it is ended.
+    pub fn may_say_farewell(&self, name: &str) -> bool {
+        self.instances.get(name).is_some_and(|running| {
+            let spec = &running.spec;
+            spec.tier.capabilities().own_stack || is_terminator(&spec.program)
+        })
     }
 
     /// Returns the wait for a terminator's connections, or for a program that is asked to end by itself. A paused program
     /// is resumed first.
     fn begin_farewell(&mut self, name: &str, stop: Stop) -> Option<Farewell> {
+        if self.instances.get(name)?.is_ending {
+            return None;
+        }
         if let Some((control, patience)) = self.terminator(name) {
+            self.instances.get_mut(name)?.is_ending = true;
             return Some(Box::new(move || terminator::drain(&control, patience)));
         }
         self.instances.check_settled(name).ok()?;
         let running = self.instances.get_mut(name)?;
-        if running.is_ending {
-            return None;
-        }
         let farewell = running.workload.farewell(stop)?;
         running.is_ending = true;
         pausing::end(self, name);

@@ -26,11 +26,8 @@ impl Daemon {
             .objects
             .iter()
             .filter(|it| it.kind == Kind::Instance);
-        let has_program = |name: &&str| lock(&self.host).says_farewell(name);
-        let names: Vec<&str> = named
-            .map(|it| it.name.as_str())
-            .filter(has_program)
-            .collect();
+        let has_time = |name: &&str| lock(&self.host).may_say_farewell(name);
+        let names: Vec<&str> = named.map(|it| it.name.as_str()).filter(has_time).collect();
         if request.dry_run || names.is_empty() {
             return Ok(Vec::new());
         }

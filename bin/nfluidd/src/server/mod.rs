@@ -322,16 +322,16 @@ impl Server for Daemon {
     }
 
     fn uplinks(&self) -> Vec<UplinkStatus> {
-        let model = self.model();
-        let mut desired = Inventory::of(&model);
+        let mut statuses = lock(&self.host).uplink_statuses();
+        let mut desired = {
+            let model = self.desired.read();
+            for status in &mut statuses {
+                let uplink = model.uplinks.get(&status.name);
+                status.owner = uplink.and_then(|it| it.owner.clone());
+            }
+            Inventory::of(&model)
+        };
         let host = lock(&self.host);
-        let mut statuses = host.uplink_statuses();
-        for status in &mut statuses {
-            status.owner = model
-                .uplinks
-                .get(&status.name)
-                .and_then(|it| it.owner.clone());
-        }
         for (name, spec) in &mut desired.instances {
             if let Some(running) = host.instances().get(name) {
                 spec.keep_long(&running.spec);

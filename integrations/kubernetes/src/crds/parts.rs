@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// What an agent says of an object that is as it shall be.
+/// The state that an agent writes for an object that is as it shall be.
 pub const READY: &str = "Ready";
 
 /// A switch on nodes of nfluid.
