@@ -40,6 +40,14 @@ pub fn own_bytes(pid: u32) -> anyhow::Result<u64> {
     Ok(pss_kib(&file(pid, "smaps")?, false) << 10)
 }
 
+/// Returns the most memory that a process has had resident at a time, in bytes.
+///
+/// # Errors
+/// When the process does not exist.
+pub fn peak_bytes(pid: u32) -> anyhow::Result<u64> {
+    Ok(field_kib(&file(pid, "status")?, "VmHWM:") << 10)
+}
+
 /// Returns the BPF maps that a process has mapped, in bytes.
 ///
 /// # Errors

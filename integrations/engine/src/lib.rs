@@ -6,3 +6,5 @@ pub mod feed;
 pub mod links;
 pub mod names;
 pub mod requests;
+#[cfg(feature = "simulated")]
+pub mod simulated;

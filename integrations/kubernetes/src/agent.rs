@@ -261,7 +261,7 @@ async fn keep_told(
 }
 
 /// This task renews the node's lease, by which Kubernetes knows that the node lives.
-async fn keep_alive(lease: NodeLease) {
+async fn keep_alive(mut lease: NodeLease) {
     loop {
         let pause = match timely(lease.renew()).await {
             Ok(()) => RENEW,

@@ -1,32 +1,34 @@
 //! Makes pods of network functions and chains: as many as are wanted, on nodes that the scheduler chooses, and other ones where nodes are lost. It
 //! keeps nothing, and touches only pods that are the object's own.
 
+use crate::children::Children;
 use crate::cluster::{delete, uid, unless_gone};
 use crate::crds::parts::{Switch, Uplink};
 use crate::crds::{NetworkFunction, REPLICAS_MAX, ServiceChain, Status};
-use crate::render::{self, FIXED, KIND, Owner, Runs, SLOT};
+use crate::render::{self, FIXED, Owner, Runs, SLOT};
 use crate::status::{CURRENT, condition, is_over};
 use crate::summary;
 use anyhow::Context;
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::controller::{Action, Controller};
+use kube::runtime::controller::{Action, Config, applier, trigger_self};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 use std::future::ready;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::broadcast;
-use tokio_stream::wrappers::BroadcastStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::{BroadcastStream, UnboundedReceiverStream};
 
 /// Time until a request that Kubernetes refused is sent again.
 pub const AGAIN: Duration = Duration::from_secs(2);
@@ -100,16 +102,74 @@ pub async fn run(client: Client) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Time for which a status that says "not ready" waits for a better one: most objects are ready by then.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What a turn needs.
+struct Turn {
+    client: Client,
+    children: Children,
+    /// Since when statuses wait, by uid of the object.
+    waiting: Mutex<HashMap<String, Instant>>,
+}
+
+impl Turn {
+    /// Returns the time for which a status has to wait; `None`: it is told now.
+    fn delay(&self, uid: &str, is_ready: bool) -> Option<Duration> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_ready {
+            waiting.remove(uid);
+            return None;
+        }
+        // An object may be gone before it is told of.
+        waiting.retain(|_, since| since.elapsed() < LATER);
+        let since = *waiting.entry(uid.to_owned()).or_insert_with(Instant::now);
+        let left = PATIENCE.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            waiting.remove(uid);
+            return None;
+        }
+        Some(left)
+    }
+}
+
 async fn control<K: Object>(client: Client) {
-    let of_kind = watcher::Config::default().labels(&format!("{KIND}={}", K::kind(&())));
-    let work = Controller::new(Api::<K>::all(client.clone()), watcher::Config::default())
-        .owns(Api::<Pod>::all(client.clone()), of_kind)
-        .run(reconcile::<K>, on_error, Arc::new(client));
-    work.for_each(|_| ready(())).await;
+    let (changed, changes) = mpsc::unbounded_channel();
+    let children = Children::new(&K::kind(&()), changed);
+    let turn = Arc::new(Turn {
+        client: client.clone(),
+        children,
+        waiting: Mutex::default(),
+    });
+    let (objects, writer) = reflector::store();
+    let all = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
+    let all = all.default_backoff().reflect(writer).applied_objects();
+    let all = all.filter_map(|object| {
+        if let Err(error) = &object {
+            tracing::warn!(kind = %K::kind(&()), %error, "watching objects");
+        }
+        ready(object.ok().map(Ok::<_, watcher::Error>))
+    });
+    let changes = UnboundedReceiverStream::new(changes)
+        .map(|(namespace, name)| Ok(ObjectRef::<K>::new(&name).within(&namespace).into()));
+    let queue = stream::select(trigger_self(all, ()), changes);
+    let work = applier(
+        |object, turn| reconcile::<K>(object, turn).boxed(),
+        on_error,
+        Arc::clone(&turn),
+        objects,
+        queue,
+        Config::default(),
+    );
+    let work = async {
+        turn.children.wait_until_ready().await;
+        work.for_each(|_| ready(())).await;
+    };
+    tokio::join!(work, turn.children.follow(client));
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as kube-rs calls it")]
-fn on_error<K: Object>(object: Arc<K>, error: &kube::Error, _: Arc<Client>) -> Action {
+fn on_error<K: Object>(object: Arc<K>, error: &kube::Error, _: Arc<Turn>) -> Action {
     tracing::warn!(kind = %K::kind(&()), name = object.name_any(), %error);
     Action::requeue(AGAIN)
 }
@@ -136,9 +196,10 @@ struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    fn of(pods: &'a [Pod], slot: u32) -> Self {
+    fn of(pods: &'a [Arc<Pod>], slot: u32) -> Self {
         let mut this = Slot::default();
-        for pod in pods.iter().filter(|pod| slot_of(pod) == Some(slot)) {
+        let pods = pods.iter().map(Arc::as_ref);
+        for pod in pods.filter(|pod| slot_of(pod) == Some(slot)) {
             if pod.metadata.deletion_timestamp.is_some() {
                 this.going.insert(uid(pod));
             } else if is_over(pod) || this.current.is_some() {
@@ -152,11 +213,17 @@ impl<'a> Slot<'a> {
     }
 }
 
+fn is_of(pod: &Pod, owner: &Owner) -> bool {
+    let mut owners = pod.owner_references().iter();
+    owners.any(|it| it.uid == owner.reference.uid)
+}
+
 fn slot_of(pod: &Pod) -> Option<u32> {
     pod.labels().get(SLOT)?.parse().ok()
 }
 
-async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Action, kube::Error> {
+async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action, kube::Error> {
+    let client = &turn.client;
     if object.meta().deletion_timestamp.is_some() {
         // Kubernetes removes its pods.
         return Ok(Action::await_change());
@@ -168,20 +235,11 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
         reference,
         namespace: object.namespace().unwrap_or_default(),
     };
-    let api = Api::<Pod>::namespaced(Client::clone(&client), &owner.namespace);
-    // Not from a cache, which may not have what the last turn has made.
-    let pods = api
-        .list(&ListParams::default().labels(&owner.selector()))
-        .await?;
-    let is_own = |pod: &Pod| {
-        pod.owner_references()
-            .iter()
-            .any(|it| it.uid == owner.reference.uid)
-    };
-    let pods: Vec<_> = pods.items.into_iter().filter(is_own).collect();
+    let api = Api::<Pod>::namespaced(client.clone(), &owner.namespace);
+    let pods = turn.children.of(&owner.reference.uid);
     let spec = object.spec();
     let wanted = spec.place().replicas.min(REPLICAS_MAX);
-    let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none();
+    let stays = |pod: &&Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
     for pod in pods.iter().filter(stays) {
         if slot_of(pod).is_none_or(|slot| slot >= wanted) {
             delete(&api, pod, None).await?;
@@ -205,10 +263,14 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
             match made {
                 Ok(_) => {}
                 Err(kube::Error::Api(error)) if error.code == 409 => {
-                    why = Some(format!(
-                        "{}: another pod has this name",
-                        rendered.name_any()
-                    ));
+                    // It may have been made in the last turn, and not be known yet.
+                    let present = api.get_opt(&rendered.name_any()).await?;
+                    if present.is_some_and(|pod| !is_of(&pod, &owner)) {
+                        why = Some(format!(
+                            "{}: another pod has this name",
+                            rendered.name_any()
+                        ));
+                    }
                 }
                 // A quota, a policy, or a name that is too long.
                 Err(kube::Error::Api(error)) if error.code < 500 => {
@@ -255,9 +317,13 @@ async fn reconcile<K: Object>(object: Arc<K>, client: Arc<Client>) -> Result<Act
         selector: owner.selector(),
         nodes: nodes.into_iter().collect::<Vec<_>>().join(","),
     };
+    let is_ready = known.ready == known.wanted && known.why.is_none();
     let status = told(&*object, known, Timestamp::now());
     if object.status() != Some(&status) {
-        let objects = Api::<K>::namespaced(Client::clone(&client), &owner.namespace);
+        if let Some(delay) = turn.delay(&owner.reference.uid, is_ready) {
+            return Ok(Action::requeue(delay));
+        }
+        let objects = Api::<K>::namespaced(client.clone(), &owner.namespace);
         let patch =
             Patch::Merge(json!({ "metadata": { "uid": owner.reference.uid }, "status": status }));
         let done = objects
@@ -377,6 +443,7 @@ mod tests {
             pod("e", "1", "Running", false),
             pod("f", "x", "Running", false),
         ];
+        let pods = pods.map(Arc::new);
         let slot = Slot::of(&pods, 0);
         assert_eq!(
             slot.current.and_then(|pod| pod.metadata.name.as_deref()),

@@ -6,11 +6,13 @@
 //! Network functions and chains are objects of Kubernetes (`crds`), of which a [`controller`] makes such pods, once for a cluster. Switches
 //! and uplinks are objects too, which the agents make on their hosts (`parts.rs`); the controller says what all nodes have in common
 //! (`summary.rs`).
+//! Nodes can be simulated, to try a cluster larger than one has ([`simulation`]).
 //! `kubectl logs` and `exec`, and the readers of metrics, reach it as they reach a kubelet (`service`).
 #![forbid(unsafe_code)]
 
 pub mod agent;
 mod amounts;
+mod children;
 mod cluster;
 mod configs;
 pub mod controller;
@@ -24,6 +26,7 @@ mod pods;
 mod render;
 mod service;
 pub mod settings;
+pub mod simulation;
 mod status;
 mod summary;
 mod wanted;

@@ -4,7 +4,9 @@
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use nfluid_engine::simulated::{Description, Size};
 use nfluid_kubernetes::settings::{ServiceSettings, Settings};
+use nfluid_kubernetes::simulation::{self, Simulation};
 use nfluid_kubernetes::{agent, controller, crds};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +35,8 @@ enum Command {
     Controller,
     /// Print the definitions of network functions and chains, for 'kubectl apply -f -'
     Definitions,
+    /// Make nodes without hosts, to try a cluster that is larger than one has
+    Simulate(Simulate),
 }
 
 #[derive(Debug, Args)]
@@ -71,6 +75,33 @@ struct Agent {
     socket: PathBuf,
 }
 
+/// Instances of these nodes are what Kubernetes and its users see of them: nothing runs and nothing is forwarded. Configurations of functions are not
+/// checked. The nodes stay when this ends, as those of hosts that fail: remove them by 'kubectl delete node -l label.nfluid.io/simulated'.
+#[derive(Debug, Args)]
+struct Simulate {
+    /// Number of nodes
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    nodes: u32,
+    /// Beginning of their names, before '-0', '-1', ...
+    #[arg(long, default_value = "simulated", value_name = "NAME")]
+    prefix: String,
+    /// CPUs of each
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    cpus: u32,
+    /// Memory of each, in GiB
+    #[arg(long, default_value_t = 128, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    memory: u64,
+    /// A network function that they have; can be repeated
+    #[arg(long, value_name = "NAME", default_values = ["bridge", "firewall", "nat", "router"])]
+    nf: Vec<String>,
+    /// The deployment with which each begins, for example uplinks; interfaces need not exist
+    #[arg(long, value_name = "FILE")]
+    deployment: Option<PathBuf>,
+    /// Let pods come that do not tolerate the taint nfluid.io/node
+    #[arg(long)]
+    no_taint: bool,
+}
+
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
@@ -98,18 +129,21 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 async fn perform(arguments: Arguments) -> anyhow::Result<()> {
-    let client = async {
+    let config = async {
         let config = config(arguments.kubeconfig).await;
-        let config = config.context("how to reach Kubernetes")?;
-        Ok::<_, anyhow::Error>(kube::Client::try_from(config)?)
+        config.context("how to reach Kubernetes")
     };
     match arguments.command {
         Command::Agent(agent) => {
             let settings = agent.settings()?;
-            agent::run(client.await?, settings).await
+            agent::run(kube::Client::try_from(config.await?)?, settings).await
         }
-        Command::Controller => controller::run(client.await?).await,
+        Command::Controller => controller::run(kube::Client::try_from(config.await?)?).await,
         Command::Definitions => Ok(write!(std::io::stdout(), "{}", crds::text()?)?),
+        Command::Simulate(simulate) => {
+            let simulation = simulate.simulation()?;
+            simulation::run(config.await?, simulation).await
+        }
     }
 }
 
@@ -122,10 +156,9 @@ impl Agent {
                 .to_lowercase()
         };
         let node = self.node_name.unwrap_or_else(host);
-        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
         ensure!(
-            !node.is_empty() && node.chars().all(is_of_name),
-            "'{node}' is no name of a node (lower-case letters, digits, '-' and '.'): give another one by --node-name"
+            is_node_name(&node),
+            "'{node}' is no name of a node ({NODE_NAME}): give another one by --node-name"
         );
         for folder in &self.host_volume {
             let folder = folder.display();
@@ -147,6 +180,43 @@ impl Agent {
             },
         })
     }
+}
+
+impl Simulate {
+    fn simulation(self) -> anyhow::Result<Simulation> {
+        let Simulate { prefix, .. } = &self;
+        ensure!(
+            is_node_name(prefix),
+            "--prefix {prefix}: the beginning of a node's name is expected ({NODE_NAME})"
+        );
+        let read = |path: PathBuf| {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(&path).with_context(|| name.clone())?;
+            Ok::<_, anyhow::Error>((text, name))
+        };
+        Ok(Simulation {
+            prefix: self.prefix,
+            count: self.nodes,
+            host: Description {
+                size: Size {
+                    cpus: self.cpus,
+                    memory_bytes: self.memory << 30,
+                },
+                nfs: self.nf,
+                labels: [("simulated".to_owned(), "true".to_owned())].into(),
+            },
+            deployment: self.deployment.map(read).transpose()?,
+            is_open: self.no_taint,
+        })
+    }
+}
+
+/// The characters of a node's name, for users.
+const NODE_NAME: &str = "lower-case letters, digits, '-' and '.'";
+
+fn is_node_name(text: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !text.is_empty() && text.chars().all(is_of_name)
 }
 
 async fn config(file: Option<PathBuf>) -> anyhow::Result<kube::Config> {

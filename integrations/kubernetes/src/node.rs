@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{GetParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use nfluid_api::client::ClientError;
 use nfluid_api::types::{Capacity, Version};
@@ -74,10 +74,11 @@ impl Registration {
     /// # Errors
     /// Kubernetes refuses, or does not answer.
     pub async fn tell(&mut self, known: &Known, again: bool) -> kube::Result<()> {
-        let present = self.api().get_opt(&self.host.name).await?;
-        let present = match present {
-            Some(present) => present,
-            None => self.create().await?,
+        // From the API server's memory, as a kubelet asks.
+        let cached = GetParams::any();
+        let present = match self.api().get_with(&self.host.name, &cached).await {
+            Err(kube::Error::Api(error)) if error.code == 404 => self.create().await?,
+            present => present?,
         };
         let labels = known
             .as_ref()
@@ -132,52 +133,71 @@ impl Registration {
 pub struct NodeLease {
     client: Client,
     node: String,
+    /// As Kubernetes has it: renewed without a look at it, as a kubelet does.
+    known: Option<Lease>,
 }
 
 impl NodeLease {
     /// Creates the lease of the node `node`.
     pub fn new(client: Client, node: String) -> Self {
-        NodeLease { client, node }
+        NodeLease {
+            client,
+            node,
+            known: None,
+        }
     }
 
     /// Renews the lease; makes it if there is none.
     ///
     /// # Errors
     /// Kubernetes refuses, or does not answer.
-    pub async fn renew(&self) -> kube::Result<()> {
+    pub async fn renew(&mut self) -> kube::Result<()> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), LEASES);
-        let name = &self.node;
-        let spec = LeaseSpec {
-            holder_identity: Some(name.clone()),
+        let known = match self.known.take() {
+            Some(known) => Some(known),
+            None => leases.get_opt(&self.node).await?,
+        };
+        let post = PostParams::default();
+        let lease = match known {
+            Some(mut lease) => {
+                lease.spec = Some(self.spec());
+                // If somebody has changed or removed it, the next turn looks first.
+                leases.replace(&self.node, &post, &lease).await?
+            }
+            None => leases.create(&post, &self.made().await?).await?,
+        };
+        self.known = Some(lease);
+        Ok(())
+    }
+
+    fn spec(&self) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: Some(self.node.clone()),
             lease_duration_seconds: Some(LEASE_S),
             renew_time: Some(MicroTime(Timestamp::now())),
             ..LeaseSpec::default()
-        };
-        let patch = Patch::Merge(json!({ "spec": spec }));
-        match leases.patch(name, &PatchParams::default(), &patch).await {
-            Err(kube::Error::Api(error)) if error.code == 404 => {}
-            done => return done.map(drop),
         }
-        let node = Api::<Node>::all(self.client.clone()).get(name).await?;
+    }
+
+    async fn made(&self) -> kube::Result<Lease> {
+        let node = Api::<Node>::all(self.client.clone())
+            .get(&self.node)
+            .await?;
         let owner = OwnerReference {
             api_version: "v1".to_owned(),
             kind: "Node".to_owned(),
-            name: name.clone(),
+            name: self.node.clone(),
             uid: node.uid().unwrap_or_default(),
             ..OwnerReference::default()
         };
-        let lease = Lease {
+        Ok(Lease {
             metadata: ObjectMeta {
-                name: Some(name.clone()),
+                name: Some(self.node.clone()),
                 owner_references: Some(vec![owner]),
                 ..ObjectMeta::default()
             },
-            spec: Some(spec),
-        };
-        leases
-            .create(&PostParams::default(), &lease)
-            .await
-            .map(drop)
+            spec: Some(self.spec()),
+        })
     }
 }
 

@@ -210,6 +210,11 @@ impl Pods {
             let seen = self.make_one(pod, wanted, &mut view).await?;
             view.seen.push(seen);
         }
+        if !view.made.is_empty() {
+            // One event for all: each is a request.
+            let note = format!("instances {}", view.made.join(", "));
+            view.note("pod", Severity::Normal, "Started", note);
+        }
         Ok(view)
     }
 
@@ -240,8 +245,7 @@ impl Pods {
         let error = match made {
             Ok(_) => {
                 self.remember(pod, wanted);
-                let note = format!("instance {}", wanted.name);
-                view.note(&wanted.container, Severity::Normal, "Started", note);
+                view.made.push(wanted.name.clone());
                 let Some(instance) = present else {
                     view.look_again(SOON);
                     let why = "somebody has removed the instance";

@@ -42,6 +42,8 @@ pub struct View {
     pub refused: Option<String>,
     /// Time until it is to be looked at again; absent: when something changes.
     pub again: Option<Duration>,
+    /// Instances that were made in this turn.
+    pub made: Vec<String>,
     /// Events to tell: subject, severity, reason, and words.
     pub notes: Vec<(String, Severity, &'static str, String)>,
 }

@@ -55,6 +55,24 @@ pub fn agent(program: &Path, node: &str, socket: &Path, kubeconfig: &Path) -> Co
 /// What is in the API server's audit log.
 const AUDIT_POLICY: &str = include_str!("../../../integrations/orchestra/audit-policy.yaml");
 
+/// What a control plane is set for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Manner {
+    /// It writes [`Kubernetes::audit_log`].
+    pub is_audited: bool,
+    /// Many nodes: its parts send as many requests as they can, and give up lost nodes soon and all at once.
+    pub is_large: bool,
+}
+
+/// Requests per second above the default, and at once.
+const FAST: [(&str, &str); 2] = [("kube-api-qps", "5000"), ("kube-api-burst", "5000")];
+/// Lost nodes above the default: an agent renews its lease every 10 s.
+const SOON: [(&str, &str); 3] = [
+    ("node-monitor-grace-period", "20s"),
+    ("node-monitor-period", "1s"),
+    ("node-eviction-rate", "1000"),
+];
+
 /// A control plane; ended when dropped.
 #[derive(Debug)]
 pub struct Kubernetes {
@@ -64,8 +82,7 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Starts a control plane in `folder`, whose API server shows nodes this certificate and its key. With `is_audited`, it writes
-    /// [`Kubernetes::audit_log`].
+    /// Starts a control plane in `folder`, whose API server shows nodes this certificate and its key.
     ///
     /// # Errors
     /// A part of it does not start.
@@ -73,7 +90,7 @@ impl Kubernetes {
         programs: PathBuf,
         folder: PathBuf,
         (certificate, key): (&Path, &Path),
-        is_audited: bool,
+        manner: Manner,
     ) -> anyhow::Result<Self> {
         fs::create_dir_all(&folder).context("the control plane's folder")?;
         let [clients, peers, api, scheduler, controllers] = free_ports()?;
@@ -143,7 +160,7 @@ impl Kubernetes {
             ("kubelet-client-certificate", &certificate),
             ("kubelet-client-key", &key),
         ];
-        options.extend(audit.iter().filter(|_| is_audited));
+        options.extend(audit.iter().filter(|_| manner.is_audited));
         this.run_own("kube-apiserver", &options)?;
         this.wait("the API server", &["get", "--raw", "/readyz"])?;
         let common = |port: &str| {
@@ -156,22 +173,28 @@ impl Kubernetes {
                 ("secure-port", port.to_owned()),
             ]
         };
+        let fast = FAST.iter().filter(|_| manner.is_large);
         let scheduler = common(&scheduler.to_string());
-        this.run_own(
-            "kube-scheduler",
-            &scheduler
-                .each_ref()
-                .map(|(name, value)| (*name, value.as_str())),
-        )?;
+        let options = scheduler
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()));
+        let options: Vec<_> = options.chain(fast.clone().copied()).collect();
+        this.run_own("kube-scheduler", &options)?;
         let controllers = common(&controllers.to_string());
-        let mut options = controllers
-            .each_ref()
-            .map(|(name, value)| (*name, value.as_str()))
-            .to_vec();
+        let soon = SOON.iter().filter(|_| manner.is_large);
+        let options = controllers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()));
+        let mut options: Vec<_> = options.chain(fast.chain(soon).copied()).collect();
         options.push(("service-account-private-key-file", &key));
         this.run_own("kube-controller-manager", &options)?;
         this.wait("the controllers", &["get", "serviceaccount", "default"])?;
         Ok(this)
+    }
+
+    /// Returns the processes of its parts.
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().map(Service::pid)
     }
 
     /// Returns the API server's log of requests about pods.

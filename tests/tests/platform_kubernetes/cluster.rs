@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use nfluid_testbed::CannotRun;
-use nfluid_testbed::kubernetes::{self, Kubernetes};
+use nfluid_testbed::kubernetes::{self, Kubernetes, Manner};
 use nfluid_testbed::process::Service;
 use nfluid_testbed::program::built;
 use nfluid_tests::harness::patience::eventually;
@@ -133,7 +133,11 @@ impl Cluster {
         };
         let caller = caller(platform);
         let folder = platform.directory().join("kubernetes");
-        let own = Kubernetes::start(programs, folder, (&caller.certificate, &caller.key), true);
+        let manner = Manner {
+            is_audited: true,
+            ..Manner::default()
+        };
+        let own = Kubernetes::start(programs, folder, (&caller.certificate, &caller.key), manner);
         let own = own.expect("it starts");
         let kubeconfig = own.kubeconfig();
         let deploy =

@@ -18,7 +18,7 @@ use kube::{Api, Client, Config, ResourceExt as _};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
-use nfluid_testbed::kubernetes::{self, Kubernetes, find};
+use nfluid_testbed::kubernetes::{self, Kubernetes, Manner, find};
 use nfluid_testbed::process::Service;
 use nfluid_testbed::program::built;
 use nfluid_tls::testing::Authority;
@@ -66,7 +66,7 @@ impl Setup {
             programs,
             at.clone(),
             (&caller.certificate, &caller.key),
-            false,
+            Manner::default(),
         )?;
         let kubeconfig = control_plane.kubeconfig();
         let socket = hosts.platform.socket();

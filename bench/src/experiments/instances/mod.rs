@@ -4,6 +4,7 @@ mod chain_change;
 pub mod creation;
 mod creation_peers;
 mod density;
+mod fleet;
 mod footprint;
 mod images;
 mod kubernetes;
@@ -72,6 +73,13 @@ pub const TOPIC: Topic = Topic {
                 compared: &[],
             },
             run: kubernetes::run_kubernetes,
+        },
+        Experiment {
+            name: "fleet",
+            aliases: &["fleet.1000"],
+            summary: "chains on 100 and 1000 simulated nodes of Kubernetes: per second, until right again after a tenth is lost, memory",
+            needs: NOTHING,
+            run: fleet::run,
         },
         Experiment {
             name: "nomad",

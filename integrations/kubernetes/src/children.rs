@@ -1,0 +1,207 @@
+//! The pods of the objects that the controller looks after, as a watch tells them. Asked for in each turn, they would cost the API server a look at all pods of
+//! the namespace.
+//!
+//! What is known may be a moment old. A turn that acts on it twice does no harm: a pod's name is its slot's, and pods are removed by their uids.
+
+use crate::cluster::uid;
+use crate::render::KIND;
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::{replace, take};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{mpsc, watch};
+
+/// Namespace and name of an object.
+pub type Place = (String, String);
+
+#[derive(Debug, Default)]
+struct Family {
+    of: Place,
+    /// By uid.
+    pods: BTreeMap<String, Arc<Pod>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By uid of the object.
+    families: HashMap<String, Family>,
+    /// What a list that has begun brings, until it is complete.
+    listed: HashMap<String, Family>,
+}
+
+/// The pods of all objects of a kind.
+#[derive(Debug)]
+pub struct Children {
+    kind: String,
+    state: Mutex<State>,
+    is_ready: watch::Sender<bool>,
+    /// The objects whose pods have changed.
+    changed: mpsc::UnboundedSender<Place>,
+}
+
+impl Children {
+    /// Creates the pods of objects of the kind `kind`, of which nothing is known yet. What has changed goes to `changed`.
+    pub fn new(kind: &str, changed: mpsc::UnboundedSender<Place>) -> Self {
+        Children {
+            kind: kind.to_owned(),
+            state: Mutex::default(),
+            is_ready: watch::Sender::new(false),
+            changed,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the pods of an object, in the order of their uids.
+    pub fn of(&self, uid: &str) -> Vec<Arc<Pod>> {
+        let state = self.state();
+        let pods = state.families.get(uid).map(|family| &family.pods);
+        pods.into_iter()
+            .flat_map(|it| it.values().cloned())
+            .collect()
+    }
+
+    /// Waits until all pods are known.
+    pub async fn wait_until_ready(&self) {
+        let mut is_ready = self.is_ready.subscribe();
+        // The sender lives as long as this.
+        let _ready = is_ready.wait_for(|it| *it).await;
+    }
+
+    /// Follows the pods for ever.
+    pub async fn follow(&self, client: Client) {
+        let of_kind = watcher::Config::default().labels(&format!("{KIND}={}", self.kind));
+        let events = watcher(Api::<Pod>::all(client), of_kind).default_backoff();
+        let mut events = pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.take(event),
+                Err(error) => tracing::warn!(%error, "watching pods"),
+            }
+        }
+    }
+
+    fn take(&self, event: watcher::Event<Pod>) {
+        let mut state = self.state();
+        let State { families, listed } = &mut *state;
+        match event {
+            watcher::Event::Init => listed.clear(),
+            watcher::Event::InitApply(pod) => {
+                self.put(listed, pod);
+            }
+            watcher::Event::InitDone => {
+                let before = replace(families, take(listed));
+                let objects = before.values().chain(families.values());
+                let objects: BTreeSet<_> = objects.map(|family| family.of.clone()).collect();
+                objects.into_iter().for_each(|it| self.tell(it));
+                self.is_ready.send_replace(true);
+            }
+            watcher::Event::Apply(pod) => {
+                let place = self.put(families, pod);
+                place.into_iter().for_each(|it| self.tell(it));
+            }
+            watcher::Event::Delete(pod) => {
+                let Some((owner, place)) = self.owner(&pod) else {
+                    return;
+                };
+                if let Some(family) = families.get_mut(&owner) {
+                    family.pods.remove(uid(&pod));
+                    if family.pods.is_empty() {
+                        families.remove(&owner);
+                    }
+                }
+                self.tell(place);
+            }
+        }
+    }
+
+    fn tell(&self, place: Place) {
+        // Nobody listens when the controller ends.
+        let _ends = self.changed.send(place);
+    }
+
+    fn put(&self, families: &mut HashMap<String, Family>, mut pod: Pod) -> Option<Place> {
+        let (owner, place) = self.owner(&pod)?;
+        // More than half of a pod, and of no use here.
+        pod.metadata.managed_fields = None;
+        let family = families.entry(owner).or_insert_with(|| Family {
+            of: place.clone(),
+            ..Family::default()
+        });
+        family.pods.insert(uid(&pod).to_owned(), Arc::new(pod));
+        Some(place)
+    }
+
+    /// Returns the uid of the object that a pod is of, and its place.
+    fn owner(&self, pod: &Pod) -> Option<(String, Place)> {
+        let mut owners = pod.owner_references().iter();
+        let owner = owners.find(|it| it.kind == self.kind)?;
+        let place = (pod.namespace()?, owner.name.clone());
+        Some((owner.uid.clone(), place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+
+    fn pod(uid: &str, owner: &str) -> Pod {
+        let owner = json!({ "apiVersion": "v", "kind": "ServiceChain", "name": format!("chain-{owner}"), "uid": owner });
+        let pod = json!({ "metadata": { "name": uid, "namespace": "n", "uid": uid, "ownerReferences": [owner] } });
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    // promise: 26.10
+    #[test]
+    fn pods_are_known_by_their_object_and_each_change_tells_which() {
+        let (changed, mut changes) = mpsc::unbounded_channel();
+        let children = Children::new("ServiceChain", changed);
+        let names = |owner: &str| -> Vec<String> {
+            children
+                .of(owner)
+                .iter()
+                .map(|pod| pod.name_any())
+                .collect()
+        };
+        let mut told = || {
+            let mut all = Vec::new();
+            while let Ok((_, name)) = changes.try_recv() {
+                all.push(name);
+            }
+            all.sort();
+            all
+        };
+        children.take(Init);
+        children.take(InitApply(pod("p1", "a")));
+        assert!(names("a").is_empty(), "the list is not complete");
+        assert!(!*children.is_ready.borrow());
+        children.take(InitDone);
+        assert!(*children.is_ready.borrow());
+        assert_eq!(
+            (names("a"), told()),
+            (vec!["p1".to_owned()], vec!["chain-a".to_owned()])
+        );
+        children.take(Apply(pod("p2", "a")));
+        children.take(Apply(pod("p3", "b")));
+        children.take(Delete(pod("p1", "a")));
+        assert_eq!(names("a"), ["p2"]);
+        assert_eq!(told(), ["chain-a", "chain-a", "chain-b"]);
+        // A watch that was interrupted: what has gone meanwhile is gone, and its object is told of.
+        children.take(Init);
+        children.take(InitApply(pod("p4", "c")));
+        assert_eq!(names("a"), ["p2"], "still the old state");
+        children.take(InitDone);
+        assert!(names("a").is_empty() && names("b").is_empty());
+        assert_eq!(told(), ["chain-a", "chain-b", "chain-c"]);
+        children.take(Apply(Pod::default()));
+        assert!(told().is_empty(), "it is of no object");
+    }
+}
