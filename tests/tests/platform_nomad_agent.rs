@@ -11,6 +11,8 @@ use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS, two_hosts};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
 /// An agent and the folder of its jobs.
@@ -58,8 +60,13 @@ impl Agent {
 
     /// Runs a job of one group of tasks.
     fn run(&self, job: &str, count: usize, tasks: &str) {
+        self.run_where(job, count, "", tasks);
+    }
+
+    /// Runs a job of one group of tasks on nodes that `place` describes.
+    fn run_where(&self, job: &str, count: usize, place: &str, tasks: &str) {
         let text = format!(
-            "job \"{job}\" {{\n group \"chain\" {{\n count = {count}\n\
+            "job \"{job}\" {{\n group \"chain\" {{\n count = {count}\n{place}\n\
              restart {{\n delay = \"1s\"\n attempts = 10\n}}\n\
              update {{\n min_healthy_time = \"1s\"\n healthy_deadline = \"2m\"\n}}\n{tasks}\n}}\n}}\n"
         );
@@ -207,5 +214,100 @@ fn nomads_own_agent_runs_updates_drains_and_finds_again() {
         platform.ask(&["get", "instances"]) == serde_json::json!([])
     });
     assert_eq!(platform.ask(&["get", "links"]), serde_json::json!([]));
+    agent.must(&["system", "gc"]);
+}
+
+/// Answers each request with a file, for as long as the test runs. Returns the port.
+fn serve(file: &'static str) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            let mut request = BufReader::new(stream.try_clone().expect("a copy"));
+            let mut line = String::new();
+            // Up to the empty line.
+            while request.read_line(&mut line).is_ok_and(|read| read > 2) {
+                line.clear();
+            }
+            let length = file.len();
+            let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {length}\r\n\r\n");
+            // The client may be content with the head.
+            let _gone = stream.write_all((head + file).as_bytes());
+        }
+    });
+    port
+}
+
+// promise: 24.5
+#[test]
+fn nomads_own_clients_share_jobs_and_one_takes_over() {
+    let test = "nomads_own_clients_share_jobs_and_one_takes_over";
+    let Some(first) = two_hosts(test) else {
+        return;
+    };
+    let Some(mut second) = first.beside(test) else {
+        return;
+    };
+    let Some(agent) = Agent::start(test, &first) else {
+        return;
+    };
+    second.start();
+    let folder = second.directory().join("nomad");
+    let beside = agent.nomad.beside(folder, &second.socket());
+    let mut beside = beside.expect("prepared");
+    beside.start().expect("it starts");
+    let counts = || (first.pids().len(), second.pids().len());
+
+    // The rules come from elsewhere. One on each host.
+    let port = serve("allow icmp from any to any\n");
+    let firewall = format!(
+        "task \"fw\" {{\n driver = \"nfluid\"\n\
+         artifact {{\n source = \"http://127.0.0.1:{port}/rules\"\n destination = \"local/\"\n}}\n\
+         config {{\n nf = \"firewall\"\n config = {{ rules_file = \"local/rules\" }}\n}}\n\
+         resources {{\n cpu = 50\n memory = 16\n}}\n}}\n"
+    );
+    let apart = "constraint {\n operator = \"distinct_hosts\"\n value = \"true\"\n}";
+    agent.run_where("edge", 2, apart, &firewall);
+    eventually("one is on each host", || counts() == (1, 1));
+    for platform in [&first, &second] {
+        let name = platform.pids().into_keys().next().expect("it runs");
+        let rules = platform.must_say(&["command", &name, "rules"]);
+        assert!(rules.contains("allow icmp"), "{rules}");
+    }
+
+    // A service is at the address of its instance.
+    let web = "task \"web\" {\n driver = \"nfluid\"\n\
+         config {\n program = \"/bin/sleep\"\n args = [\"100000\"]\n tier = \"stack\"\n\
+         ports = { eth0 = { kind = \"interface\", addresses = [\"10.3.0.9/24\"] } }\n}\n\
+         service {\n provider = \"nomad\"\n name = \"edge-web\"\n address_mode = \"driver\"\n port = 80\n}\n\
+         resources {\n cpu = 50\n memory = 32\n}\n}\n";
+    agent.run("web", 1, web);
+    eventually("the service is known", || {
+        let found = agent.nomad.get("/v1/service/edge-web").unwrap_or_default();
+        found[0]["Address"] == "10.3.0.9" && found[0]["Port"] == 80
+    });
+    agent.must(&["job", "stop", "-purge", "-detach", "web"]);
+    eventually("it has ended", || counts() == (1, 1));
+
+    // A client is lost: its instances go on there, and others take the places of those that can be elsewhere.
+    let spread = "spread {\n attribute = \"${node.unique.name}\"\n}";
+    agent.run_where("pair", 2, spread, &bridge("x", "[]", 16));
+    eventually("they are spread", || counts() == (2, 2));
+    let before = second.pids();
+    beside.kill();
+    eventually("one is taken over", || counts() == (3, 2));
+    assert_eq!(second.pids(), before);
+
+    // It is back: what runs elsewhere ends there, and what has to be there is there once.
+    beside.start().expect("it starts");
+    eventually("each runs once", || {
+        let all = first.pids().len() + second.pids().len();
+        all == 4 && agent.running("edge").len() == 2 && agent.running("pair").len() == 2
+    });
+    for job in ["edge", "pair"] {
+        agent.must(&["job", "stop", "-purge", "-detach", job]);
+    }
+    eventually("nothing is left", || counts() == (0, 0));
     agent.must(&["system", "gc"]);
 }

@@ -3,7 +3,7 @@
 //!
 //! What is known may be a moment old. A turn that acts on it twice does no harm: a pod's name is its slot's, and pods are removed by their uids.
 
-use crate::cluster::uid;
+use crate::child::Child;
 use crate::render::KIND;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
@@ -22,7 +22,7 @@ pub type Place = (String, String);
 struct Family {
     of: Place,
     /// By uid.
-    pods: BTreeMap<String, Arc<Pod>>,
+    pods: BTreeMap<String, Arc<Child>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl Children {
     }
 
     /// Returns the pods of an object, in the order of their uids.
-    pub fn of(&self, uid: &str) -> Vec<Arc<Pod>> {
+    pub fn of(&self, uid: &str) -> Vec<Arc<Child>> {
         let state = self.state();
         let pods = state.families.get(uid).map(|family| &family.pods);
         pods.into_iter()
@@ -93,7 +93,7 @@ impl Children {
         match event {
             watcher::Event::Init => listed.clear(),
             watcher::Event::InitApply(pod) => {
-                self.put(listed, pod);
+                self.put(listed, &pod);
             }
             watcher::Event::InitDone => {
                 let before = replace(families, take(listed));
@@ -103,7 +103,7 @@ impl Children {
                 self.is_ready.send_replace(true);
             }
             watcher::Event::Apply(pod) => {
-                let place = self.put(families, pod);
+                let place = self.put(families, &pod);
                 place.into_iter().for_each(|it| self.tell(it));
             }
             watcher::Event::Delete(pod) => {
@@ -111,7 +111,7 @@ impl Children {
                     return;
                 };
                 if let Some(family) = families.get_mut(&owner) {
-                    family.pods.remove(uid(&pod));
+                    family.pods.remove(pod.uid().as_deref().unwrap_or_default());
                     if family.pods.is_empty() {
                         families.remove(&owner);
                     }
@@ -126,15 +126,14 @@ impl Children {
         let _ends = self.changed.send(place);
     }
 
-    fn put(&self, families: &mut HashMap<String, Family>, mut pod: Pod) -> Option<Place> {
-        let (owner, place) = self.owner(&pod)?;
-        // More than half of a pod, and of no use here.
-        pod.metadata.managed_fields = None;
+    fn put(&self, families: &mut HashMap<String, Family>, pod: &Pod) -> Option<Place> {
+        let (owner, place) = self.owner(pod)?;
         let family = families.entry(owner).or_insert_with(|| Family {
             of: place.clone(),
             ..Family::default()
         });
-        family.pods.insert(uid(&pod).to_owned(), Arc::new(pod));
+        let child = Child::of(pod);
+        family.pods.insert(child.uid.clone(), Arc::new(child));
         Some(place)
     }
 
@@ -168,7 +167,7 @@ mod tests {
             children
                 .of(owner)
                 .iter()
-                .map(|pod| pod.name_any())
+                .map(|pod| pod.name.clone())
                 .collect()
         };
         let mut told = || {

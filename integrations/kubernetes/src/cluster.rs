@@ -1,8 +1,8 @@
 //! The names by which a node of a cluster knows its instances again.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, ResourceExt as _};
 use nfluid_control::model::NAME_MAX;
 use nfluid_engine::names::fingerprint;
 
@@ -50,20 +50,24 @@ pub fn unless_gone<T>(answer: kube::Result<T>) -> kube::Result<()> {
     }
 }
 
-/// Asks for the removal of a pod, unless the pod is gone; without `grace_s`, after its own time of grace in seconds.
+/// Asks for the removal of the pod with this name and uid, unless the pod is gone; without `grace_s`, after its own time of grace in seconds.
 ///
 /// # Errors
 /// Kubernetes refuses, or does not answer.
-pub async fn delete(api: &Api<Pod>, pod: &Pod, grace_s: Option<u32>) -> kube::Result<()> {
+pub async fn delete(
+    api: &Api<Pod>,
+    (name, uid): (&str, &str),
+    grace_s: Option<u32>,
+) -> kube::Result<()> {
     let this_one = DeleteParams {
         grace_period_seconds: grace_s,
         preconditions: Some(Preconditions {
-            uid: pod.uid(),
+            uid: Some(uid.to_owned()),
             resource_version: None,
         }),
         ..DeleteParams::default()
     };
-    unless_gone(api.delete(&pod.name_any(), &this_one).await)
+    unless_gone(api.delete(name, &this_one).await)
 }
 
 /// Returns the uid of a pod.

@@ -1,12 +1,12 @@
 //! Makes pods of network functions and chains: as many as are wanted, on nodes that the scheduler chooses, and other ones where nodes are lost. It
 //! keeps nothing, and touches only pods that are the object's own.
 
+use crate::child::Child;
 use crate::children::Children;
-use crate::cluster::{delete, uid, unless_gone};
+use crate::cluster::{delete, unless_gone};
 use crate::crds::parts::{Switch, Uplink};
 use crate::crds::{NetworkFunction, REPLICAS_MAX, ServiceChain, Status};
-use crate::render::{self, FIXED, Owner, Runs, SLOT};
-use crate::status::{CURRENT, condition, is_over};
+use crate::render::{self, FIXED, Owner, Runs};
 use crate::summary;
 use anyhow::Context;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -82,21 +82,26 @@ pub async fn run(client: Client) -> anyhow::Result<()> {
     tracing::info!("network functions, chains, switches and uplinks are looked after");
     let (nodes, writer) = reflector::store();
     let changes = broadcast::Sender::new(1);
-    let gone = || BroadcastStream::new(changes.subscribe()).map(|_| ());
+    let changed = || BroadcastStream::new(changes.subscribe()).map(|_| ());
     let all = Api::<PartialObjectMeta<Node>>::all(client.clone());
-    let all = watcher(all, watcher::Config::default());
-    let watch = all.default_backoff().reflect(writer).for_each(|event| {
-        if let Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) = event {
+    let all = watcher(all, watcher::Config::default()).default_backoff();
+    let all = all.modify(|node| node.metadata.managed_fields = None);
+    let watch = all.reflect(writer).for_each(|event| {
+        match event {
             // Nobody looks at switches yet otherwise.
-            let _ = changes.send(());
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_) | watcher::Event::InitDone) => {
+                let _ = changes.send(());
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "watching nodes"),
         }
         ready(())
     });
     tokio::join!(
         control::<NetworkFunction>(client.clone()),
         control::<ServiceChain>(client.clone()),
-        summary::control::<Switch>(client.clone(), nodes.clone(), gone()),
-        summary::control::<Uplink>(client, nodes, gone()),
+        summary::control::<Switch>(client.clone(), nodes.clone(), changed()),
+        summary::control::<Uplink>(client, nodes, changed()),
         watch,
     );
     Ok(())
@@ -143,7 +148,11 @@ async fn control<K: Object>(client: Client) {
     });
     let (objects, writer) = reflector::store();
     let all = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
-    let all = all.default_backoff().reflect(writer).applied_objects();
+    let all = all
+        .default_backoff()
+        .modify(|object| object.meta_mut().managed_fields = None)
+        .reflect(writer)
+        .applied_objects();
     let all = all.filter_map(|object| {
         if let Err(error) = &object {
             tracing::warn!(kind = %K::kind(&()), %error, "watching objects");
@@ -188,22 +197,22 @@ struct Known {
 #[derive(Debug, Default)]
 struct Slot<'a> {
     /// The pod that runs, or will.
-    current: Option<&'a Pod>,
+    current: Option<&'a Child>,
     /// The uids of those that are about to go, in order.
     going: BTreeSet<&'a str>,
     /// Pods that the controller has to remove.
-    superfluous: Vec<&'a Pod>,
+    superfluous: Vec<&'a Child>,
 }
 
 impl<'a> Slot<'a> {
-    fn of(pods: &'a [Arc<Pod>], slot: u32) -> Self {
+    fn of(pods: &'a [Arc<Child>], slot: u32) -> Self {
         let mut this = Slot::default();
         let pods = pods.iter().map(Arc::as_ref);
-        for pod in pods.filter(|pod| slot_of(pod) == Some(slot)) {
-            if pod.metadata.deletion_timestamp.is_some() {
-                this.going.insert(uid(pod));
-            } else if is_over(pod) || this.current.is_some() {
-                this.going.insert(uid(pod));
+        for pod in pods.filter(|pod| pod.slot == Some(slot)) {
+            if pod.is_going {
+                this.going.insert(&pod.uid);
+            } else if pod.is_over || this.current.is_some() {
+                this.going.insert(&pod.uid);
                 this.superfluous.push(pod);
             } else {
                 this.current = Some(pod);
@@ -216,10 +225,6 @@ impl<'a> Slot<'a> {
 fn is_of(pod: &Pod, owner: &Owner) -> bool {
     let mut owners = pod.owner_references().iter();
     owners.any(|it| it.uid == owner.reference.uid)
-}
-
-fn slot_of(pod: &Pod) -> Option<u32> {
-    pod.labels().get(SLOT)?.parse().ok()
 }
 
 async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action, kube::Error> {
@@ -239,21 +244,22 @@ async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action,
     let pods = turn.children.of(&owner.reference.uid);
     let spec = object.spec();
     let wanted = spec.place().replicas.min(REPLICAS_MAX);
-    let stays = |pod: &&Arc<Pod>| pod.metadata.deletion_timestamp.is_none();
-    for pod in pods.iter().filter(stays) {
-        if slot_of(pod).is_none_or(|slot| slot >= wanted) {
-            delete(&api, pod, None).await?;
+    for pod in pods.iter().filter(|pod| !pod.is_going) {
+        if pod.slot.is_none_or(|slot| slot >= wanted) {
+            delete(&api, (&pod.name, &pod.uid), None).await?;
         }
     }
     let slots: Vec<_> = (0..wanted).map(|slot| Slot::of(&pods, slot)).collect();
-    let mut others_are_ready = slots.iter().all(|slot| slot.current.is_some_and(is_ready));
+    let mut others_are_ready = slots
+        .iter()
+        .all(|slot| slot.current.is_some_and(Child::is_ready));
     let mut why = None;
     let mut again = Action::await_change();
     let mut ready = 0;
     let mut nodes = BTreeSet::new();
     for (number, slot) in (0..).zip(&slots) {
         for pod in &slot.superfluous {
-            delete(&api, pod, None).await?;
+            delete(&api, (&pod.name, &pod.uid), None).await?;
         }
         let beside: Vec<_> = slot.going.iter().copied().collect();
         let rendered = render::pod(&owner, spec, number, &beside);
@@ -281,33 +287,25 @@ async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action,
             }
             continue;
         };
-        nodes.extend(
-            current
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.as_deref()),
-        );
-        if current.annotations().get(FIXED) != rendered.annotations().get(FIXED) {
+        nodes.extend(current.node.as_deref());
+        if current.annotations.get(FIXED) != rendered.annotations().get(FIXED) {
             // One after the other; what is not ready loses nothing.
-            if others_are_ready || !is_ready(current) {
+            if others_are_ready || !current.is_ready() {
                 others_are_ready = false;
-                delete(&api, current, None).await?;
+                delete(&api, (&current.name, &current.uid), None).await?;
             }
-            why.get_or_insert(format!("{}: it is replaced", current.name_any()));
+            why.get_or_insert(format!("{}: it is replaced", current.name));
             continue;
         }
         if let Some(patch) = change(current, &rendered) {
-            api.patch(
-                &current.name_any(),
-                &PatchParams::default(),
-                &Patch::Strategic(patch),
-            )
-            .await?;
-            why.get_or_insert(format!("{}: it is changed", current.name_any()));
-        } else if is_ready(current) {
-            ready += 1;
+            let patch = Patch::Strategic(patch);
+            api.patch(&current.name, &PatchParams::default(), &patch)
+                .await?;
+            why.get_or_insert(format!("{}: it is changed", current.name));
+        } else if let Some(reason) = &current.why {
+            why.get_or_insert(format!("{}: {reason}", current.name));
         } else {
-            why.get_or_insert(format!("{}: {}", current.name_any(), reason(current)));
+            ready += 1;
         }
     }
     let known = Known {
@@ -335,47 +333,22 @@ async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action,
 }
 
 /// Returns what of a pod has to be changed in place: its annotations and the images of its containers.
-fn change(current: &Pod, rendered: &Pod) -> Option<Value> {
-    let annotations = rendered.annotations();
-    let are_same = annotations
+fn change(current: &Child, rendered: &Pod) -> Option<Value> {
+    let after = Child::of(rendered);
+    let are_same = after
+        .annotations
         .iter()
-        .all(|(key, value)| current.annotations().get(key) == Some(value));
-    let images = |pod: &Pod| -> Vec<_> {
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        containers
-            .map(|it| json!({ "name": it.name, "image": it.image }))
-            .collect()
-    };
-    let (before, after) = (images(current), images(rendered));
-    if are_same && before == after {
+        .all(|(key, value)| current.annotations.get(key) == Some(value));
+    if are_same && current.images == after.images {
         return None;
     }
-    Some(json!({ "metadata": { "annotations": annotations }, "spec": { "containers": after } }))
-}
-
-/// Returns true if a pod is ready, and is what it was last asked to be.
-fn is_ready(pod: &Pod) -> bool {
-    let is = |kind| condition(pod, kind).map(|it| it.status.as_str());
-    is("Ready") == Some("True") && is(CURRENT) != Some("False")
-}
-
-/// Returns the reason why a pod is not ready, in the words of whoever knows it best.
-fn reason(pod: &Pod) -> String {
-    let status = pod.status.clone().unwrap_or_default();
-    let waiting = status.container_statuses.iter().flatten();
-    let mut waiting = waiting.filter_map(|it| {
-        let waiting = it.state.as_ref()?.waiting.as_ref()?;
-        Some(format!("{}: {}", it.name, waiting.message.as_ref()?))
-    });
-    let false_ones = [CURRENT, "PodScheduled", "Ready"];
-    let mut told = false_ones.iter().filter_map(|kind| {
-        let it = condition(pod, kind).filter(|it| it.status == "False")?;
-        it.message.clone()
-    });
-    waiting
-        .next()
-        .or_else(|| told.next())
-        .unwrap_or_else(|| "it starts".to_owned())
+    let images = after.images.iter();
+    let containers: Vec<_> = images
+        .map(|(name, image)| json!({ "name": name, "image": image }))
+        .collect();
+    Some(
+        json!({ "metadata": { "annotations": after.annotations }, "spec": { "containers": containers } }),
+    )
 }
 
 /// Returns the status of an object, given what is known of its pods.
@@ -422,14 +395,15 @@ pub fn ready_condition(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::SLOT;
 
-    fn pod(uid: &str, slot: &str, phase: &str, is_going: bool) -> Pod {
+    fn pod(uid: &str, slot: &str, phase: &str, is_going: bool) -> Arc<Child> {
         let gone = is_going.then_some("2026-01-01T00:00:00Z");
         let pod = json!({
             "metadata": { "name": uid, "uid": uid, "labels": { SLOT: slot }, "deletionTimestamp": gone },
             "status": { "phase": phase }
         });
-        serde_json::from_value(pod).expect("a pod")
+        Arc::new(Child::of(&serde_json::from_value(pod).expect("a pod")))
     }
 
     // promise: 26.7
@@ -443,17 +417,13 @@ mod tests {
             pod("e", "1", "Running", false),
             pod("f", "x", "Running", false),
         ];
-        let pods = pods.map(Arc::new);
         let slot = Slot::of(&pods, 0);
-        assert_eq!(
-            slot.current.and_then(|pod| pod.metadata.name.as_deref()),
-            Some("c")
-        );
+        assert_eq!(slot.current.map(|pod| pod.name.as_str()), Some("c"));
         assert_eq!(
             slot.going.iter().copied().collect::<Vec<_>>(),
             ["a", "b", "d"]
         );
-        let superfluous = slot.superfluous.iter().map(|pod| pod.name_any());
+        let superfluous = slot.superfluous.iter().map(|pod| &pod.name);
         assert_eq!(superfluous.collect::<Vec<_>>(), ["a", "d"]);
         assert!(Slot::of(&pods, 2).current.is_none());
     }

@@ -12,6 +12,7 @@
 
 pub mod agent;
 mod amounts;
+mod child;
 mod children;
 mod cluster;
 mod configs;

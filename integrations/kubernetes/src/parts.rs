@@ -2,11 +2,11 @@
 //! from what the daemon has; nothing is kept.
 
 use crate::cluster::{Place, unless_gone};
-use crate::crds::parts::{Part, READY, Switch, Uplink};
+use crate::crds::parts::{Part, READY, SAID, Said, Saying, Switch, Uplink};
 use crate::pods::Trouble;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
+use kube::api::{GetParams, Patch, PatchParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
@@ -97,24 +97,39 @@ impl Parts {
     }
 
     async fn look(&mut self) -> Result<(), Trouble> {
-        let node = Api::<Node>::all(self.kubernetes.clone())
-            .get_opt(&self.node)
-            .await?;
-        let Some(node) = node else {
+        let nodes = Api::<Node>::all(self.kubernetes.clone());
+        // From the API server's memory: what is older than the last look is told again.
+        let node = match nodes.get_with(&self.node, &GetParams::any()).await {
             // The agent makes it first.
-            return Ok(());
+            Err(kube::Error::Api(error)) if error.code == 404 => return Ok(()),
+            node => node?,
         };
         let labels = node.labels();
-        let (switches, uplinks) = (self.switches.state(), self.uplinks.state());
-        let (mine, others) = divide(switches, labels);
-        let (my_uplinks, other_uplinks) = divide(uplinks, labels);
+        let switches = on_node(self.switches.state(), labels);
+        let uplinks = on_node(self.uplinks.state(), labels);
         // Uplinks are on switches: the first to go, and the last to come.
-        self.remove(&my_uplinks).await?;
-        self.remove(&mine).await?;
-        self.make(&mine).await?;
-        self.make(&my_uplinks).await?;
-        self.forget(&others).await?;
-        self.forget(&other_uplinks).await
+        self.remove(&uplinks).await?;
+        self.remove(&switches).await?;
+        let mut said = Said::new();
+        self.make(&switches, &mut said).await?;
+        self.make(&uplinks, &mut said).await?;
+        let known = node.annotations().get(SAID);
+        if known
+            .and_then(|it| serde_json::from_str(it).ok())
+            .unwrap_or_else(Said::new)
+            == said
+        {
+            return Ok(());
+        }
+        let patch = json!({ "metadata": {
+            // A node of the same name is another one.
+            "uid": node.metadata.uid,
+            "annotations": { SAID: json!(said).to_string() }
+        } });
+        let done = nodes
+            .patch(&self.node, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        Ok(unless_gone(done)?)
     }
 
     async fn seen<P: Part>(&self) -> Result<Vec<Seen>, ClientError> {
@@ -146,7 +161,7 @@ impl Parts {
         Ok(())
     }
 
-    async fn make<P: Part>(&mut self, wanted: &[Arc<P>]) -> Result<(), Trouble> {
+    async fn make<P: Part>(&mut self, wanted: &[Arc<P>], said: &mut Said) -> Result<(), Trouble> {
         let present = self.seen::<P>().await?;
         for part in wanted {
             let name = part.name_any();
@@ -170,52 +185,20 @@ impl Parts {
                     Err(error) => return Err(error.into()),
                 },
             };
-            self.tell(&**part, Some(&state)).await?;
+            let saying = Saying {
+                uid: part.meta().uid.clone().unwrap_or_default(),
+                generation: part.meta().generation.unwrap_or_default(),
+                state,
+            };
+            said.insert(part.key(), saying);
         }
         Ok(())
-    }
-
-    /// Takes back what this node has said of objects that it no longer has.
-    async fn forget<P: Part>(&self, others: &[Arc<P>]) -> Result<(), Trouble> {
-        for part in others {
-            self.tell(&**part, None).await?;
-        }
-        Ok(())
-    }
-
-    /// Tells Kubernetes the state of an object on this node; none: the node does not have it.
-    async fn tell<P: Part>(&self, part: &P, state: Option<&str>) -> Result<(), Trouble> {
-        let generation = part.meta().generation.filter(|_| state.is_some());
-        let known = part.states();
-        let known_state = known.and_then(|it| it.nodes.get(&self.node));
-        let known_generation = known.and_then(|it| it.generations.get(&self.node));
-        if known_state.map(String::as_str) == state && known_generation.copied() == generation {
-            return Ok(());
-        }
-        let patch = Patch::Merge(json!({
-            // An object of the same name is another one.
-            "metadata": { "uid": part.meta().uid },
-            "status": { "nodes": { &self.node: state }, "generations": { &self.node: generation } }
-        }));
-        let api = Api::<P>::all(self.kubernetes.clone());
-        let done = api
-            .patch_status(&part.name_any(), &PatchParams::default(), &patch)
-            .await;
-        Ok(unless_gone(done)?)
     }
 }
 
-/// Divides objects into those of nodes with these labels, and the others.
-fn divide<P: Part>(
-    all: Vec<Arc<P>>,
-    labels: &BTreeMap<String, String>,
-) -> (Vec<Arc<P>>, Vec<Arc<P>>) {
-    let is_mine = |part: &Arc<P>| {
-        let mut selector = part.selector().iter();
-        let stays = part.meta().deletion_timestamp.is_none();
-        stays && selector.all(|(key, value)| labels.get(key) == Some(value))
-    };
-    all.into_iter().partition(is_mine)
+/// Returns the objects that nodes with these labels are to have.
+fn on_node<P: Part>(all: Vec<Arc<P>>, labels: &BTreeMap<String, String>) -> Vec<Arc<P>> {
+    all.into_iter().filter(|part| part.is_on(labels)).collect()
 }
 
 fn state_of(seen: &Seen) -> String {
@@ -273,8 +256,7 @@ mod tests {
             uplink(json!({ "interface": "eth3", "nodeSelector": { "site": "b" } })),
             uplink(json!({ "interface": "eth4", "nodeSelector": { "site": "a", "x": "" } })),
         ];
-        let (mine, others) = divide(all, &labels);
-        assert_eq!((mine.len(), others.len()), (2, 2));
+        assert_eq!(on_node(all, &labels).len(), 2);
     }
 
     #[test]

@@ -325,7 +325,7 @@ impl Pods {
             return Ok(Action::requeue(SOON));
         }
         self.memory().remove(uid(pod));
-        delete(&self.api(pod), pod, Some(0)).await?;
+        delete(&self.api(pod), (&pod.name_any(), uid(pod)), Some(0)).await?;
         Ok(Action::await_change())
     }
 

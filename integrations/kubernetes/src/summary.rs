@@ -1,40 +1,48 @@
-//! Tells whether switches and uplinks are ready on all their nodes, and forgets nodes that are gone.
+//! Tells on how many of their nodes switches and uplinks are ready, from what the agents say at their nodes.
 
 use crate::cluster::unless_gone;
 use crate::controller::{AGAIN, ready_condition};
-use crate::crds::parts::{Part, READY, States};
+use crate::crds::parts::{Part, READY, REASONS_MAX, SAID, Said, States};
+use crate::node::NODE;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::runtime::controller::{Action, Controller};
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::reflector::Store;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::future::ready;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// What the controller knows.
+/// Time for which changes are collected: a thousand agents say something within a second, and what is told of it goes to all of them.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The nodes that there are, as far as their labels and annotations go.
+pub type Nodes = Store<PartialObjectMeta<Node>>;
+
+/// What a turn needs.
 struct Context {
     client: Client,
-    /// The nodes that there are, as far as their names go.
-    nodes: Store<PartialObjectMeta<Node>>,
+    nodes: Nodes,
 }
 
-/// Looks after objects of a kind, until it is cancelled. `gone` has an item for each change of the nodes.
+/// Looks after objects of a kind, until it is cancelled. `changed` has an item for each change of the nodes.
 pub async fn control<P: Part>(
     client: Client,
-    nodes: Store<PartialObjectMeta<Node>>,
-    gone: impl stream::Stream<Item = ()> + Send + Sync + 'static,
+    nodes: Nodes,
+    changed: impl stream::Stream<Item = ()> + Send + Sync + 'static,
 ) {
     if nodes.wait_until_ready().await.is_err() {
         return;
     }
     let all = Api::<P>::all(client.clone());
     let work = Controller::new(all, watcher::Config::default())
-        .reconcile_all_on(gone)
+        .with_config(Config::default().debounce(PAUSE))
+        .reconcile_all_on(changed)
         .run(
             reconcile::<P>,
             on_error,
@@ -50,15 +58,19 @@ fn on_error<P: Part>(part: Arc<P>, error: &kube::Error, _: Arc<Context>) -> Acti
 }
 
 async fn reconcile<P: Part>(part: Arc<P>, context: Arc<Context>) -> Result<Action, kube::Error> {
-    let states = part.states().cloned().unwrap_or_default();
-    let is_there = |node: &str| context.nodes.get(&ObjectRef::new(node)).is_some();
-    let generation = part.meta().generation.unwrap_or_default();
-    let Some(patch) = patch(&states, generation, is_there, Timestamp::now()) else {
+    let states = states(&*part, &context.nodes.state(), Timestamp::now());
+    if part.states() == Some(&states) {
         return Ok(Action::await_change());
-    };
-    let patch = json!({ "metadata": { "uid": part.meta().uid }, "status": patch });
+    }
+    let mut told = json!(states);
+    // Reasons that there are no longer.
+    for node in part.states().iter().flat_map(|it| it.reasons.keys()) {
+        if !states.reasons.contains_key(node) {
+            told["reasons"][node] = serde_json::Value::Null;
+        }
+    }
+    let patch = Patch::Merge(json!({ "metadata": { "uid": part.meta().uid }, "status": told }));
     let all = Api::<P>::all(context.client.clone());
-    let patch = Patch::Merge(patch);
     let done = all
         .patch_status(&part.name_any(), &PatchParams::default(), &patch)
         .await;
@@ -66,91 +78,147 @@ async fn reconcile<P: Part>(part: Arc<P>, context: Arc<Context>) -> Result<Actio
     Ok(Action::await_change())
 }
 
-/// Returns what has to be changed of the states of an object; `None`: nothing.
-fn patch(
-    states: &States,
-    generation: i64,
-    is_there: impl Fn(&str) -> bool,
-    now: Timestamp,
-) -> Option<Value> {
-    let mut why = None;
-    let (mut lost, mut count) = (Vec::new(), 0);
-    for (node, state) in &states.nodes {
-        if !is_there(node) {
-            lost.push(node);
+/// Returns what is to be told of an object.
+fn states<P: Part>(part: &P, nodes: &[Arc<PartialObjectMeta<Node>>], now: Timestamp) -> States {
+    let generation = part.meta().generation.unwrap_or_default();
+    let mut states = States::default();
+    let (mut why, mut more) = (None, 0);
+    let is_nfluids = |node: &&Arc<PartialObjectMeta<Node>>| node.labels().contains_key(NODE);
+    for node in nodes.iter().filter(is_nfluids) {
+        if !part.is_on(node.labels()) {
             continue;
         }
-        count += 1;
-        let is_current = states.generations.get(node) == Some(&generation);
-        if state != READY {
-            why.get_or_insert(format!("{node}: {state}"));
-        } else if !is_current {
-            why.get_or_insert(format!("{node}: it is changed"));
+        states.wanted += 1;
+        let said = node.annotations().get(SAID);
+        let said = said.and_then(|it| serde_json::from_str::<Said>(it).ok());
+        let mut said = said.unwrap_or_default();
+        let saying = said
+            .remove(&part.key())
+            .filter(|it| Some(&it.uid) == part.meta().uid.as_ref());
+        let reason = match saying {
+            Some(saying) if saying.state != READY => saying.state,
+            Some(saying) if saying.generation == generation => {
+                states.ready += 1;
+                continue;
+            }
+            Some(_) => "it is changed".to_owned(),
+            None => "its agent has said nothing yet".to_owned(),
+        };
+        let name = node.name_any();
+        if why.is_some() {
+            more += 1;
+        } else {
+            why = Some(format!("{name}: {reason}"));
+        }
+        if states.reasons.len() < REASONS_MAX {
+            states.reasons.insert(name, reason);
         }
     }
-    if count == 0 {
-        why.get_or_insert("no node has it".to_owned());
+    if states.wanted == 0 {
+        why = Some("no node has it".to_owned());
     }
-    let before = states.conditions.iter().find(|it| it.type_ == "Ready");
-    let condition = ready_condition(before, why, generation, now);
-    if lost.is_empty() && before == Some(&condition) {
-        return None;
+    if let (Some(why), 1..) = (&mut why, more) {
+        why.push_str(&format!(" (and {more} more nodes)"));
     }
-    let nothing: serde_json::Map<_, _> = lost
-        .into_iter()
-        .map(|node| (node.clone(), Value::Null))
-        .collect();
-    Some(json!({ "nodes": nothing, "generations": nothing, "conditions": [condition] }))
+    let before = part
+        .states()
+        .and_then(|it| it.conditions.iter().find(|it| it.type_ == "Ready"));
+    states.conditions = vec![ready_condition(before, why, generation, now)];
+    states
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crds::parts::{Saying, Switch, SwitchSpec};
 
-    fn states(nodes: &[(&str, &str, i64)]) -> States {
-        let mut states = States::default();
-        for (node, state, generation) in nodes {
-            states.nodes.insert((*node).to_owned(), (*state).to_owned());
-            states.generations.insert((*node).to_owned(), *generation);
-        }
-        states
+    fn object(selector: &[(&str, &str)]) -> Switch {
+        let selector = selector
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let mut object = Switch::new(
+            "lan",
+            SwitchSpec {
+                node_selector: selector.collect(),
+                ..SwitchSpec::default()
+            },
+        );
+        object.metadata.uid = Some("u".to_owned());
+        object.metadata.generation = Some(2);
+        object
+    }
+
+    /// A node of nfluid, whose agent says this of the object with that uid.
+    fn node(name: &str, said: Option<(&str, i64, &str)>) -> Arc<PartialObjectMeta<Node>> {
+        let said = said.map(|(uid, generation, state)| {
+            let saying = Saying {
+                uid: uid.to_owned(),
+                generation,
+                state: state.to_owned(),
+            };
+            json!(Said::from([("switches/lan".to_owned(), saying)])).to_string()
+        });
+        let labels = json!({ NODE: "true", "site": "a" });
+        let node = json!({ "metadata": { "name": name, "labels": labels, "annotations": { SAID: said.unwrap_or_default() } } });
+        Arc::new(serde_json::from_value(node).expect("a node"))
     }
 
     // promise: 26.8
     #[test]
     fn an_object_is_ready_where_all_its_nodes_have_it_as_it_is_now() {
         let summary = |nodes: &[_]| {
-            let patch = patch(&states(nodes), 2, |node| node != "gone", Timestamp::now());
-            let patch = patch.expect("it has no condition");
-            let condition = &patch["conditions"][0];
-            (
-                condition["status"].clone(),
-                condition["message"].clone(),
-                patch["nodes"].clone(),
-            )
+            let states = states(&object(&[]), nodes, Timestamp::now());
+            let condition = &states.conditions[0];
+            assert_eq!(condition.status == "True", condition.message.is_empty());
+            (states.ready, states.wanted, condition.message.clone())
         };
-        let fine = ("a", READY, 2);
+        let fine = || node("a", Some(("u", 2, READY)));
         assert_eq!(
-            summary(&[fine, ("b", READY, 2)]),
-            (json!("True"), json!(""), json!({}))
+            summary(&[fine(), node("b", Some(("u", 2, READY)))]),
+            (2, 2, String::new())
         );
-        assert_eq!(summary(&[fine, ("b", READY, 1)]).1, "b: it is changed");
+        for (said, why) in [
+            (Some(("u", 1, READY)), "b: it is changed"),
+            (Some(("u", 2, "no such interface")), "b: no such interface"),
+            (
+                Some(("earlier", 2, READY)),
+                "b: its agent has said nothing yet",
+            ),
+            (None, "b: its agent has said nothing yet"),
+        ] {
+            assert_eq!(summary(&[fine(), node("b", said)]), (1, 2, why.to_owned()));
+        }
+        assert_eq!(summary(&[]), (0, 0, "no node has it".to_owned()));
+        let mut other = (*node("b", None)).clone();
+        other.metadata.labels = None;
         assert_eq!(
-            summary(&[fine, ("b", "no such interface", 2)]).1,
-            "b: no such interface"
+            summary(&[fine(), Arc::new(other)]),
+            (1, 1, String::new()),
+            "it is not nfluid's"
         );
-        assert_eq!(summary(&[]).1, "no node has it");
+    }
+
+    // promise: 26.8
+    #[test]
+    fn a_thousand_nodes_make_no_long_state() {
+        let nodes: Vec<_> = (0..1000).map(|at| node(&format!("n{at}"), None)).collect();
+        let told = states(&object(&[("site", "a")]), &nodes, Timestamp::now());
         assert_eq!(
-            summary(&[fine, ("gone", "x", 2)]),
-            (json!("True"), json!(""), json!({ "gone": null }))
+            (told.ready, told.wanted, told.reasons.len()),
+            (0, 1000, REASONS_MAX)
         );
+        assert!(told.conditions[0].message.ends_with("(and 999 more nodes)"));
+        assert!(json!(told).to_string().len() < 2000);
+        let elsewhere = states(&object(&[("site", "b")]), &nodes, Timestamp::now());
+        assert_eq!(elsewhere.wanted, 0);
     }
 
     #[test]
     fn nothing_is_told_twice() {
-        let mut states = states(&[("a", READY, 1)]);
-        let told = patch(&states, 1, |_| true, Timestamp::now()).expect("it is new");
-        states.conditions = serde_json::from_value(told["conditions"].clone()).expect("conditions");
-        assert_eq!(patch(&states, 1, |_| true, Timestamp::now()), None);
+        let nodes = [node("a", Some(("u", 2, READY)))];
+        let mut object = object(&[]);
+        object.status = Some(states(&object, &nodes, Timestamp::now()));
+        let later = Timestamp::now() + Duration::from_secs(5);
+        assert_eq!(Some(states(&object, &nodes, later)), object.status);
     }
 }

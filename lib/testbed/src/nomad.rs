@@ -1,4 +1,4 @@
-//! Nomad's agent, which is neither in Debian nor part of this project: a server and a client in one process, with nfluid's driver.
+//! Nomad's agent, which is neither in Debian nor part of this project: a server and a client in one process, with nfluid's driver, and further clients beside it.
 
 use crate::port::free_ports;
 use crate::process::signal;
@@ -43,6 +43,8 @@ pub struct Nomad {
     program: PathBuf,
     folder: PathBuf,
     http: u16,
+    /// The port at which clients find the server.
+    rpc: u16,
     agent: Option<Child>,
     /// Control groups of Nomad that are there already.
     known_groups: Vec<PathBuf>,
@@ -60,20 +62,50 @@ impl Nomad {
         socket: &Path,
         others: &[&str],
     ) -> anyhow::Result<Self> {
-        let plugins = folder.join("plugins");
-        fs::create_dir_all(&plugins).context("the agent's folder")?;
-        fs::copy(driver, plugins.join("nfluid-nomad")).context("copying the driver")?;
-        let [http, rpc, serf] = free_ports()?;
+        let [rpc] = free_ports()?;
+        Nomad::prepare((program, driver), folder, socket, others, (rpc, true))
+    }
+
+    /// Prepares another client of this agent's server, in `folder`, for the daemon that listens at `socket`.
+    ///
+    /// # Errors
+    /// As [`Nomad::new`].
+    pub fn beside(&self, folder: PathBuf, socket: &Path) -> anyhow::Result<Self> {
+        let parts = (self.program.clone(), &*self.driver());
+        Nomad::prepare(parts, folder, socket, &[], (self.rpc, false))
+    }
+
+    fn prepare(
+        (program, driver): (PathBuf, &Path),
+        folder: PathBuf,
+        socket: &Path,
+        others: &[&str],
+        (server, is_server): (u16, bool),
+    ) -> anyhow::Result<Self> {
+        let [http, own_rpc, serf] = free_ports()?;
+        let this = Nomad {
+            program,
+            folder,
+            http,
+            rpc: server,
+            agent: None,
+            known_groups: groups(),
+        };
+        fs::create_dir_all(this.folder.join("plugins")).context("the agent's folder")?;
+        fs::copy(driver, this.driver()).context("copying the driver")?;
         let allowed = ["nfluid"]
             .iter()
             .chain(others)
             .copied()
             .collect::<Vec<_>>()
             .join(",");
-        let at = folder.display();
+        let at = this.folder.display();
         let socket = socket.display();
+        let rpc = if is_server { server } else { own_rpc };
+        let name = this.node();
         let configuration = format!(
             r#"
+name = "{name}"
 disable_update_check = true
 bind_addr = "127.0.0.1"
 plugin_dir = "{at}/plugins"
@@ -89,11 +121,14 @@ ports {{
   serf = {serf}
 }}
 server {{
-  enabled = true
+  enabled = {is_server}
   bootstrap_expect = 1
+  heartbeat_grace = "1s"
+  min_heartbeat_ttl = "3s"
 }}
 client {{
   enabled = true
+  servers = ["127.0.0.1:{server}"]
   network_interface = "lo"
   cpu_total_compute = 40000
   options = {{
@@ -109,14 +144,18 @@ plugin "nfluid-nomad" {{
 }}
 "#
         );
-        fs::write(folder.join("agent.hcl"), configuration).context("the agent's configuration")?;
-        Ok(Nomad {
-            program,
-            folder,
-            http,
-            agent: None,
-            known_groups: groups(),
-        })
+        let file = this.folder.join("agent.hcl");
+        fs::write(file, configuration).context("the agent's configuration")?;
+        Ok(this)
+    }
+
+    /// The name of the agent's node.
+    pub fn node(&self) -> String {
+        format!("node-{}", self.http)
+    }
+
+    fn driver(&self) -> PathBuf {
+        self.folder.join("plugins/nfluid-nomad")
     }
 
     /// Starts the agent, and waits until it takes jobs of nfluid.
@@ -157,7 +196,11 @@ plugin "nfluid-nomad" {{
     fn is_ready(&self) -> bool {
         let nodes = self.get("/v1/nodes").unwrap_or_default();
         let mut nodes = nodes.as_array().into_iter().flatten();
-        nodes.any(|node| node["Status"] == "ready" && node["Drivers"]["nfluid"]["Healthy"] == true)
+        nodes.any(|node| {
+            node["Name"] == self.node().as_str()
+                && node["Status"] == "ready"
+                && node["Drivers"]["nfluid"]["Healthy"] == true
+        })
     }
 
     fn last_words(&self) -> String {
@@ -175,7 +218,7 @@ plugin "nfluid-nomad" {{
 
     /// The processes of the driver.
     pub fn drivers(&self) -> Vec<u32> {
-        let plugin = self.folder.join("plugins/nfluid-nomad");
+        let plugin = self.driver();
         let is_driver =
             |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == plugin);
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

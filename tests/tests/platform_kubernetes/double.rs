@@ -415,6 +415,15 @@ async fn answer(
             }
             done(double.write(&named.collection, &named.namespace, body))
         }
+        (Method::PUT, Some(_)) => match double.get(&place) {
+            None => failure(404, "NotFound"),
+            Some(known)
+                if known["metadata"]["resourceVersion"] != body["metadata"]["resourceVersion"] =>
+            {
+                failure(409, "Conflict")
+            }
+            Some(_) => done(double.write(&place.collection, &place.namespace, body)),
+        },
         (Method::PATCH, Some(_)) => {
             let Some(mut object) = double.get(&place) else {
                 return failure(404, "NotFound");

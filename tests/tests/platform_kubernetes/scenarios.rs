@@ -613,8 +613,10 @@ pub fn switches_and_uplinks_are_objects(cluster: &Cluster, platform: &mut Platfo
     cluster.create(CHAINS, &chain);
     eventually("frames pass", || platform.pings("client", SERVER));
 
+    let told = cluster.get(&path("lan")).expect("it is there")["status"].clone();
+    assert_eq!((&told["wanted"], &told["ready"]), (&json!(1), &json!(1)));
     if let Some((_, said)) = cluster.kubectl(&["get", "switches,uplinks"]) {
-        assert!(said.contains(r#"{"edge1":"Ready"}"#), "{said}");
+        assert!(said.contains("WANTED   READY"), "{said}");
     }
 
     // Nobody's document touches them, nor does an object what is an operator's.

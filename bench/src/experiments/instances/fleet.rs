@@ -33,7 +33,9 @@ use tokio::runtime::Runtime;
 /// Processes that simulate the nodes, each a tenth of them.
 const PARTS: usize = 10;
 /// Network functions of a chain.
-const FUNCTIONS: [&str; 4] = ["fw", "nat", "limit", "count"];
+const FUNCTIONS: usize = 10;
+/// What they are, in turn.
+const KINDS: [&str; 4] = ["firewall", "nat", "limiter", "counter"];
 /// Requests for chains that are under way at a time.
 const AT_A_TIME: usize = 16;
 /// Time for which the cluster is watched at rest, and until it is taken to be at rest.
@@ -336,11 +338,8 @@ fn prefix(part: usize) -> String {
 }
 
 fn chain(name: &str) -> anyhow::Result<DynamicObject> {
-    let kinds = ["firewall", "nat", "limiter", "counter"];
-    let stages = FUNCTIONS.iter().zip(kinds);
-    let via: Vec<Value> = stages
-        .map(|(name, nf)| json!({ "name": name, "nf": nf, "permille": 10, "memory": "16Mi" }))
-        .collect();
+    let stage = |at: usize| json!({ "name": format!("f{at}"), "nf": KINDS[at % KINDS.len()], "permille": 10, "memory": "16Mi" });
+    let via: Vec<Value> = (0..FUNCTIONS).map(stage).collect();
     let chain = json!({
         "apiVersion": "nfluid.io/v1alpha1", "kind": "ServiceChain",
         "metadata": { "name": name },
@@ -394,7 +393,7 @@ fn run_at(report: &mut Report, scale: Scale) -> anyhow::Result<Vec<Vec<String>>>
         }
     }
     let full = cluster.at_rest()?;
-    let instances = scale.rounds * scale.chains * FUNCTIONS.len();
+    let instances = scale.rounds * scale.chains * FUNCTIONS;
     let memory = peak_bytes(cluster.controller.pid())? as f64 / 1e6;
     let agents: anyhow::Result<Vec<u64>> = cluster
         .parts
@@ -406,9 +405,7 @@ fn run_at(report: &mut Report, scale: Scale) -> anyhow::Result<Vec<Vec<String>>>
     let (rates, converged) = (Samples::from_iter(rates), Samples::from_iter(converged));
     let chains = format!(
         "{} chains of {} functions at a time, {} instances in the end; from the first request until the last is ready",
-        scale.chains,
-        FUNCTIONS.len(),
-        instances
+        scale.chains, FUNCTIONS, instances
     );
     report.figure(id("chains_per_s"), &rates, "1/s", &chains);
     if scale.loses {
@@ -486,7 +483,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         rest: Duration::from_secs(1),
         loses: false,
     };
-    let scales = report.choose(vec![full(100, 500), full(1000, 5000)], vec![quick]);
+    let scales = report.choose(vec![full(100, 200), full(1000, 2000)], vec![quick]);
     report.settle();
     for scale in scales {
         let rows = run_at(report, scale)?;

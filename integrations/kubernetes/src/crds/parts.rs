@@ -12,8 +12,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+/// The annotation of a node with what its agent says of switches and uplinks there ([`Said`], in JSON). It is the node's: a state of the object itself would be sent
+/// to all agents each time that one of them says something.
+pub const SAID: &str = "nfluid.io/parts";
 /// The state that an agent writes for an object that is as it shall be.
 pub const READY: &str = "Ready";
+/// Most nodes whose reasons an object has.
+pub const REASONS_MAX: usize = 10;
 
 /// A switch on nodes of nfluid.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -25,8 +30,8 @@ pub const READY: &str = "Ready";
     doc = "A switch on nodes of nfluid",
     category = "nfluid",
     status = "States",
-    printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Wanted","type":"integer","jsonPath":".status.wanted"}"#,
+    printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.ready"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -56,8 +61,8 @@ pub struct SwitchSpec {
     status = "States",
     printcolumn = r#"{"name":"Interface","type":"string","jsonPath":".spec.interface"}"#,
     printcolumn = r#"{"name":"Switch","type":"string","jsonPath":".spec.switch"}"#,
-    printcolumn = r#"{"name":"Nodes","type":"string","jsonPath":".status.nodes"}"#,
-    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Wanted","type":"integer","jsonPath":".status.wanted"}"#,
+    printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.ready"}"#,
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -78,20 +83,37 @@ pub struct UplinkSpec {
     pub uplink: Option<Map<String, Value>>,
 }
 
-/// The state of an object on its nodes. Each agent writes what is about its own.
+/// The state of an object on its nodes, as the controller tells it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct States {
-    /// By node: `Ready`, or the reason why it is not.
+    /// How many nodes are to have it.
     #[serde(default)]
-    pub nodes: BTreeMap<String, String>,
-    /// By node: the generation of the object that this is about.
+    pub wanted: u32,
+    /// On how many it is ready, as the object is now.
     #[serde(default)]
-    pub generations: BTreeMap<String, i64>,
-    /// `Ready`: it is ready on all its nodes, as the object is now.
+    pub ready: u32,
+    /// By node: why it is not. Ten nodes at most.
+    #[serde(default)]
+    pub reasons: BTreeMap<String, String>,
+    /// `Ready`: it is ready on all its nodes.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }
+
+/// What an agent says of an object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Saying {
+    /// The object, of which another one may have the name.
+    pub uid: String,
+    /// The generation of the object that this is about.
+    pub generation: i64,
+    /// [`READY`], or the reason why it is not.
+    pub state: String,
+}
+
+/// What an agent says of all objects on its node, by [`Part::key`].
+pub type Said = BTreeMap<String, Saying>;
 
 /// A switch or an uplink.
 pub trait Part:
@@ -114,6 +136,18 @@ pub trait Part:
     fn keys(&self) -> Map<String, Value>;
     /// Returns what is known of it.
     fn states(&self) -> Option<&States>;
+
+    /// Returns its name among objects of both kinds.
+    fn key(&self) -> String {
+        format!("{}/{}", Self::TABLE, self.name_any())
+    }
+
+    /// Returns true if nodes with these labels are to have it.
+    fn is_on(&self, labels: &BTreeMap<String, String>) -> bool {
+        let mut selector = self.selector().iter();
+        let stays = self.meta().deletion_timestamp.is_none();
+        stays && selector.all(|(key, value)| labels.get(key) == Some(value))
+    }
 
     /// Returns the document that makes it, as `owner`'s.
     fn document(&self, owner: &str) -> Value {
