@@ -7,6 +7,8 @@ mod cluster;
 mod double;
 #[path = "platform_kubernetes/scenarios.rs"]
 mod scenarios;
+#[path = "platform_kubernetes/simulated.rs"]
+mod simulated;
 
 use cluster::{CHAINS, Cluster};
 use nfluid_tests::harness::patience::eventually;
@@ -98,6 +100,33 @@ fn own_switches_and_uplinks_are_objects() {
     with_own(
         "own_switches_and_uplinks_are_objects",
         scenarios::switches_and_uplinks_are_objects,
+    );
+}
+
+// promise: 26.9
+#[test]
+fn simulated_nodes_take_pods() {
+    with_double(
+        "simulated_nodes_take_pods",
+        simulated::simulated_nodes_take_pods,
+    );
+}
+
+// promise: 26.9
+#[test]
+fn own_simulated_nodes_take_pods() {
+    with_own(
+        "own_simulated_nodes_take_pods",
+        simulated::simulated_nodes_take_pods,
+    );
+}
+
+// promise: 26.10
+#[test]
+fn what_is_old_does_no_harm() {
+    with_double(
+        "what_is_old_does_no_harm",
+        simulated::what_is_old_does_no_harm,
     );
 }
 

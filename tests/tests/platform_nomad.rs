@@ -10,6 +10,7 @@ use nfluid_nomad::protocol::drivers::{
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::soak::choose;
 use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS, two_hosts};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -516,4 +517,134 @@ fn nothing_is_left_or_doubled_whoever_is_killed() {
         agent.kill();
     }
     eventually("nothing runs", || platform.instance_processes().is_empty());
+}
+
+/// A firewall between the uplinks that a successor can take over.
+fn heir(agent: &Agent, allocation: &str, job: &str, keys: &Value) -> TaskConfig {
+    let mut config = json!({
+        "name": "fw-0", "nf": "firewall", "config": { "rules": "allow icmp from any to any" },
+        "ports": { "in": {}, "out": {} }, "links": [["lan", ".in"], [".out", "wan"]]
+    });
+    let more = keys.as_object().expect("keys").clone();
+    config.as_object_mut().expect("keys").extend(more);
+    TaskConfig {
+        job_id: job.to_owned(),
+        ..agent.task(allocation, "fw", &config)
+    }
+}
+
+// promise: 24.6
+#[test]
+fn an_update_keeps_the_instance_whoever_comes_first() {
+    let test = "an_update_keeps_the_instance_whoever_comes_first";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(UPLINKS);
+    let agent = Agent::start(&platform);
+    let patient = json!({ "hand_over": "60s" });
+    let first = heir(&agent, "1111", "edge", &patient);
+    must_run(&agent, &first);
+    eventually("frames pass", || platform.pings("client", SERVER));
+    let before = platform.pids();
+
+    // The successor is started first, with other rules and more memory.
+    let more = json!({ "hand_over": "60s", "memory": "24MiB", "config": { "rules": "allow icmp from any to any\nallow tcp from any to any 80" } });
+    let second = heir(&agent, "2222", "edge", &more);
+    std::thread::scope(|scope| {
+        let successor = scope.spawn(|| agent.run(&second));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!successor.is_finished(), "it waits");
+        agent.stop(&first.id).expect("it is stopped");
+        successor.join().expect("no panic").expect("it runs");
+    });
+    let end = agent.wait(&first.id).expect("it has ended");
+    assert_eq!(
+        (end.result.expect("an end").exit_code, end.err.as_str()),
+        (0, "")
+    );
+    let instance = platform.instance("fw-0");
+    assert_eq!(instance["owner"], format!("nomad:{}", second.id));
+    assert_eq!(instance["memory_limit_bytes"], 24 << 20);
+    assert_eq!(platform.pids(), before, "the same process");
+    assert!(platform.pings("client", SERVER));
+
+    // The predecessor is stopped first.
+    let third = heir(&agent, "3333", "edge", &json!({ "hand_over": "300ms" }));
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| agent.stop(&second.id));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!stopped.is_finished(), "it waits");
+        must_run(&agent, &third);
+        stopped.join().expect("no panic").expect("it is stopped");
+    });
+    assert_eq!(platform.pids(), before, "the same process");
+
+    // Others do not take it: another job, another group, the same allocation's next start, whoever does not say so.
+    for (allocation, job, keys) in [
+        ("4444", "other", json!({ "hand_over": "300ms" })),
+        ("4444", "edge", json!({})),
+    ] {
+        let other = heir(&agent, allocation, job, &keys);
+        let refused = agent.run(&other).expect_err("it is taken");
+        assert!(refused.message().contains("exists"), "{refused}");
+    }
+    // One that nobody gives way to.
+    let early = heir(&agent, "5555", "edge", &json!({ "hand_over": "300ms" }));
+    let refused = agent.run(&early).expect_err("the other one runs");
+    assert!(refused.message().contains("exists"), "{refused}");
+    assert_eq!(platform.pids(), before);
+
+    // Without a successor it ends.
+    agent.stop(&third.id).expect("it is stopped");
+    assert!(names(&platform).is_empty());
+
+    let nameless = agent.task("6666", "fw", &json!({ "nf": "bridge", "hand_over": "1s" }));
+    let refused = agent.run(&nameless).expect_err("it has no name");
+    assert!(refused.message().contains("config.hand_over"), "{refused}");
+    let never = heir(&agent, "6666", "edge", &json!({ "hand_over": "2h" }));
+    let refused = agent.run(&never).expect_err("too long");
+    assert!(refused.message().contains("2h"), "{refused}");
+}
+
+// promise: 24.6
+#[test]
+fn a_successor_that_comes_at_the_last_moment_runs_or_is_refused() {
+    let test = "a_successor_that_comes_at_the_last_moment_runs_or_is_refused";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(UPLINKS);
+    let agent = Agent::start(&platform);
+    let keys = json!({ "hand_over": "20ms" });
+    let mut last = heir(&agent, "a0", "edge", &keys);
+    must_run(&agent, &last);
+    let (mut same, mut pids) = (0, platform.pids());
+    for turn in 1..=choose(40_u64, 400) {
+        let next = heir(&agent, &format!("a{turn}"), "edge", &keys);
+        let runs = std::thread::scope(|scope| {
+            let stopped = scope.spawn(|| agent.stop(&last.id));
+            std::thread::sleep(Duration::from_millis(10 + turn % 20));
+            let started = agent.run(&next);
+            stopped.join().expect("no panic").expect("it is stopped");
+            started.is_ok()
+        });
+        if !runs {
+            must_run(&agent, &next);
+        }
+        let instance = platform.instance("fw-0");
+        assert_eq!(
+            instance["owner"],
+            format!("nomad:{}", next.id),
+            "turn {turn}"
+        );
+        let now = platform.pids();
+        same += u32::from(now == pids);
+        pids = now;
+        agent.destroy(&last.id, false).expect("it has ended");
+        last = next;
+    }
+    println!("{same} went on");
+    agent.stop(&last.id).expect("it is stopped");
+    assert!(names(&platform).is_empty());
 }

@@ -4,6 +4,7 @@ use nfluid_testbed::CannotRun;
 use nfluid_testbed::nomad::{self, Nomad};
 use nfluid_testbed::process::signal;
 use nfluid_testbed::program::built;
+use nfluid_tests::harness::command::run_command;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::skip::skip;
@@ -14,6 +15,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
+use std::process::Command;
 
 /// An agent and the folder of its jobs.
 struct Agent {
@@ -310,4 +312,66 @@ fn nomads_own_clients_share_jobs_and_one_takes_over() {
     }
     eventually("nothing is left", || counts() == (0, 0));
     agent.must(&["system", "gc"]);
+}
+
+// promise: 28.1
+#[test]
+fn nomads_own_jobs_are_asked_for_at_a_rate() {
+    let test = "nomads_own_jobs_are_asked_for_at_a_rate";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    let Some(agent) = Agent::start(test, &platform) else {
+        return;
+    };
+    let orchestra = |arguments: &[&str]| {
+        let program = built("nfluid-orchestra", "nfluid-orchestra").expect("it was built");
+        run_command(Command::new(program).args(arguments))
+    };
+    let at = |name: &str| agent.folder.join(name).display().to_string();
+    let events = agent.nomad.follow_events().expect("they are told");
+    let task = bridge("br", "[]", 16);
+    let job = format!("job \"pushed\" {{\n group \"one\" {{\n{task}}}\n}}\n");
+    fs::write(at("pushed.hcl"), job).expect("written");
+    let template = agent.must(&["job", "run", "-output", &at("pushed.hcl")]);
+    fs::write(at("pushed.json"), template).expect("written");
+    let address = agent.nomad.address();
+    let pushed = orchestra(&[
+        "push",
+        "--nomad",
+        &address,
+        "--load",
+        "5x2s",
+        "--template",
+        &at("pushed.json"),
+    ]);
+    assert!(pushed.succeeded(), "{pushed:?}");
+    eventually("ten run", || platform.pids().len() == 10);
+    let told = platform.must_say(&["events", "-o", "json"]);
+    fs::write(at("nfluid.json"), told).expect("written");
+    let analyse = || {
+        orchestra(&[
+            "analyse",
+            "--nomad-events",
+            &events.display().to_string(),
+            "--nfluid-events",
+            &at("nfluid.json"),
+            "--name",
+            "pushed-",
+        ])
+    };
+    eventually("Nomad knows that all run", || {
+        analyse().stdout.contains("10 times")
+    });
+    let said = analyse().stdout;
+    println!("{said}");
+    for part in [
+        "API",
+        "evaluation, plan",
+        "client poll",
+        "folders",
+        "nfluid",
+    ] {
+        assert!(said.contains(part), "no {part} in {said}");
+    }
 }

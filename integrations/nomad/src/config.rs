@@ -3,14 +3,17 @@
 use crate::files::Folders;
 use crate::hcl;
 use crate::protocol::drivers::{LinuxResources, TaskConfig};
+use crate::tasks::Terms;
 use anyhow::{Context, anyhow, bail, ensure};
 use nfluid_api::types::CreateRequest;
 use nfluid_control::attachments::attached_files;
 use nfluid_control::model::NAME_MAX;
+use nfluid_control::quantity::Millis;
 use nfluid_control::yaml::Node;
 use nfluid_engine::links::{Wish, put_on_switches};
 use nfluid_engine::requests::place_in;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 /// Length of the allocation's part of a name. With 48 bits, two of a host's allocations do not share it by chance.
 const ALLOCATION_DIGITS: usize = 12;
@@ -21,6 +24,9 @@ const ROUNDING: f64 = 1e-6;
 /// Maximum length of an owner, less that of its other parts.
 const OWNER_TASK_MAX: usize = 60;
 
+/// Most time for which a task's stop waits for a successor.
+const HAND_OVER_MS_MAX: u64 = 60_000;
+
 /// The instance that a task asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
@@ -28,10 +34,8 @@ pub struct Wanted {
     pub name: String,
     /// The instance, and the links whose other ends are not other tasks.
     pub request: CreateRequest,
-    /// Links to other tasks of the allocation.
-    pub wishes: Vec<Wish>,
-    /// Its address, if it has an interface with one.
-    pub address: Option<String>,
+    /// What concerns the task alone.
+    pub terms: Terms,
 }
 
 /// Returns the owner of a task's instance. Each start of a task has another owner.
@@ -77,8 +81,16 @@ fn derived_name(task: &TaskConfig) -> String {
 /// The configuration cannot be read, or names a file that cannot.
 pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted> {
     let mut keys = hcl::decode(&task.msgpack_driver_config)?;
+    let hand_over = keys.remove("hand_over").map(read_hand_over).transpose()?;
     let name = match keys.remove("name") {
-        None => derived_name(task),
+        None => {
+            ensure!(
+                hand_over.is_none(),
+                "config.hand_over: a successor finds the instance by its name; add for example name = \"{}-${{NOMAD_ALLOC_INDEX}}\"",
+                task.name
+            );
+            derived_name(task)
+        }
         Some(Value::String(name)) => name,
         Some(_) => bail!("config.name: it is no text"),
     };
@@ -108,9 +120,24 @@ pub fn read(task: &TaskConfig, host_volumes: &[String]) -> anyhow::Result<Wanted
     Ok(Wanted {
         name,
         request,
-        wishes,
-        address,
+        terms: Terms {
+            wishes,
+            address,
+            hand_over,
+        },
     })
+}
+
+fn read_hand_over(value: Value) -> anyhow::Result<Duration> {
+    let time = value.as_str().and_then(|text| text.parse::<Millis>().ok());
+    let time = time.filter(|time| (1..=HAND_OVER_MS_MAX).contains(&time.0));
+    let time = time.with_context(|| {
+        format!(
+            "config.hand_over: {value} is no time from 1ms to {}s; write for example \"10s\"",
+            HAND_OVER_MS_MAX / 1000
+        )
+    })?;
+    Ok(Duration::from_millis(time.0))
 }
 
 fn is_fast_path(keys: &Map<String, Value>) -> bool {
@@ -312,7 +339,7 @@ mod tests {
             json!(["A=1", "B=2", "A=3"])
         );
         assert_eq!(wanted.request.instance["image"], "oci:/n/a/fw/local/web");
-        assert_eq!(wanted.address.as_deref(), Some("10.0.0.2"));
+        assert_eq!(wanted.terms.address.as_deref(), Some("10.0.0.2"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::protocol::drivers::{
 };
 use crate::protocol::{self, no_task, start_error};
 use crate::stats::Meter;
+use crate::succession;
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{Capacity, STOP_WAIT_MS_MAX, StopRequest, Version};
@@ -224,11 +225,8 @@ impl Driver for NfluidDriver {
         let (follower, settings) = self.parts()?;
         let wanted = config::read(&config, &settings.host_volumes);
         // The instance was made from them: if they cannot be read now, it still runs.
-        let (wishes, address) = wanted.map_or_else(
-            |_| Default::default(),
-            |wanted| (wanted.wishes, wanted.address),
-        );
-        let task = Arc::new(Task::new(config, identity, wishes, address));
+        let terms = wanted.map(|wanted| wanted.terms).unwrap_or_default();
+        let task = Arc::new(Task::new(config, identity, terms));
         // A daemon that does not answer yet is asked later: the task ends then if its instance is gone.
         if follower.look(&task).await.is_ok()
             && let Some(end) = task.end()
@@ -264,7 +262,7 @@ impl Driver for NfluidDriver {
         let wanted = config::read(&config, &settings.host_volumes);
         let wanted = wanted.map_err(|error| start_error(format!("{error:#}"), false))?;
         let since = logs::position(client, &wanted.name).await;
-        instances::create(client, &config, &wanted)
+        succession::create(client, &self.tasks, &config, &wanted)
             .await
             .map_err(|error| refused(&error, &wanted.name))?;
         let instance = client
@@ -275,7 +273,7 @@ impl Driver for NfluidDriver {
             name: wanted.name,
             started_ms: instance.started_ms,
         };
-        let task = Arc::new(Task::new(config, identity, wanted.wishes, wanted.address));
+        let task = Arc::new(Task::new(config, identity, wanted.terms));
         self.admit(&follower, &task).await;
         if let Err(error) = links::connect(client, &self.tasks, &task.config.alloc_id).await {
             self.tasks.remove(&task.config.id);
@@ -305,7 +303,7 @@ impl Driver for NfluidDriver {
         let request = request.into_inner();
         let task = self.task(&request.task_id)?;
         let client = self.follower()?.client;
-        instances::end(&client, &task, &stop_of(&request)).await?;
+        succession::end(&client, &task, &stop_of(&request)).await?;
         tracing::info!(task = task.config.id, instance = task.name, "stopped");
         Ok(Response::new(StopTaskResponse {}))
     }
@@ -328,7 +326,7 @@ impl Driver for NfluidDriver {
             wait_ms: Some(0),
             ..StopRequest::default()
         };
-        if let Err(why) = instances::end(&client, &task, &at_once).await {
+        if let Err(why) = succession::end(&client, &task, &at_once).await {
             if !has_ended {
                 return Err(why);
             }

@@ -150,7 +150,7 @@ fn end_of(task: &Task, found: Option<InstanceStatus>) -> Option<End> {
 mod tests {
     use super::*;
     use crate::protocol::drivers::TaskConfig;
-    use crate::tasks::Identity;
+    use crate::tasks::{Identity, Terms};
     use nfluid_api::types::ExitStatus;
 
     fn task() -> Task {
@@ -164,7 +164,7 @@ mod tests {
             name: "fw-a".to_owned(),
             started_ms: Some(7),
         };
-        Task::new(config, identity, Vec::new(), None)
+        Task::new(config, identity, Terms::default())
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 const DEPTH_MAX: usize = 64;
 
 /// Keys of a task that are the driver's own.
-const OWN_KEYS: [&str; 2] = ["name", "links"];
+const OWN_KEYS: [&str; 3] = ["name", "links", "hand_over"];
 
 /// Keys of an instance that a task can have. What is not among them is Nomad's: `restart`, `owner`.
 const INSTANCE_KEYS: [&str; 41] = [

@@ -1,7 +1,6 @@
 //! Requests to the daemon about the instances of tasks, and the daemon's errors in Nomad's words.
 
 use crate::config::{self, Wanted};
-use crate::ends::End;
 use crate::protocol;
 use crate::protocol::drivers::{ExecTaskResponse, ExitResult, TaskConfig};
 use crate::tasks::Task;
@@ -23,17 +22,6 @@ pub fn words(error: &ClientError, name: &str) -> String {
 
 pub fn answered(error: &ClientError, name: &str) -> Status {
     protocol::error(words(error, name))
-}
-
-/// Ends a task by removing its instance. `stop` says how its program is asked to end.
-pub async fn end(client: &Client, task: &Task, stop: &StopRequest) -> Result<(), Status> {
-    task.set_ending(true);
-    let removed = remove(client, task, Some(stop)).await;
-    match &removed {
-        Ok(()) => task.note_end(End::stopped()),
-        Err(_) => task.set_ending(false),
-    }
-    removed
 }
 
 /// Removes a task's instance; waits for a daemon that restarts.

@@ -18,4 +18,5 @@ mod plugin;
 pub mod protocol;
 pub mod serve;
 mod stats;
+mod succession;
 mod tasks;

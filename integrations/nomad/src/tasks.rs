@@ -7,9 +7,8 @@ use anyhow::Context;
 use nfluid_engine::links::Wish;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// Version of the handles.
@@ -22,6 +21,17 @@ pub struct Identity {
     pub name: String,
     /// Time of its start (`started_ms` of the instance): another time is another process without the first one's state.
     pub started_ms: Option<u64>,
+}
+
+/// What a task's configuration says besides the instance.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Terms {
+    /// Links to other tasks.
+    pub wishes: Vec<Wish>,
+    /// Its address, for services.
+    pub address: Option<String>,
+    /// How long a predecessor and a successor wait for each other; `None`: the instance ends with the task.
+    pub hand_over: Option<Duration>,
 }
 
 /// A task: an instance that the driver has created.
@@ -39,39 +49,47 @@ pub struct Task {
     pub wishes: Vec<Wish>,
     /// Its address, for services.
     pub address: Option<String>,
+    /// How long its stop waits for a successor.
+    pub hand_over: Option<Duration>,
+    /// Held by whoever removes the instance or takes it over.
+    pub turn: tokio::sync::Mutex<()>,
     end: watch::Sender<Option<End>>,
-    /// The driver removes the instance: that it is gone is no loss.
-    is_ending: AtomicBool,
+    /// The driver removes the instance or hands it over: that it is gone is no loss.
+    is_ending: watch::Sender<bool>,
 }
 
 impl Task {
     /// Creates a task that runs.
-    pub fn new(
-        config: TaskConfig,
-        identity: Identity,
-        wishes: Vec<Wish>,
-        address: Option<String>,
-    ) -> Self {
+    pub fn new(config: TaskConfig, identity: Identity, terms: Terms) -> Self {
         Task {
             owner: config::owner(&config),
             config,
             name: identity.name,
             started_ms: identity.started_ms,
-            wishes,
-            address,
+            wishes: terms.wishes,
+            address: terms.address,
+            hand_over: terms.hand_over,
+            turn: tokio::sync::Mutex::new(()),
             end: watch::Sender::new(None),
-            is_ending: AtomicBool::new(false),
+            is_ending: watch::Sender::new(false),
         }
     }
 
-    /// Notes that the driver removes the instance, or that it could not.
+    /// Notes that the driver ends the instance's time as this task, or that it could not.
     pub fn set_ending(&self, is_ending: bool) {
-        self.is_ending.store(is_ending, Ordering::SeqCst);
+        self.is_ending.send_replace(is_ending);
     }
 
-    /// Returns true while the driver removes the instance.
+    /// Returns true while the driver does that.
     pub fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::SeqCst)
+        *self.is_ending.borrow()
+    }
+
+    /// Waits until the task is asked to end.
+    pub async fn asked_to_end(&self) {
+        let mut is_ending = self.is_ending.subscribe();
+        // The sender lives as long as the task.
+        let _asked = is_ending.wait_for(|it| *it).await;
     }
 
     /// Returns what Nomad keeps for a driver that starts anew.
@@ -114,7 +132,7 @@ impl Task {
 
     /// Returns the time of its start.
     pub fn started_at(&self) -> SystemTime {
-        let started = std::time::Duration::from_millis(self.started_ms.unwrap_or(0));
+        let started = Duration::from_millis(self.started_ms.unwrap_or(0));
         SystemTime::UNIX_EPOCH + started
     }
 }

@@ -8,7 +8,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -233,7 +233,7 @@ plugin "nfluid-nomad" {{
     pub fn command(&self, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
         let done = Command::new(&self.program)
             .args(arguments)
-            .env("NOMAD_ADDR", format!("http://127.0.0.1:{}", self.http))
+            .env("NOMAD_ADDR", self.address())
             .output()
             .context("starting Nomad's command line")?;
         let said = [done.stdout, done.stderr].concat();
@@ -241,6 +241,32 @@ plugin "nfluid-nomad" {{
             done.status.success(),
             String::from_utf8_lossy(&said).into_owned(),
         ))
+    }
+
+    /// Returns the agent's address, as clients name it.
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.http)
+    }
+
+    /// Follows the agent's events until it ends; returns the file in which they are, JSON.
+    ///
+    /// # Errors
+    /// The agent does not answer, or the file cannot be written.
+    pub fn follow_events(&self) -> anyhow::Result<PathBuf> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.http));
+        let mut stream = stream.context("connecting to Nomad")?;
+        stream.write_all(b"GET /v1/event/stream HTTP/1.0\r\n\r\n")?;
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        // Up to the empty line.
+        while stream.read_line(&mut line)? > 2 {
+            line.clear();
+        }
+        let path = self.folder.join("events.jsonl");
+        let mut file = File::create(&path).context("the file of events")?;
+        // It ends with the agent.
+        std::thread::spawn(move || std::io::copy(&mut stream, &mut file));
+        Ok(path)
     }
 
     /// Asks the agent for a resource.

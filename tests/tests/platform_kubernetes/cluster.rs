@@ -18,6 +18,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// The pods of the namespace in which tests work.
@@ -186,6 +187,21 @@ impl Cluster {
         }
     }
 
+    /// From now on the controller hears of pods later than everybody else, if a test can make it.
+    pub fn lag(&self, lag: Duration) {
+        if let Server::Double(double) = &self.server {
+            double.set_lag(lag);
+        }
+    }
+
+    /// Returns all changes of a collection that the double has seen: what happened, and the object.
+    pub fn history(&self, collection: &str) -> Vec<(&'static str, Value)> {
+        match &self.server {
+            Server::Double(double) => double.history(collection),
+            Server::Own(_) => Vec::new(),
+        }
+    }
+
     /// Returns the file by which the administrator finds the server.
     pub fn kubeconfig(&self) -> PathBuf {
         match &self.server {
@@ -242,14 +258,21 @@ impl Cluster {
 
     /// Starts the controller.
     pub fn controller(&self) -> Service {
+        self.service("controller", &self.controllers, &[])
+    }
+
+    /// Simulates nodes.
+    pub fn simulate(&self, arguments: &[&str]) -> Service {
+        self.service("simulate", &self.agents, arguments)
+    }
+
+    fn service(&self, command: &str, account: &Path, arguments: &[&str]) -> Service {
         let program = built("nfluid-kubernetes", "nfluid-kubernetes").expect("it was built");
-        let mut command = Command::new(&program);
-        command
-            .arg("controller")
-            .arg("--kubeconfig")
-            .arg(&self.controllers);
-        let log = self.folder.join("controller.log");
-        Service::start("nfluid-kubernetes", &mut command, log).expect("it starts")
+        let log = self.folder.join(format!("{command}.log"));
+        let mut service = Command::new(&program);
+        service.arg(command).arg("--kubeconfig").arg(account);
+        service.args(arguments);
+        Service::start("nfluid-kubernetes", &mut service, log).expect("it starts")
     }
 
     fn request(

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// The tokens of callers of nodes: what the first may do is reading figures.
@@ -40,6 +41,8 @@ struct Store {
 pub struct Double {
     store: Mutex<Store>,
     changed: watch::Sender<u64>,
+    /// How much later whoever selects pods by their labels hears of them.
+    lag: Mutex<Duration>,
 }
 
 /// The place of an object or a collection in a path.
@@ -76,6 +79,7 @@ impl Double {
         let double = Arc::new(Double {
             store: Mutex::default(),
             changed: watch::Sender::new(0),
+            lag: Mutex::default(),
         });
         for name in ["default", "kube-system", "kube-node-lease"] {
             double.write("namespaces", "", json!({ "metadata": { "name": name } }));
@@ -85,6 +89,21 @@ impl Double {
 
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, whoever selects pods by their labels, as controllers do, hears of them later than everybody else.
+    pub fn set_lag(&self, lag: Duration) {
+        *self.lag.lock().unwrap_or_else(PoisonError::into_inner) = lag;
+    }
+
+    /// Returns all changes of a collection since the last compaction: what happened, and the object.
+    pub fn history(&self, collection: &str) -> Vec<(&'static str, Value)> {
+        let store = self.store();
+        let changes = store.changes.iter();
+        let of_collection = changes.filter(|change| change.collection == collection);
+        of_collection
+            .map(|change| (change.what, change.object.clone()))
+            .collect()
     }
 
     /// Forgets all changes, as a server does that has compacted its history: whoever watches has to list anew.
@@ -227,6 +246,7 @@ impl Double {
     /// Tells changes after a version, for ever.
     fn watch(self: Arc<Self>, place: Place, selector: Selector, since: u64) -> Response {
         let mut changed = self.changed.subscribe();
+        let is_late = place.collection == "pods" && !selector.labels.is_empty();
         let stream = async_stream(move |sender| async move {
             let mut since = since;
             loop {
@@ -251,6 +271,10 @@ impl Double {
                     let gone = json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410, "reason": "Expired", "status": "Failure", "message": "too old" } });
                     let _gone = sender.send(gone).await;
                     return;
+                }
+                let lag = *self.lag.lock().unwrap_or_else(PoisonError::into_inner);
+                if is_late && !lines.is_empty() {
+                    tokio::time::sleep(lag).await;
                 }
                 for line in lines {
                     if sender.send(line).await.is_err() {
