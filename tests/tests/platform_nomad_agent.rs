@@ -314,6 +314,46 @@ fn nomads_own_clients_share_jobs_and_one_takes_over() {
     agent.must(&["system", "gc"]);
 }
 
+// promise: 24.6
+#[test]
+fn nomads_own_updates_keep_flows() {
+    let test = "nomads_own_updates_keep_flows";
+    let Some(platform) = two_hosts(test) else {
+        return;
+    };
+    platform.apply(UPLINKS);
+    let Some(agent) = Agent::start(test, &platform) else {
+        return;
+    };
+    let task = |memory: u32| {
+        format!(
+            "task \"fw\" {{\n driver = \"nfluid\"\n config {{\n name = \"fw-${{NOMAD_ALLOC_INDEX}}\"\n hand_over = \"5s\"\n nf = \"firewall\"\n\
+             config {{\n rules = \"allow icmp from any to any keep-state\"\n}}\n\
+             links = [[\"lan\", \".in\"], [\".out\", \"wan\"]]\n}}\nresources {{\n cpu = 50\n memory = {memory}\n}}\n}}\n"
+        )
+    };
+    agent.run("edge", 1, &task(16));
+    eventually("frames pass", || platform.pings("client", SERVER));
+    for memory in [24_u32, 32] {
+        let [before] = &agent.running("edge")[..] else {
+            panic!("one allocation runs");
+        };
+        agent.run("edge", 1, &task(memory));
+        eventually("a new allocation runs", || {
+            let now = agent.running("edge");
+            now.len() == 1 && now[0] != *before
+        });
+        let instance = platform.instance("fw-0");
+        assert_eq!(instance["memory_limit_bytes"], u64::from(memory) << 20);
+    }
+    let events = platform.ask(&["events"]).to_string();
+    assert_eq!(events.matches("entries of state taken over").count(), 2);
+    assert!(!events.contains("; 0 entries"), "{events}");
+    agent.must(&["job", "stop", "-purge", "-detach", "edge"]);
+    eventually("nothing is left", || platform.pids().is_empty());
+    agent.must(&["system", "gc"]);
+}
+
 // promise: 28.1
 #[test]
 fn nomads_own_jobs_are_asked_for_at_a_rate() {

@@ -24,7 +24,7 @@ const ROUNDING: f64 = 1e-6;
 /// Maximum length of an owner, less that of its other parts.
 const OWNER_TASK_MAX: usize = 60;
 
-/// Most time for which a task's stop waits for a successor.
+/// Most time for which an instance waits for a successor.
 const HAND_OVER_MS_MAX: u64 = 60_000;
 
 /// The instance that a task asks for.
@@ -46,8 +46,21 @@ pub fn owner(task: &TaskConfig) -> String {
 
 /// The beginning of the owners of all starts of a task.
 pub fn owner_of_any_start(task: &TaskConfig) -> String {
-    let name: String = graphic(&task.name).chars().take(OWNER_TASK_MAX).collect();
-    format!("nomad:{}/{name}/", graphic(&task.alloc_id))
+    format!(
+        "nomad:{}/{}/",
+        graphic(&task.alloc_id),
+        owner_part(&task.name)
+    )
+}
+
+/// Returns true for the owners of all starts of all tasks of this name.
+pub fn is_owner_of_task_named(owner: &str, name: &str) -> bool {
+    let parts: Vec<_> = owner.split('/').collect();
+    owner.starts_with("nomad:") && parts.len() == 3 && parts[1] == owner_part(name)
+}
+
+fn owner_part(task: &str) -> String {
+    graphic(task).chars().take(OWNER_TASK_MAX).collect()
 }
 
 fn graphic(text: &str) -> String {

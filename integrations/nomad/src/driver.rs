@@ -24,7 +24,7 @@ use crate::protocol::drivers::{
 };
 use crate::protocol::{self, no_task, start_error};
 use crate::stats::Meter;
-use crate::succession;
+use crate::succession::{self, Estate};
 use crate::tasks::{Identity, Task, Tasks, of_handle};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{Capacity, STOP_WAIT_MS_MAX, StopRequest, Version};
@@ -44,6 +44,8 @@ const EVENTS_MAX: usize = 1024;
 /// Interval at which a host's capacity is read again, and shortest interval of a task's figures.
 const FINGERPRINT: Duration = Duration::from_secs(15);
 const STATS_MIN: Duration = Duration::from_millis(100);
+/// Most time that the driver takes to end.
+const CLOSE: Duration = Duration::from_secs(10);
 
 type Answer<T> = Result<Response<T>, Status>;
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -64,6 +66,7 @@ impl Drop for Configured {
 /// The driver.
 pub struct NfluidDriver {
     tasks: Arc<Tasks>,
+    estate: Estate,
     events: broadcast::Sender<DriverTaskEvent>,
     configured: Mutex<Option<Configured>>,
 }
@@ -73,8 +76,19 @@ impl NfluidDriver {
     pub fn new() -> Self {
         NfluidDriver {
             tasks: Arc::default(),
+            estate: Estate::default(),
             events: broadcast::Sender::new(EVENTS_MAX),
             configured: Mutex::default(),
+        }
+    }
+
+    /// Removes what waits for successors, before the driver ends.
+    pub async fn close(&self) {
+        if let Ok(follower) = self.follower() {
+            let settled = self.estate.settle_all(&follower.client);
+            if tokio::time::timeout(CLOSE, settled).await.is_err() {
+                tracing::warn!("the daemon does not remove what waits for successors in time");
+            }
         }
     }
 
@@ -262,7 +276,8 @@ impl Driver for NfluidDriver {
         let wanted = config::read(&config, &settings.host_volumes);
         let wanted = wanted.map_err(|error| start_error(format!("{error:#}"), false))?;
         let since = logs::position(client, &wanted.name).await;
-        succession::create(client, &self.tasks, &config, &wanted)
+        self.estate
+            .create(client, &self.tasks, &config, &wanted)
             .await
             .map_err(|error| refused(&error, &wanted.name))?;
         let instance = client
@@ -303,7 +318,7 @@ impl Driver for NfluidDriver {
         let request = request.into_inner();
         let task = self.task(&request.task_id)?;
         let client = self.follower()?.client;
-        succession::end(&client, &task, &stop_of(&request)).await?;
+        self.estate.end(&client, &task, &stop_of(&request)).await?;
         tracing::info!(task = task.config.id, instance = task.name, "stopped");
         Ok(Response::new(StopTaskResponse {}))
     }
@@ -326,7 +341,9 @@ impl Driver for NfluidDriver {
             wait_ms: Some(0),
             ..StopRequest::default()
         };
-        if let Err(why) = succession::end(&client, &task, &at_once).await {
+        if !self.estate.has(&task)
+            && let Err(why) = succession::end_at_once(&client, &task, &at_once).await
+        {
             if !has_ended {
                 return Err(why);
             }

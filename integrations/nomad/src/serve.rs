@@ -52,7 +52,10 @@ pub async fn serve() -> anyhow::Result<()> {
     let driver = Arc::new(NfluidDriver::new());
     let served = Server::builder()
         .add_service(BasePluginServer::new(Base::new(Arc::clone(&driver))))
-        .add_service(DriverServer::from_arc(driver).max_decoding_message_size(REQUEST_BYTES_MAX))
+        .add_service(
+            DriverServer::from_arc(Arc::clone(&driver))
+                .max_decoding_message_size(REQUEST_BYTES_MAX),
+        )
         .add_service(GrpcControllerServer::new(Controller::new(Arc::clone(
             &ended,
         ))))
@@ -64,9 +67,11 @@ pub async fn serve() -> anyhow::Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{core}|{app}|unix|{}|grpc", socket.display())?;
     stdout.flush()?;
-    tokio::select! {
+    let served = tokio::select! {
         served = served => served.context("serving"),
         () = ended.notified() => Ok(()),
         _ = terminate.recv() => Ok(()),
-    }
+    };
+    driver.close().await;
+    served
 }

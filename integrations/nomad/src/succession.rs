@@ -1,96 +1,195 @@
-//! A task of an updated job goes on in its successor's: where both say `hand_over`, the instance stays, with its flows, and becomes what the successor asks for.
-//!
-//! Nomad stops the one and starts the other at about the same time. Whoever comes first waits for the other.
+//! With `hand_over`, an instance outlives its task for a while, and the task of an updated job takes it over, with its flows. Nomad starts that task once the old one has ended, never before.
 
-use crate::config::Wanted;
+use crate::config::{Wanted, is_owner_of_task_named};
 use crate::ends::End;
 use crate::instances;
 use crate::protocol::drivers::TaskConfig;
 use crate::tasks::{Task, Tasks};
 use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{CreateRequest, StopRequest};
-use nfluid_engine::requests::is_taken;
-use std::sync::Arc;
+use nfluid_engine::requests::{found, is_taken, remove_own};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::timeout;
 use tonic::Status;
 
-/// Creates the instance of a task, or takes over that of the task's predecessor as soon as it is asked to end.
-///
-/// # Errors
-/// The daemon refuses, or does not answer; somebody else has the name.
-pub async fn create(
+/// Time until the next attempt to remove an instance that nobody has taken over.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The ended tasks whose instances wait for successors, by the instances' names.
+#[derive(Clone, Debug, Default)]
+pub struct Estate(Arc<Mutex<HashMap<String, Arc<Task>>>>);
+
+impl Estate {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Task>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<Task>> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Returns true while the instance of an ended task waits for a successor.
+    pub fn has(&self, task: &Task) -> bool {
+        let left = self.get(&task.name);
+        left.is_some_and(|left| left.owner == task.owner)
+    }
+
+    /// Creates the instance of a task, or takes over the one that its predecessor has left.
+    ///
+    /// # Errors
+    /// The daemon refuses, or does not answer; somebody else has the name.
+    pub async fn create(
+        &self,
+        client: &Client,
+        tasks: &Tasks,
+        task: &TaskConfig,
+        wanted: &Wanted,
+    ) -> Result<(), ClientError> {
+        let left = self.get(&wanted.name);
+        // Whoever removes the instance at this moment does so first.
+        let _turn = match &left {
+            Some(left) => Some(left.turn.lock().await),
+            None => None,
+        };
+        let created = match instances::create(client, task, wanted).await {
+            Err(error) if is_taken(&error) => {
+                let left = left.as_deref();
+                let taken = take(client, tasks, left, task, wanted).await;
+                taken.unwrap_or(Err(error))
+            }
+            created => created,
+        };
+        if created.is_ok() && left.is_some() {
+            self.lock().remove(&wanted.name);
+        }
+        created
+    }
+
+    /// Ends a task. Its instance is removed, at once or when no successor has come. `stop` says how its program is asked to end.
+    ///
+    /// # Errors
+    /// The daemon refuses, or does not answer.
+    pub async fn end(
+        &self,
+        client: &Client,
+        task: &Arc<Task>,
+        stop: &StopRequest,
+    ) -> Result<(), Status> {
+        let Some(patience) = task.hand_over else {
+            return end_at_once(client, task, stop).await;
+        };
+        self.lock().insert(task.name.clone(), Arc::clone(task));
+        task.note_end(End::stopped());
+        let (estate, client) = (self.clone(), client.clone());
+        let (task, stop) = (Arc::clone(task), stop.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(patience).await;
+            while let Err(why) = estate.settle(&client, &task, Some(&stop)).await {
+                let (task, instance) = (&task.config.id, &task.name);
+                tracing::warn!(
+                    task,
+                    instance,
+                    "nobody has taken the instance over, and it stays: {}",
+                    why.message()
+                );
+                tokio::time::sleep(AGAIN).await;
+            }
+        });
+        Ok(())
+    }
+
+    /// Removes all instances that wait for successors.
+    pub async fn settle_all(&self, client: &Client) {
+        let all: Vec<_> = self.lock().values().cloned().collect();
+        for task in all {
+            if let Err(why) = self.settle(client, &task, None).await {
+                tracing::warn!(instance = task.name, "it stays: {}", why.message());
+            }
+        }
+    }
+
+    /// Removes the instance of an ended task unless it has been taken over.
+    async fn settle(
+        &self,
+        client: &Client,
+        task: &Arc<Task>,
+        stop: Option<&StopRequest>,
+    ) -> Result<(), Status> {
+        let _turn = task.turn.lock().await;
+        if !self.has(task) {
+            return Ok(());
+        }
+        instances::remove(client, task, stop).await?;
+        self.lock().remove(&task.name);
+        Ok(())
+    }
+}
+
+/// Takes over the instance that has a task's name, or removes it if the job does not hand over any more. `None`: it is somebody else's.
+async fn take(
     client: &Client,
     tasks: &Tasks,
+    left: Option<&Task>,
     task: &TaskConfig,
     wanted: &Wanted,
-) -> Result<(), ClientError> {
-    let taken = match instances::create(client, task, wanted).await {
-        Err(error) if is_taken(&error) => error,
-        created => return created,
+) -> Option<Result<(), ClientError>> {
+    let is_patient = wanted.terms.hand_over.is_some();
+    let present = match found(client.instance(&wanted.name).await) {
+        Ok(present) => present?,
+        Err(error) => return Some(Err(error)),
     };
-    let predecessor = predecessor(tasks, task, wanted);
-    let (Some(patience), Some(predecessor)) = (wanted.terms.hand_over, predecessor) else {
-        return Err(taken);
+    let owner = present.owner?;
+    let is_its = match left.filter(|left| left.owner == owner) {
+        Some(left) => place(&left.config) == place(task),
+        // A driver that was killed has left it.
+        None => {
+            is_patient && is_owner_of_task_named(&owner, &task.name) && !tasks.has_running(&owner)
+        }
     };
-    if timeout(patience, predecessor.asked_to_end()).await.is_err() {
-        return Err(taken);
+    if !is_its {
+        return None;
     }
-    let _turn = predecessor.turn.lock().await;
-    let request = CreateRequest {
-        replaces: predecessor
-            .end()
-            .is_none()
-            .then(|| predecessor.owner.clone()),
-        ..wanted.request.clone()
-    };
-    client.create(&wanted.name, &request).await?;
-    predecessor.note_end(End::stopped());
+    if !is_patient {
+        let removed = remove_own(client, &wanted.name, &owner, None).await;
+        return Some(match removed {
+            Ok(()) => instances::create(client, task, wanted).await,
+            Err(error) => Err(error),
+        });
+    }
     tracing::info!(
-        from = predecessor.config.id,
+        from = owner,
         to = task.id,
         instance = wanted.name,
-        "handed over"
+        "taking over"
     );
-    Ok(())
-}
-
-/// Returns the task of an earlier allocation whose place this one takes.
-fn predecessor(tasks: &Tasks, task: &TaskConfig, wanted: &Wanted) -> Option<Arc<Task>> {
-    let place = |it: &TaskConfig| {
-        (
-            it.namespace.clone(),
-            it.job_id.clone(),
-            it.task_group_name.clone(),
-            it.name.clone(),
-        )
+    let request = CreateRequest {
+        replaces: Some(owner),
+        ..wanted.request.clone()
     };
-    let mut named = tasks.named(&wanted.name).into_iter();
-    named.find(|it| {
-        it.end().is_none()
-            && it.hand_over.is_some()
-            && it.config.alloc_id != task.alloc_id
-            && place(&it.config) == place(task)
-    })
+    Some(client.create(&wanted.name, &request).await.map(drop))
 }
 
-/// Ends a task, by a successor that takes its instance over or by removing it. `stop` says how its program is asked to end.
+/// Ends a task by removing its instance.
 ///
 /// # Errors
 /// The daemon refuses, or does not answer.
-pub async fn end(client: &Client, task: &Task, stop: &StopRequest) -> Result<(), Status> {
+pub async fn end_at_once(client: &Client, task: &Task, stop: &StopRequest) -> Result<(), Status> {
     task.set_ending(true);
-    if let Some(patience) = task.hand_over {
-        // What is to end at once waits for nobody.
-        let allowed = stop.wait_ms.map_or(patience, Duration::from_millis);
-        let _nobody_came = timeout(patience.min(allowed), task.ended()).await;
-    }
-    let _turn = task.turn.lock().await;
-    // It is the successor's by now if there is one, and stays.
     let removed = instances::remove(client, task, Some(stop)).await;
     match &removed {
         Ok(()) => task.note_end(End::stopped()),
         Err(_) => task.set_ending(false),
     }
     removed
+}
+
+/// Returns what a task and its successor have in common.
+fn place(task: &TaskConfig) -> [&str; 4] {
+    [
+        &task.namespace,
+        &task.job_id,
+        &task.task_group_name,
+        &task.name,
+    ]
 }

@@ -7,6 +7,7 @@ use anyhow::Context;
 use nfluid_engine::links::Wish;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
@@ -30,7 +31,7 @@ pub struct Terms {
     pub wishes: Vec<Wish>,
     /// Its address, for services.
     pub address: Option<String>,
-    /// How long a predecessor and a successor wait for each other; `None`: the instance ends with the task.
+    /// How long its instance waits for a successor after its end; `None`: the instance ends with the task.
     pub hand_over: Option<Duration>,
 }
 
@@ -49,13 +50,13 @@ pub struct Task {
     pub wishes: Vec<Wish>,
     /// Its address, for services.
     pub address: Option<String>,
-    /// How long its stop waits for a successor.
+    /// How long its instance waits for a successor after its end.
     pub hand_over: Option<Duration>,
-    /// Held by whoever removes the instance or takes it over.
+    /// Held by whoever removes the instance that the task has left, or takes it over.
     pub turn: tokio::sync::Mutex<()>,
     end: watch::Sender<Option<End>>,
-    /// The driver removes the instance or hands it over: that it is gone is no loss.
-    is_ending: watch::Sender<bool>,
+    /// The driver removes the instance: that it is gone is no loss.
+    is_ending: AtomicBool,
 }
 
 impl Task {
@@ -71,25 +72,18 @@ impl Task {
             hand_over: terms.hand_over,
             turn: tokio::sync::Mutex::new(()),
             end: watch::Sender::new(None),
-            is_ending: watch::Sender::new(false),
+            is_ending: AtomicBool::new(false),
         }
     }
 
-    /// Notes that the driver ends the instance's time as this task, or that it could not.
+    /// Notes that the driver removes the instance, or that it could not.
     pub fn set_ending(&self, is_ending: bool) {
-        self.is_ending.send_replace(is_ending);
+        self.is_ending.store(is_ending, Ordering::SeqCst);
     }
 
-    /// Returns true while the driver does that.
+    /// Returns true while the driver removes the instance.
     pub fn is_ending(&self) -> bool {
-        *self.is_ending.borrow()
-    }
-
-    /// Waits until the task is asked to end.
-    pub async fn asked_to_end(&self) {
-        let mut is_ending = self.is_ending.subscribe();
-        // The sender lives as long as the task.
-        let _asked = is_ending.wait_for(|it| *it).await;
+        self.is_ending.load(Ordering::SeqCst)
     }
 
     /// Returns what Nomad keeps for a driver that starts anew.
@@ -184,6 +178,13 @@ impl Tasks {
     /// Returns the tasks whose instance has this name. Those that have ended are among them.
     pub fn named(&self, name: &str) -> Vec<Arc<Task>> {
         self.all_where(|task| task.name == name)
+    }
+
+    /// Returns true if a task that runs has the instances of this owner.
+    pub fn has_running(&self, owner: &str) -> bool {
+        let all = self.lock();
+        let mut all = all.values();
+        all.any(|task| task.owner == owner && task.end().is_none())
     }
 
     /// Returns the tasks of an allocation that run, one of each name.
