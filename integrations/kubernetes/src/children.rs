@@ -1,7 +1,7 @@
 //! The pods of the objects that the controller looks after, as a watch tells them. Asked for in each turn, they would cost the API server a look at all pods of
 //! the namespace.
 //!
-//! What is known may be a moment old. A turn that acts on it twice does no harm: a pod's name is its slot's, and pods are removed by their uids.
+//! What is known may be a moment old. A turn that acts on it twice does no harm: pods are removed by their uids, and what a turn has made is known at once.
 
 use crate::child::Child;
 use crate::render::KIND;
@@ -31,6 +31,55 @@ struct State {
     families: HashMap<String, Family>,
     /// What a list that has begun brings, until it is complete.
     listed: HashMap<String, Family>,
+    /// Pods that the controller has made and the watch has not told yet, by uid.
+    made: HashMap<String, Made>,
+    /// Pods that are being made.
+    making: usize,
+    /// The uids of pods that have gone meanwhile: an answer may come later than the watch's word of the pod's end.
+    gone: BTreeSet<String>,
+}
+
+/// A pod is being made.
+#[derive(Debug)]
+pub struct Making<'a>(&'a Children);
+
+impl Making<'_> {
+    /// Notes the pod that was made, for the object with the uid `owner`.
+    pub fn note(&self, owner: &str, pod: &Pod) {
+        let child = Arc::new(Child::of(pod));
+        let mut state = self.0.state();
+        let family = state.families.get(owner);
+        let is_known = family.is_some_and(|family| family.pods.contains_key(&child.uid));
+        if is_known || state.gone.contains(&child.uid) {
+            return;
+        }
+        let made = Made {
+            owner: owner.to_owned(),
+            child,
+            is_in_lists: false,
+        };
+        state.made.insert(made.child.uid.clone(), made);
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.making -= 1;
+        if state.making == 0 {
+            state.gone.clear();
+        }
+    }
+}
+
+/// A pod that the controller has made.
+#[derive(Debug)]
+struct Made {
+    /// The uid of its object.
+    owner: String,
+    child: Arc<Child>,
+    /// A list has begun since: if it has not the pod, the pod is gone.
+    is_in_lists: bool,
 }
 
 /// The pods of all objects of a kind.
@@ -62,9 +111,20 @@ impl Children {
     pub fn of(&self, uid: &str) -> Vec<Arc<Child>> {
         let state = self.state();
         let pods = state.families.get(uid).map(|family| &family.pods);
-        pods.into_iter()
+        let mut all: Vec<_> = pods
+            .into_iter()
             .flat_map(|it| it.values().cloned())
-            .collect()
+            .collect();
+        let made = state.made.values().filter(|made| made.owner == uid);
+        all.extend(made.map(|made| Arc::clone(&made.child)));
+        all.sort_by(|one, other| one.uid.cmp(&other.uid));
+        all
+    }
+
+    /// Says that a pod is about to be made.
+    pub fn begin(&self) -> Making<'_> {
+        self.state().making += 1;
+        Making(self)
     }
 
     /// Waits until all pods are known.
@@ -89,13 +149,29 @@ impl Children {
 
     fn take(&self, event: watcher::Event<Pod>) {
         let mut state = self.state();
-        let State { families, listed } = &mut *state;
+        let State {
+            families,
+            listed,
+            made,
+            making,
+            gone,
+        } = &mut *state;
+        if let watcher::Event::InitApply(pod)
+        | watcher::Event::Apply(pod)
+        | watcher::Event::Delete(pod) = &event
+        {
+            made.remove(pod.uid().as_deref().unwrap_or_default());
+        }
         match event {
-            watcher::Event::Init => listed.clear(),
+            watcher::Event::Init => {
+                listed.clear();
+                made.values_mut().for_each(|it| it.is_in_lists = true);
+            }
             watcher::Event::InitApply(pod) => {
                 self.put(listed, &pod);
             }
             watcher::Event::InitDone => {
+                made.retain(|_, it| !it.is_in_lists);
                 let before = replace(families, take(listed));
                 let objects = before.values().chain(families.values());
                 let objects: BTreeSet<_> = objects.map(|family| family.of.clone()).collect();
@@ -107,6 +183,9 @@ impl Children {
                 place.into_iter().for_each(|it| self.tell(it));
             }
             watcher::Event::Delete(pod) => {
+                if *making > 0 {
+                    gone.extend(pod.uid());
+                }
                 let Some((owner, place)) = self.owner(&pod) else {
                     return;
                 };
@@ -202,5 +281,52 @@ mod tests {
         assert_eq!(told(), ["chain-a", "chain-b", "chain-c"]);
         children.take(Apply(Pod::default()));
         assert!(told().is_empty(), "it is of no object");
+    }
+
+    // promise: 26.10
+    #[test]
+    fn what_was_made_is_known_until_the_watch_tells_more() {
+        let (changed, _changes) = mpsc::unbounded_channel();
+        let children = Children::new("ServiceChain", changed);
+        let names = || {
+            children
+                .of("a")
+                .iter()
+                .map(|it| it.name.clone())
+                .collect::<Vec<_>>()
+        };
+        let make = |name| children.begin().note("a", &pod(name, "a"));
+        [Init, InitDone]
+            .into_iter()
+            .for_each(|it| children.take(it));
+        make("p1");
+        assert!(children.of("b").is_empty());
+        children.take(Apply(pod("p2", "a")));
+        assert_eq!(names(), ["p1", "p2"]);
+        children.take(Apply(pod("p1", "a")));
+        assert_eq!(names(), ["p1", "p2"]);
+        children.take(Delete(pod("p1", "a")));
+        // The answer comes later than the watch's word.
+        make("p2");
+        assert_eq!(names(), ["p2"]);
+        let making = children.begin();
+        children.take(Delete(pod("p2", "a")));
+        making.note("a", &pod("p2", "a"));
+        drop(making);
+        assert!(names().is_empty());
+        assert!(children.state().gone.is_empty());
+        // A watch that was interrupted: p3 was removed meanwhile, p4 was made during the list.
+        make("p3");
+        children.take(Init);
+        make("p4");
+        assert_eq!(names(), ["p3", "p4"], "the list is not complete");
+        children.take(InitDone);
+        assert_eq!(names(), ["p4"]);
+        // What the watch tells of nothing else makes p4 no older.
+        children.take(Init);
+        children.take(InitApply(pod("p4", "a")));
+        children.take(InitDone);
+        children.take(Delete(pod("p4", "a")));
+        assert!(names().is_empty());
     }
 }

@@ -264,12 +264,13 @@ async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action,
         let beside: Vec<_> = slot.going.iter().copied().collect();
         let rendered = render::pod(&owner, spec, number, &beside);
         let Some(current) = slot.current else {
+            let making = turn.children.begin();
             let made = api.create(&PostParams::default(), &rendered).await;
             why.get_or_insert(format!("{}: it is being made", rendered.name_any()));
             match made {
-                Ok(_) => {}
+                Ok(pod) => making.note(&owner.reference.uid, &pod),
                 Err(kube::Error::Api(error)) if error.code == 409 => {
-                    // It may have been made in the last turn, and not be known yet.
+                    // An answer may have been lost, and the watch not have told of the pod yet.
                     let present = api.get_opt(&rendered.name_any()).await?;
                     if present.is_some_and(|pod| !is_of(&pod, &owner)) {
                         why = Some(format!(
