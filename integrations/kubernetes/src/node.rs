@@ -87,7 +87,8 @@ impl Registration {
         let status = status(&self.host, known, &present, Timestamp::now());
         let new =
             json!({ "labels": labels, "status": without_times(&status), "uid": present.uid() });
-        if !again && self.told.as_ref() == Some(&new) {
+        let is_known = self.told.as_ref() == Some(&new) && has_conditions(&present, &status);
+        if is_known && !again {
             return Ok(());
         }
         if let Some(labels) = labels {
@@ -355,6 +356,16 @@ fn status(host: &Host, known: &Known, before: &Node, now: Timestamp) -> NodeStat
         }),
         ..NodeStatus::default()
     }
+}
+
+/// Returns true if Kubernetes has the conditions of a status. It changes them itself where it hears nothing of a node for a while.
+fn has_conditions(node: &Node, status: &NodeStatus) -> bool {
+    let present = node.status.as_ref().and_then(|it| it.conditions.as_ref());
+    let has = |wanted: &NodeCondition| {
+        let mut present = present.into_iter().flatten();
+        present.any(|it| it.type_ == wanted.type_ && it.status == wanted.status)
+    };
+    status.conditions.iter().flatten().all(has)
 }
 
 /// Returns a status as JSON, without the times that differ each time.

@@ -74,6 +74,19 @@ pub fn simulated_nodes_take_pods(cluster: &Cluster, platform: &mut Platform) {
         &json!({ "spec": { "from": "switch/lan" } }),
     );
     await_ready(cluster, 3);
+    // Kubernetes has heard nothing of a node for a while, as it believes.
+    let node = "/api/v1/nodes/simulated-0";
+    let unknown = json!([{ "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown" }]);
+    cluster.change(
+        &format!("{node}/status"),
+        &json!({ "status": { "conditions": unknown } }),
+    );
+    eventually("it hears of the node again", || {
+        let found = cluster.get(node).unwrap_or_default();
+        let conditions = found["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+    });
     // The hosts are lost, and others of the same names come: the pods are made again there.
     simulation.kill();
     drop(simulation);

@@ -4,7 +4,7 @@
 //! The nodes are simulated: agents as those of real nodes, before hosts in memory. The control plane is Kubernetes' own, and all of it is on the same two
 //! cores.
 
-use super::orchestrated::now_ms;
+use super::orchestrated::{now_ms, open_cluster};
 use crate::host::cpu::process_seconds;
 use crate::host::memory::peak_bytes;
 use crate::report::{Report, table};
@@ -12,9 +12,8 @@ use anyhow::{Context, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ApiResource, DynamicObject, ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
@@ -41,7 +40,7 @@ const AT_A_TIME: usize = 16;
 /// Time for which the cluster is watched at rest, and until it is taken to be at rest.
 const REST: Duration = Duration::from_secs(20);
 /// Interval of looks.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(500);
 /// Time after which what is waited for is not going to happen.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
@@ -121,16 +120,7 @@ impl Cluster {
             .arg("--kubeconfig")
             .arg(&kubeconfig);
         let controller = Service::start("controller", &mut command, at.join("controller.log"))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
-        let client = runtime.block_on(async {
-            let read = Kubeconfig::read_from(&kubeconfig)?;
-            let config =
-                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-            anyhow::Ok(Client::try_from(config)?)
-        })?;
+        let (runtime, client) = open_cluster(&kubeconfig)?;
         let mut cluster = Cluster {
             client,
             runtime,
@@ -173,7 +163,9 @@ impl Cluster {
         let nodes = Api::<Node>::all(self.client.clone());
         loop {
             self.check()?;
-            let all = self.runtime.block_on(nodes.list(&ListParams::default()))?;
+            // From the API server's memory: the look takes nothing from what is looked at.
+            let cached = ListParams::default().match_any();
+            let all = self.runtime.block_on(nodes.list(&cached))?;
             let takes_pods = |node: &&Node| {
                 let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
                 let mut conditions = conditions.into_iter().flatten();

@@ -4,7 +4,7 @@
 //! Phases are what a watch of pods sees, by one clock: when the pod was bound to the node, and when it was ready. The first frame is one of those that a
 //! client sends twice a millisecond. The control plane is Kubernetes' own, on the same two cores.
 
-use super::orchestrated::{Hosts, PATIENCE, SHELLS, now_ms, row};
+use super::orchestrated::{Hosts, PATIENCE, SHELLS, now_ms, open_cluster, row};
 use crate::report::{Report, table};
 use anyhow::{Context, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -13,8 +13,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{
     DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
 };
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
@@ -72,16 +71,7 @@ impl Setup {
         let socket = hosts.platform.socket();
         let mut command = kubernetes::agent(&agent, OURS, &socket, &kubeconfig);
         let agent = Service::start("nfluid-kubernetes", &mut command, at.join("agent.log"))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
-        let client = runtime.block_on(async {
-            let read = Kubeconfig::read_from(&kubeconfig)?;
-            let config =
-                Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
-            anyhow::Ok(Client::try_from(config)?)
-        })?;
+        let (runtime, client) = open_cluster(&kubeconfig)?;
         let setup = Setup {
             hosts,
             client,

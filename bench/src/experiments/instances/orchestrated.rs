@@ -2,13 +2,17 @@
 
 use crate::host::platform;
 use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 use serde_json::{Value, json};
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::runtime::Runtime;
 
 const CLIENT: &str = "10.3.0.1";
 const SERVER: &str = "10.3.0.2";
@@ -20,6 +24,20 @@ pub const SHELLS: u64 = 4;
 const INTERVAL: Duration = Duration::from_micros(500);
 /// Time after which what was asked for is not going to run.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Opens a client of Kubernetes, and what it runs on.
+pub fn open_cluster(kubeconfig: &Path) -> anyhow::Result<(Runtime, Client)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let client = runtime.block_on(async {
+        let read = Kubeconfig::read_from(kubeconfig)?;
+        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        anyhow::Ok(Client::try_from(config)?)
+    })?;
+    Ok((runtime, client))
+}
 
 /// A client and a server, and a platform with an uplink to each, `lan` and `wan`.
 pub struct Hosts {
