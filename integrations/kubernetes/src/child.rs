@@ -1,4 +1,4 @@
-//! What the controller keeps of a pod: a tenth of it.
+//! The controller keeps a tenth of each pod, which this module reads.
 
 use crate::cluster::{containers, uid};
 use crate::render::SLOT;

@@ -1,7 +1,7 @@
 //! The pods of the objects that the controller looks after, as a watch tells them. Asked for in each turn, they would cost the API server a look at all pods of
 //! the namespace.
 //!
-//! What is known may be a moment old. A turn that acts on it twice does no harm: pods are removed by their uids, and what a turn has made is known at once.
+//! The watch tells of a change a moment later. A turn that acts on an old state does no harm: it removes pods by their uids, and the pods that it makes are known at once.
 
 use crate::child::Child;
 use crate::render::KIND;
@@ -29,7 +29,7 @@ struct Family {
 struct State {
     /// By uid of the object.
     families: HashMap<String, Family>,
-    /// What a list that has begun brings, until it is complete.
+    /// The pods of a list that is not complete yet.
     listed: HashMap<String, Family>,
     /// Pods that the controller has made and the watch has not told yet, by uid.
     made: HashMap<String, Made>,
@@ -121,7 +121,7 @@ impl Children {
         all
     }
 
-    /// Says that a pod is about to be made.
+    /// Begins to make a pod. The answer must be noted before the result is dropped.
     pub fn begin(&self) -> Making<'_> {
         self.state().making += 1;
         Making(self)

@@ -110,7 +110,7 @@ pub async fn run(client: Client) -> anyhow::Result<()> {
 /// Time for which a status that says "not ready" waits for a better one: most objects are ready by then.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What a turn needs.
+/// A turn has this at hand.
 struct Turn {
     client: Client,
     children: Children,

@@ -21,7 +21,7 @@ pub struct Simulation {
     pub prefix: String,
     /// Their number.
     pub count: u32,
-    /// What each of their hosts has.
+    /// The facts of each host.
     pub host: Description,
     /// The deployment with which each of their hosts begins: YAML, and the file's name.
     pub deployment: Option<(String, String)>,

@@ -1,4 +1,4 @@
-//! Tells on how many of their nodes switches and uplinks are ready, from what the agents say at their nodes.
+//! Switches and uplinks say on how many of their nodes they are ready. The controller counts this from the annotations that agents write at their nodes.
 
 use crate::cluster::unless_gone;
 use crate::controller::{AGAIN, ready_condition};
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The nodes that there are, as far as their labels and annotations go.
 pub type Nodes = Store<PartialObjectMeta<Node>>;
 
-/// What a turn needs.
+/// A turn has this at hand.
 struct Context {
     client: Client,
     nodes: Nodes,

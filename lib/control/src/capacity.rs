@@ -1,10 +1,13 @@
 //! The capacity of a host, and how much of it the deployment has promised. Engines that schedule for many hosts ask for it.
 
-use crate::host::Host;
+use crate::host::{Catalogue, Host};
 use crate::model::Deployment;
 use crate::pool::pools;
+use crate::tier::Tier;
 use crate::validate::pools::PLATFORM_PORTS_MAX;
 use crate::validate::shares::Limits;
+use nfluid_api::types;
+use std::collections::BTreeMap;
 
 /// An amount of a resource, and its promised part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +31,34 @@ pub struct Capacity {
     pub ports: Amount,
     /// Instances that have processes, each member counted, and shells.
     pub instances: Amount,
+}
+
+impl Amount {
+    fn for_engines(self) -> types::Amount {
+        types::Amount::new(self.total, self.used)
+    }
+}
+
+impl Capacity {
+    /// Returns the capacity as the API has it, for a host that runs these tiers and has these network functions and labels.
+    pub fn for_engines(
+        self,
+        tiers: impl IntoIterator<Item = Tier>,
+        catalogue: &dyn Catalogue,
+        labels: &BTreeMap<String, String>,
+    ) -> types::Capacity {
+        types::Capacity {
+            cpus: self.cpus,
+            share_per_mille: self.share.for_engines(),
+            memory_bytes: self.memory.for_engines(),
+            ports: self.ports.for_engines(),
+            instances: self.instances.for_engines(),
+            tiers: tiers.into_iter().map(|tier| tier.to_string()).collect(),
+            nfs: catalogue.names(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            labels: labels.clone(),
+        }
+    }
 }
 
 /// Returns the capacity of a host with this deployment.

@@ -33,7 +33,7 @@ use tokio::runtime::Runtime;
 const PARTS: usize = 10;
 /// Network functions of a chain.
 const FUNCTIONS: usize = 10;
-/// What they are, in turn.
+/// Network functions of a chain, again from the first after the last.
 const KINDS: [&str; 4] = ["firewall", "nat", "limiter", "counter"];
 /// Requests for chains that are under way at a time.
 const AT_A_TIME: usize = 16;

@@ -9,18 +9,17 @@ pub use platform::Size;
 
 use nfluid_api::server::{Server, router};
 use nfluid_api::types::{
-    Amount, ApplyRequest, ApplyResponse, Capacity, ChainStatus, CommandRequest, CommandResponse,
+    ApplyRequest, ApplyResponse, Capacity, ChainStatus, CommandRequest, CommandResponse,
     CreateRequest, DeleteRequest, DoctorReport, EventKind, EventPage, FunctionReport,
     FunctionRequest, GroupStatus, Health, InstanceSnapshot, InstanceState, InstanceStatus,
     IoStatus, Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus,
     PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
     ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
-use nfluid_control::capacity::{self, capacity};
+use nfluid_control::capacity::capacity;
 use nfluid_control::controller::Controller;
 use nfluid_control::desired::Desired;
 use nfluid_control::events::EventLog;
-use nfluid_control::host::Catalogue as _;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::model::PortRef;
 use nfluid_control::single::proposal::Proposal;
@@ -40,7 +39,7 @@ use tokio::sync::{mpsc, watch};
 /// Number of events that are kept.
 const EVENTS: usize = 1024;
 
-/// What a simulated host tells of itself.
+/// The facts that a simulated host tells of itself.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Its size.
@@ -205,18 +204,7 @@ impl Server for SimulatedHost {
 
     fn capacity(&self) -> Capacity {
         let found = capacity(&self.desired.read(), &self.size);
-        let amount = |amount: capacity::Amount| Amount::new(amount.total, amount.used);
-        Capacity {
-            cpus: found.cpus,
-            share_per_mille: amount(found.share),
-            memory_bytes: amount(found.memory),
-            ports: amount(found.ports),
-            instances: amount(found.instances),
-            tiers: Tier::ALL.iter().map(ToString::to_string).collect(),
-            nfs: self.catalogue.names(),
-            architecture: std::env::consts::ARCH.to_owned(),
-            labels: self.labels.clone(),
-        }
+        found.for_engines(Tier::ALL, &self.catalogue, &self.labels)
     }
 
     fn health(&self) -> Health {

@@ -1,4 +1,4 @@
-//! What a simulated host is made of: facts that are always favourable, a platform that does nothing, and a store that keeps nothing. What there is
+//! A simulated host has three parts: facts that are always favourable, a platform that does nothing, and a store that keeps nothing. What there is
 //! to know of its objects is in the controller above them.
 
 use nfluid_control::apply::{Platform, PlatformError};

@@ -1,6 +1,7 @@
 use super::*;
 use crate::requests::{found, remove_own};
 use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::Amount;
 use serde_json::json;
 
 fn description() -> Description {

@@ -101,7 +101,7 @@ pub struct States {
     pub conditions: Vec<Condition>,
 }
 
-/// What an agent says of an object.
+/// The state of an object on a node, as the node's agent says it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saying {
     /// The object, of which another one may have the name.
@@ -112,7 +112,7 @@ pub struct Saying {
     pub state: String,
 }
 
-/// What an agent says of all objects on its node, by [`Part::key`].
+/// The states of all objects on a node, by [`Part::key`].
 pub type Said = BTreeMap<String, Saying>;
 
 /// A switch or an uplink.
