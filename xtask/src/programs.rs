@@ -15,6 +15,8 @@ use crate::session::{Outcome, Session};
 
 /// The package of the platform tests.
 const PLATFORM_TESTS: &str = "nfluid-tests";
+/// The packages that have models for loom.
+pub const LOOM_PACKAGES: [&str; 2] = ["nfluid-ring", "nfluid-dataflow"];
 /// Prefixes of the names of those integration tests that run in guests.
 const GUEST_PREFIXES: [&str; 2] = ["guest_", "security_"];
 
@@ -109,15 +111,15 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Builds the models of the ring's protocol: in release mode because loom tries every schedule, and in their own
+    /// Builds the models of rings and queues: in release mode because loom tries every schedule, and in their own
     /// target folder because the flag would rebuild the whole workspace.
     ///
     /// # Errors
     /// Something does not build.
     pub fn loom(session: &Session) -> Result<Self> {
         let mut programs = Self::named(session)?;
-        let mut cargo = session.cargo(["test", "--release", "--package", "nfluid-ring"]);
-        cargo.args(["--no-run", "--test", "loom_*"]);
+        let mut cargo = session.cargo(["test", "--release", "--no-run", "--test", "loom_*"]);
+        cargo.args(LOOM_PACKAGES.map(|package| format!("--package={package}")));
         cargo.env("RUSTFLAGS", "--cfg loom");
         cargo.env("CARGO_TARGET_DIR", session.target.join("loom"));
         programs.add(session, cargo)?;

@@ -1,6 +1,7 @@
 //! The experiments: a folder for each topic, in it a file or folder for each experiment.
 
 mod data_plane;
+mod dataflow;
 mod instances;
 mod io;
 mod machines;
@@ -23,6 +24,7 @@ pub const TOPICS: &[Topic] = &[
     instances::TOPIC,
     machines::TOPIC,
     use_cases::TOPIC,
+    dataflow::TOPIC,
 ];
 
 /// Returns all experiments, topic by topic.

@@ -52,6 +52,13 @@ pub fn on<T>(core: usize, start: impl FnOnce() -> T) -> anyhow::Result<T> {
     Ok(started)
 }
 
+/// Moves this thread to a core, for good. Returns `None` if the core does not exist.
+pub fn pin(core: usize) -> Option<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).ok()
+}
+
 /// Returns the CPU time of all threads of a process in seconds, to the nanosecond.
 ///
 /// # Errors

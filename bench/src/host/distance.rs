@@ -1,8 +1,8 @@
 //! The distance of two cores. In a virtual machine it changes without notice, and with it every figure in which two
 //! cores share memory: by a factor of several.
 
+use super::cpu::pin;
 use nfluid_figures::statistics::Samples;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -122,12 +122,6 @@ fn await_value(ball: &AtomicU64, value: u64, deadline: Instant) -> Option<()> {
             return None;
         }
     }
-}
-
-fn pin(core: usize) -> Option<()> {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).ok()
 }
 
 #[cfg(test)]

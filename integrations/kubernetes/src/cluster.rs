@@ -39,14 +39,14 @@ impl Place {
     }
 }
 
-/// Makes success of the answer that an object is gone, or that another object has its name now.
+/// Makes `None` of the answer that an object is gone, or that another object has its name now.
 ///
 /// # Errors
 /// Another error.
-pub fn unless_gone<T>(answer: kube::Result<T>) -> kube::Result<()> {
+pub fn unless_gone<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
     match answer {
-        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(()),
-        answer => answer.map(drop),
+        Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409) => Ok(None),
+        answer => answer.map(Some),
     }
 }
 
@@ -67,7 +67,7 @@ pub async fn delete(
         }),
         ..DeleteParams::default()
     };
-    unless_gone(api.delete(name, &this_one).await)
+    unless_gone(api.delete(name, &this_one).await).map(drop)
 }
 
 /// Returns the uid of a pod.

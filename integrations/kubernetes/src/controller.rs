@@ -6,6 +6,7 @@ use crate::children::Children;
 use crate::cluster::{delete, unless_gone};
 use crate::crds::parts::{Switch, Uplink};
 use crate::crds::{NetworkFunction, REPLICAS_MAX, ServiceChain, Status};
+use crate::latest::Latest;
 use crate::render::{self, FIXED, Owner, Runs};
 use crate::summary;
 use anyhow::Context;
@@ -111,14 +112,16 @@ pub async fn run(client: Client) -> anyhow::Result<()> {
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// A turn has this at hand.
-struct Turn {
+struct Turn<K> {
     client: Client,
     children: Children,
     /// Since when statuses wait, by uid of the object.
     waiting: Mutex<HashMap<String, Instant>>,
+    /// Objects as this controller has told them last.
+    latest: Latest<K>,
 }
 
-impl Turn {
+impl<K> Turn<K> {
     /// Returns the time for which a status has to wait; `None`: it is told now.
     fn delay(&self, uid: &str, is_ready: bool) -> Option<Duration> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,6 +148,7 @@ async fn control<K: Object>(client: Client) {
         client: client.clone(),
         children,
         waiting: Mutex::default(),
+        latest: Latest::default(),
     });
     let (objects, writer) = reflector::store();
     let all = watcher(Api::<K>::all(client.clone()), watcher::Config::default());
@@ -178,7 +182,7 @@ async fn control<K: Object>(client: Client) {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as kube-rs calls it")]
-fn on_error<K: Object>(object: Arc<K>, error: &kube::Error, _: Arc<Turn>) -> Action {
+fn on_error<K: Object>(object: Arc<K>, error: &kube::Error, _: Arc<Turn<K>>) -> Action {
     tracing::warn!(kind = %K::kind(&()), name = object.name_any(), %error);
     Action::requeue(AGAIN)
 }
@@ -227,8 +231,9 @@ fn is_of(pod: &Pod, owner: &Owner) -> bool {
     owners.any(|it| it.uid == owner.reference.uid)
 }
 
-async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action, kube::Error> {
+async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn<K>>) -> Result<Action, kube::Error> {
     let client = &turn.client;
+    let object = turn.latest.newer(object);
     if object.meta().deletion_timestamp.is_some() {
         // Kubernetes removes its pods.
         return Ok(Action::await_change());
@@ -328,7 +333,9 @@ async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn>) -> Result<Action,
         let done = objects
             .patch_status(&object.name_any(), &PatchParams::default(), &patch)
             .await;
-        unless_gone(done)?;
+        unless_gone(done)?
+            .into_iter()
+            .for_each(|it| turn.latest.note(it));
     }
     Ok(again)
 }

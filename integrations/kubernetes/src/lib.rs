@@ -21,6 +21,7 @@ pub mod crds;
 mod events;
 mod files;
 mod foreign;
+mod latest;
 mod node;
 mod parts;
 mod pods;

@@ -129,7 +129,8 @@ impl Parts {
         let done = nodes
             .patch(&self.node, &PatchParams::default(), &Patch::Merge(patch))
             .await;
-        Ok(unless_gone(done)?)
+        unless_gone(done)?;
+        Ok(())
     }
 
     async fn seen<P: Part>(&self) -> Result<Vec<Seen>, ClientError> {

@@ -7,6 +7,7 @@ use crate::cluster::{Place, containers, delete, uid, unless_gone};
 use crate::configs::Configs;
 use crate::events::{Events, Severity};
 use crate::files;
+use crate::latest::Latest;
 use crate::settings::Settings;
 use crate::status::{self, CONFIG_ERROR, REFUSED, Seen, View};
 use crate::wanted::{self, Wanted};
@@ -73,6 +74,8 @@ pub struct Pods {
     pub events: Events,
     /// By uid of the pod.
     memory: Mutex<HashMap<String, Memory>>,
+    /// Pods as this agent has told them last.
+    latest: Latest<Pod>,
 }
 
 impl Pods {
@@ -97,6 +100,7 @@ impl Pods {
             configs,
             store,
             memory: Mutex::default(),
+            latest: Latest::default(),
         }
     }
 
@@ -135,6 +139,7 @@ impl Pods {
     /// # Errors
     /// Kubernetes or the daemon does not answer.
     pub async fn reconcile(pod: Arc<Pod>, this: Arc<Self>) -> Result<Action, Trouble> {
+        let pod = this.latest.newer(pod);
         if pod.metadata.deletion_timestamp.is_some() {
             return this.end(&pod).await;
         }
@@ -384,7 +389,10 @@ impl Pods {
             .api(pod)
             .patch_status(&pod.name_any(), &PatchParams::default(), &patch)
             .await;
-        Ok(unless_gone(done)?)
+        unless_gone(done)?
+            .into_iter()
+            .for_each(|it| self.latest.note(it));
+        Ok(())
     }
 
     /// Tells what an event of the daemon says about a pod's instance.

@@ -3,6 +3,7 @@
 use crate::cluster::unless_gone;
 use crate::controller::{AGAIN, ready_condition};
 use crate::crds::parts::{Part, READY, REASONS_MAX, SAID, Said, States};
+use crate::latest::Latest;
 use crate::node::NODE;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Node;
@@ -25,9 +26,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub type Nodes = Store<PartialObjectMeta<Node>>;
 
 /// A turn has this at hand.
-struct Context {
+struct Context<P> {
     client: Client,
     nodes: Nodes,
+    /// Objects as this controller has told them last.
+    latest: Latest<P>,
 }
 
 /// Looks after objects of a kind, until it is cancelled. `changed` has an item for each change of the nodes.
@@ -46,18 +49,23 @@ pub async fn control<P: Part>(
         .run(
             reconcile::<P>,
             on_error,
-            Arc::new(Context { client, nodes }),
+            Arc::new(Context {
+                client,
+                nodes,
+                latest: Latest::default(),
+            }),
         );
     work.for_each(|_| ready(())).await;
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as kube-rs calls it")]
-fn on_error<P: Part>(part: Arc<P>, error: &kube::Error, _: Arc<Context>) -> Action {
+fn on_error<P: Part>(part: Arc<P>, error: &kube::Error, _: Arc<Context<P>>) -> Action {
     tracing::warn!(kind = %P::kind(&()), name = part.name_any(), %error);
     Action::requeue(AGAIN)
 }
 
-async fn reconcile<P: Part>(part: Arc<P>, context: Arc<Context>) -> Result<Action, kube::Error> {
+async fn reconcile<P: Part>(part: Arc<P>, context: Arc<Context<P>>) -> Result<Action, kube::Error> {
+    let part = context.latest.newer(part);
     let states = states(&*part, &context.nodes.state(), Timestamp::now());
     if part.states() == Some(&states) {
         return Ok(Action::await_change());
@@ -74,7 +82,9 @@ async fn reconcile<P: Part>(part: Arc<P>, context: Arc<Context>) -> Result<Actio
     let done = all
         .patch_status(&part.name_any(), &PatchParams::default(), &patch)
         .await;
-    unless_gone(done)?;
+    unless_gone(done)?
+        .into_iter()
+        .for_each(|it| context.latest.note(it));
     Ok(Action::await_change())
 }
 

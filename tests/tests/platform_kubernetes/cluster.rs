@@ -187,7 +187,7 @@ impl Cluster {
         }
     }
 
-    /// From now on the controller hears of pods later than everybody else, if a test can make it.
+    /// From now on the controller and the agents hear of pods later than everybody else, if a test can make it.
     pub fn lag(&self, lag: Duration) {
         if let Server::Double(double) = &self.server {
             double.set_lag(lag);

@@ -41,7 +41,7 @@ struct Store {
 pub struct Double {
     store: Mutex<Store>,
     changed: watch::Sender<u64>,
-    /// How much later whoever selects pods by their labels hears of them.
+    /// How much later whoever selects pods hears of them.
     lag: Mutex<Duration>,
 }
 
@@ -91,7 +91,8 @@ impl Double {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on, whoever selects pods by their labels, as controllers do, hears of them later than everybody else.
+    /// From now on, whoever selects pods by labels or fields, as controllers and agents do, hears of them later than everybody
+    /// else.
     pub fn set_lag(&self, lag: Duration) {
         *self.lag.lock().unwrap_or_else(PoisonError::into_inner) = lag;
     }
@@ -246,7 +247,8 @@ impl Double {
     /// Tells changes after a version, for ever.
     fn watch(self: Arc<Self>, place: Place, selector: Selector, since: u64) -> Response {
         let mut changed = self.changed.subscribe();
-        let is_late = place.collection == "pods" && !selector.labels.is_empty();
+        let selects = !selector.labels.is_empty() || !selector.fields.is_empty();
+        let is_late = place.collection == "pods" && selects;
         let stream = async_stream(move |sender| async move {
             let mut since = since;
             loop {

@@ -12,7 +12,7 @@ use crate::install;
 use crate::session::{Interrupted, Session};
 
 /// Crates that must also build without an operating system.
-pub(super) const NO_STD: [&str; 3] = ["nfluid-wire", "nfluid-ring", "nfluid-nf"];
+pub(super) const NO_STD: [&str; 4] = ["nfluid-wire", "nfluid-ring", "nfluid-nf", "nfluid-dataflow"];
 
 impl Run<'_> {
     pub(super) fn targets(&mut self) -> Result<()> {

@@ -89,7 +89,7 @@ enum Step {
     Guest,
     /// Build crates without an operating system for x86_64-unknown-none and wasm
     Targets,
-    /// The ring's protocol under loom's exhaustive scheduler
+    /// Rings and queues under loom's exhaustive scheduler
     Loom,
     /// The C port library's tests, and the completeness of an installation
     C,
@@ -148,7 +148,10 @@ impl Run<'_> {
             // The builds of this step have no names to filter.
             Step::Targets if self.options.filter.is_some() => false,
             Step::Targets => NO_STD.iter().any(|name| self.touched.package(name)),
-            Step::Loom | Step::C => self.touched.package("nfluid-ring"),
+            Step::Loom => programs::LOOM_PACKAGES
+                .iter()
+                .any(|name| self.touched.package(name)),
+            Step::C => self.touched.package("nfluid-ring"),
         };
         is_touched && (steps.is_empty() || steps.contains(&step))
     }

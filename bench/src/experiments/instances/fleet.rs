@@ -270,7 +270,11 @@ impl Cluster {
         let posts = stream::iter(all?)
             .map(|chain| {
                 let (api, parameters) = (&api, &parameters);
-                async move { api.create(parameters, &chain).await.map(drop) }
+                async move {
+                    interrupt::check()?;
+                    api.create(parameters, &chain).await?;
+                    anyhow::Ok(())
+                }
             })
             .buffer_unordered(AT_A_TIME)
             .try_collect::<Vec<()>>();

@@ -1,0 +1,81 @@
+//! B4 of Superfluidity D5.2: a chain of tasks, each of which waits for the one before. What remains per task, since the tasks
+//! do nothing, is the control loop: completion, decision, message.
+
+use super::graphs::{Nothing, chain};
+use super::rows::Rows;
+use crate::host::cpu::require_two_cores;
+use crate::report::Report;
+use anyhow::Context;
+use nfluid_dataflow::engine::{Engine, ManagerPlace, Settings, Shape};
+use nfluid_dataflow::manager::SliceRank;
+use nfluid_dataflow::plan::Plan;
+use nfluid_figures::statistics::Samples;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WAIT: Duration = Duration::from_secs(60);
+
+/// Runs the experiment.
+pub fn run(report: &mut Report) -> anyhow::Result<()> {
+    require_two_cores()?;
+    let (rounds, tasks) = report.effort((15, 100_000), (5, 20_000));
+    let places = [
+        (
+            "own",
+            "core manager on core 0, PE on core 1",
+            ManagerPlace::Own(Some(0)),
+            1,
+        ),
+        (
+            "on_pe",
+            "core manager on the PE, core 1",
+            ManagerPlace::OnPe,
+            1,
+        ),
+    ];
+    let mut rows = Rows::default();
+    for _ in 0..rounds {
+        for (id, what, manager, core) in places {
+            report.settle();
+            let mut engine = Engine::start(Settings {
+                manager,
+                cores: vec![core],
+                ..Settings::new(1)
+            })?;
+            let slice = engine.add_slice("chain", SliceRank::default(), Arc::new(Nothing))?;
+            let shape = Shape::new(Plan::of(chain(tasks)?))?;
+            engine.submit(slice, &shape, Arc::new([]), WAIT)?;
+            let finished = engine.wait(WAIT).context("the chain did not end")?;
+            let starts: Vec<u64> = finished.runs().map(|run| run.start).collect();
+            let steps = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
+            let steps: Samples = steps.collect();
+            let mean = finished.makespan as f64 / tasks as f64;
+            rows.add(
+                &format!("dataflow.control.{id}_ns"),
+                &format!("{what}, mean"),
+                "ns",
+                mean,
+            );
+            let median = steps.median();
+            rows.add(
+                &format!("dataflow.control.{id}.median_ns"),
+                &format!("{what}, median"),
+                "ns",
+                median,
+            );
+            let tail = steps.quantile(0.999);
+            rows.add(
+                &format!("dataflow.control.{id}.p999_ns"),
+                &format!("{what}, p99.9"),
+                "ns",
+                tail,
+            );
+        }
+    }
+    rows.finish(
+        report,
+        &format!("A task of a chain of {tasks}: completion, decision, message"),
+        "tasks do nothing; two clock readings per task are part of it",
+    );
+    Ok(())
+}

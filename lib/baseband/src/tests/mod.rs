@@ -1,0 +1,5 @@
+mod code;
+mod kernels;
+mod link;
+mod receiver;
+mod sizes;

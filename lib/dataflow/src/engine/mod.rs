@@ -1,0 +1,448 @@
+//! Slices on threads: PEs and the core manager, each a thread, or the core manager on a PE's thread.
+//!
+//! The caller's threads are the slice processors: a graph is composed while PEs still work on the one before. Between
+//! intervals all threads sleep; a graph that comes wakes them, or [`Engine::wake`] a little before. Within an interval no
+//! thread sleeps.
+
+mod arena;
+mod clock;
+mod conductor;
+mod job;
+mod pe;
+pub mod trace;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use arena::{ARENA_BYTES_MAX, Arena, Inputs, Layout, OutOfOrder, TooLarge};
+pub use clock::Clock;
+pub use job::{Application, Call, Failure, Job, Shape, UnitRun};
+
+use crate::costs::CostBook;
+use crate::graph::TaskId;
+use crate::manager::{
+    self, Partition, PartitionError, Policy, Refusal, SLICES_MAX, SliceId, SliceRank, Verdict,
+};
+use conductor::Conductor;
+
+/// Every so many intervals of a slice, each task is timed by itself.
+const MEASURE_EVERY: u64 = 16;
+
+/// Where the core manager runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ManagerPlace {
+    /// On the thread of PE 0, between its units: no core of its own, no message to PE 0.
+    #[default]
+    OnPe,
+    /// On a thread of its own, bound to this core, if any.
+    Own(Option<usize>),
+}
+
+/// Settings of an engine.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Number of PEs, at least one.
+    pub pes: usize,
+    /// Core of each PE; PEs without one are not bound.
+    pub cores: Vec<usize>,
+    /// Where the core manager runs.
+    pub manager: ManagerPlace,
+    /// Which PE a ready unit goes to.
+    pub policy: Policy,
+    /// Units that a PE has at once, at least one: the one that runs, and those behind it.
+    pub ahead: usize,
+    /// A unit that runs this long has hung: its PE is given up and replaced.
+    pub hang: Duration,
+}
+
+impl Settings {
+    /// Settings for so many PEs, not bound to cores.
+    pub fn new(pes: usize) -> Self {
+        Self {
+            pes: pes.clamp(1, PES_MAX),
+            cores: Vec::new(),
+            manager: ManagerPlace::default(),
+            policy: Policy::default(),
+            ahead: 4,
+            hang: Duration::from_secs(1),
+        }
+    }
+
+    fn manager(&self) -> manager::Settings {
+        manager::Settings {
+            pes: self.pes,
+            policy: self.policy,
+            ahead: self.ahead,
+            hang: nanoseconds(self.hang),
+        }
+    }
+
+    fn shares_pe(&self) -> bool {
+        self.manager == ManagerPlace::OnPe
+    }
+
+    fn manager_core(&self) -> Option<usize> {
+        match self.manager {
+            ManagerPlace::OnPe => self.cores.first().copied(),
+            ManagerPlace::Own(core) => core,
+        }
+    }
+}
+
+/// Most PEs of an engine.
+pub const PES_MAX: usize = 1024;
+
+/// Why an engine does not start, or a slice is not added.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The kernel gives no thread.
+    #[error("starting a thread of the engine: {0}")]
+    Thread(#[from] std::io::Error),
+    /// An engine has at most 64 slices.
+    #[error("the engine has {SLICES_MAX} slices, which is the most; remove one first")]
+    TooManySlices,
+    /// There is no such slice.
+    #[error("the engine has no slice {0}")]
+    NoSlice(SliceId),
+}
+
+enum Command {
+    Stop,
+    Wake {
+        until: u64,
+    },
+    Partition(Partition),
+    Interval,
+    Flush(SliceId),
+    Graph {
+        job: Arc<Job>,
+        rank: SliceRank,
+        deadline: u64,
+    },
+}
+
+/// What callers and conductor share.
+struct Shared {
+    commands: Mutex<Vec<Command>>,
+    commands_waiting: AtomicBool,
+    finished: Mutex<VecDeque<Finished>>,
+    came: Condvar,
+    nonsense: AtomicU64,
+    hung: AtomicU64,
+}
+
+impl Shared {
+    fn lock_commands(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_finished(&self) -> MutexGuard<'_, VecDeque<Finished>> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn finished(&self, finished: Finished) {
+        self.lock_finished().push_back(finished);
+        self.came.notify_one();
+    }
+}
+
+/// A graph that has ended.
+pub struct Finished {
+    /// The graph's slice.
+    pub slice: SliceId,
+    /// What [`Engine::submit`] returned.
+    pub ticket: u64,
+    /// How the graph ended, or why it was refused.
+    pub result: Result<Verdict, Refusal>,
+    /// Nanoseconds from the graph's admission to its end.
+    pub makespan: u64,
+    job: Option<Arc<Job>>,
+}
+
+impl Finished {
+    /// The output of a task; `None` unless the graph is done.
+    pub fn output(&self, task: TaskId) -> Option<&[u8]> {
+        self.job.as_ref()?.output(task)
+    }
+
+    /// Why a task failed, with its name.
+    pub fn failure(&self) -> Option<String> {
+        self.job.as_ref()?.failure()
+    }
+
+    /// The runs of all units that have run.
+    pub fn runs(&self) -> impl Iterator<Item = UnitRun> {
+        self.job.iter().flat_map(|job| job.runs())
+    }
+
+    /// The plan of the graph.
+    pub fn plan(&self) -> Option<&crate::plan::Plan> {
+        Some(self.job.as_ref()?.shape.plan())
+    }
+}
+
+/// What became of a slice's graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Graphs that ended in time.
+    pub done: u64,
+    /// Graphs that were dropped because their deadline passed.
+    pub late: u64,
+    /// Graphs that were dropped because a task failed.
+    pub failed: u64,
+    /// Graphs that were dropped because a PE did not come back.
+    pub hung: u64,
+    /// Graphs that were refused: they could not end in time.
+    pub refused: u64,
+}
+
+struct Slice {
+    name: String,
+    rank: SliceRank,
+    application: Arc<dyn Application>,
+    costs: CostBook,
+    counts: Counts,
+    submitted: u64,
+}
+
+/// Slices, their PEs and the core manager.
+pub struct Engine {
+    settings: Settings,
+    clock: Clock,
+    shared: Arc<Shared>,
+    conductor: Option<JoinHandle<()>>,
+    slices: Vec<Option<Slice>>,
+    tickets: u64,
+}
+
+impl Engine {
+    /// Starts the threads. They sleep until a graph comes.
+    ///
+    /// # Errors
+    /// [`EngineError::Thread`].
+    pub fn start(settings: Settings) -> Result<Self, EngineError> {
+        let settings = Settings {
+            pes: settings.pes.clamp(1, PES_MAX),
+            ahead: settings.ahead.clamp(1, 64),
+            ..settings
+        };
+        let clock = Clock::start();
+        let shared = Arc::new(Shared {
+            commands: Mutex::default(),
+            commands_waiting: AtomicBool::new(false),
+            finished: Mutex::default(),
+            came: Condvar::new(),
+            nonsense: AtomicU64::new(0),
+            hung: AtomicU64::new(0),
+        });
+        let conductor = Conductor::new(settings.clone(), clock, shared.clone())?;
+        let thread = std::thread::Builder::new().name("core-manager".to_owned());
+        Ok(Self {
+            conductor: Some(thread.spawn(move || conductor.run())?),
+            settings,
+            clock,
+            shared,
+            slices: Vec::new(),
+            tickets: 0,
+        })
+    }
+
+    /// The engine's clock, on which all its times are.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Number of PEs.
+    pub fn pes(&self) -> usize {
+        self.settings.pes
+    }
+
+    /// Adds a slice.
+    ///
+    /// # Errors
+    /// [`EngineError::TooManySlices`].
+    pub fn add_slice(
+        &mut self,
+        name: &str,
+        rank: SliceRank,
+        application: Arc<dyn Application>,
+    ) -> Result<SliceId, EngineError> {
+        let slice = Slice {
+            name: name.to_owned(),
+            rank,
+            application,
+            costs: CostBook::new(self.settings.pes),
+            counts: Counts::default(),
+            submitted: 0,
+        };
+        let free = self.slices.iter().position(Option::is_none);
+        let id = free.unwrap_or(self.slices.len());
+        if id >= SLICES_MAX {
+            return Err(EngineError::TooManySlices);
+        }
+        if free.is_none() {
+            self.slices.push(None);
+        }
+        self.slices[id] = Some(slice);
+        Ok(id as SliceId)
+    }
+
+    /// Removes a slice. Its graphs under way are dropped, and end as late.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSlice`].
+    pub fn remove_slice(&mut self, slice: SliceId) -> Result<(), EngineError> {
+        self.slice(slice)?;
+        self.slices[usize::from(slice)] = None;
+        self.command(Command::Flush(slice));
+        Ok(())
+    }
+
+    /// Changes the owners of PEs, from the next interval on.
+    ///
+    /// # Errors
+    /// [`PartitionError::Pes`].
+    pub fn set_partition(&mut self, partition: Partition) -> Result<(), PartitionError> {
+        // A manager without graphs checks it.
+        manager::Manager::new(self.settings.manager()).set_partition(partition.clone())?;
+        self.command(Command::Partition(partition));
+        Ok(())
+    }
+
+    /// Begins an interval: windows count from here.
+    pub fn begin_interval(&mut self) {
+        self.command(Command::Interval);
+    }
+
+    /// Wakes all threads, and keeps them awake for so long although no graph is there: to be called some 70 us before a
+    /// graph comes.
+    pub fn wake(&mut self, awake: Duration) {
+        let until = self.clock.now().saturating_add(nanoseconds(awake));
+        self.command(Command::Wake { until });
+    }
+
+    /// Sends a graph of a slice to the core manager. Its end comes from [`Self::wait`].
+    ///
+    /// # Errors
+    /// [`EngineError::NoSlice`].
+    pub fn submit(
+        &mut self,
+        slice: SliceId,
+        shape: &Shape,
+        external: Arc<[u8]>,
+        deadline: Duration,
+    ) -> Result<u64, EngineError> {
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let entry = self.slice(slice)?;
+        entry.submitted += 1;
+        let measures = entry.submitted % MEASURE_EVERY == 1;
+        let (application, rank) = (entry.application.clone(), entry.rank);
+        let job = Job::new(
+            slice,
+            ticket,
+            shape.clone(),
+            application,
+            external,
+            measures,
+        );
+        let deadline = self.clock.now().saturating_add(nanoseconds(deadline));
+        self.command(Command::Graph {
+            job: Arc::new(job),
+            rank,
+            deadline,
+        });
+        Ok(ticket)
+    }
+
+    /// Waits for the end of a graph, at most so long. Counts it, and learns what its tasks cost.
+    pub fn wait(&mut self, at_most: Duration) -> Option<Finished> {
+        let finished = self.wait_uncounted(at_most)?;
+        if let Some(Some(slice)) = self.slices.get_mut(usize::from(finished.slice)) {
+            slice.count(&finished);
+        }
+        Some(finished)
+    }
+
+    fn wait_uncounted(&self, at_most: Duration) -> Option<Finished> {
+        let until = Instant::now() + at_most;
+        let mut finished = self.shared.lock_finished();
+        loop {
+            if let Some(finished) = finished.pop_front() {
+                return Some(finished);
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let waited = self.shared.came.wait_timeout(finished, left);
+            finished = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What became of a slice's graphs.
+    pub fn counts(&self, slice: SliceId) -> Option<Counts> {
+        Some(self.slices.get(usize::from(slice))?.as_ref()?.counts)
+    }
+
+    /// Name of a slice.
+    pub fn name(&self, slice: SliceId) -> Option<&str> {
+        Some(&self.slices.get(usize::from(slice))?.as_ref()?.name)
+    }
+
+    /// What a slice's tasks have cost.
+    pub fn costs(&self, slice: SliceId) -> Option<&CostBook> {
+        Some(&self.slices.get(usize::from(slice))?.as_ref()?.costs)
+    }
+
+    /// PEs that did not come back from a unit, and were given up.
+    pub fn hung(&self) -> u64 {
+        self.shared.hung.load(Ordering::Relaxed)
+    }
+
+    fn slice(&mut self, slice: SliceId) -> Result<&mut Slice, EngineError> {
+        let entry = self.slices.get_mut(usize::from(slice));
+        let entry = entry.and_then(Option::as_mut);
+        entry.ok_or(EngineError::NoSlice(slice))
+    }
+
+    fn command(&self, command: Command) {
+        {
+            let mut commands = self.shared.lock_commands();
+            commands.push(command);
+            self.shared.commands_waiting.store(true, Ordering::Release);
+        }
+        if let Some(conductor) = &self.conductor {
+            conductor.thread().unpark();
+        }
+    }
+}
+
+impl Slice {
+    fn count(&mut self, finished: &Finished) {
+        let count = match finished.result {
+            Ok(Verdict::Done) => &mut self.counts.done,
+            Ok(Verdict::Late) => &mut self.counts.late,
+            Ok(Verdict::Failed { .. }) => &mut self.counts.failed,
+            Ok(Verdict::Hung { .. }) => &mut self.counts.hung,
+            Err(_) => &mut self.counts.refused,
+        };
+        *count += 1;
+        for (kind, pe, nanoseconds) in finished.job.iter().flat_map(|job| job.task_times()) {
+            self.costs.add(kind, pe, nanoseconds);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.command(Command::Stop);
+        if let Some(conductor) = self.conductor.take() {
+            let _panicked = conductor.join();
+        }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
