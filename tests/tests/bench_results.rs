@@ -80,6 +80,9 @@ fn the_list_names_each_experiment() {
         ("tls-termination", "l12"),
         ("compute-service", "l13"),
         ("share-change", "share"),
+        ("dataflow-queues", "m5"),
+        ("dataflow-schedules", "m6"),
+        ("dataflow-tasks", "m7"),
     ] {
         let line = line_of(name).unwrap_or_else(|| panic!("no {name} in {list}"));
         assert_eq!(line[1], id, "{name} without its former name: {list}");

@@ -3,6 +3,11 @@
 //! W = (H^H H + s I)^-1 H^H for each subcarrier, with the noise power s. Eight subcarriers are computed side by side: each
 //! value is an array of eight, so that the compiler uses the machine's vectors.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "a lane, row or column is the index of several arrays at once"
+)]
+
 use crate::Sample;
 use crate::size::{ANTENNAS, LAYERS};
 

@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::f64::consts::PI;
 
 use crate::Sample;
+use crate::size::SizeError;
 use crate::transform::Transform;
 
 thread_local! {
@@ -31,17 +32,23 @@ pub struct FrontEnd {
 
 impl FrontEnd {
     /// For transforms of `size` samples (a power of two from 128 to 2048), of which `subcarriers` in the middle are used.
-    pub fn new(size: usize, subcarriers: usize) -> Self {
+    ///
+    /// # Errors
+    /// [`SizeError::Transform`].
+    pub fn new(size: usize, subcarriers: usize) -> Result<Self, SizeError> {
+        if !size.is_power_of_two() || !(128..=LARGEST).contains(&size) || subcarriers > size {
+            return Err(SizeError::Transform { size, subcarriers });
+        }
         let half = |sample: usize| {
             let turn = -PI * sample as f64 / size as f64;
             Sample::new(turn.cos() as f32, turn.sin() as f32)
         };
-        Self {
+        Ok(Self {
             transform: Transform::new(size),
             size,
-            subcarriers: subcarriers.min(size),
+            subcarriers,
             half: (0..size).map(half).collect(),
-        }
+        })
     }
 
     /// Samples of a symbol's cyclic prefix.

@@ -35,6 +35,17 @@ pub enum SizeError {
     /// Too few subcarriers for four references, or more than a cell has.
     #[error("a user has 3 to {BLOCKS_MAX} resource blocks, not {0}")]
     Range(usize),
+    /// No transform of a front end.
+    #[error(
+        "a front end's transform has a power of two samples from 128 to 2048, and no more subcarriers; not {size} \
+         with {subcarriers}"
+    )]
+    Transform {
+        /// Samples of the transform.
+        size: usize,
+        /// Subcarriers.
+        subcarriers: usize,
+    },
     /// The users together have more blocks than the cell.
     #[error("the users have {users} resource blocks together, the cell has {cell}")]
     Cell {

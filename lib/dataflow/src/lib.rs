@@ -30,5 +30,5 @@ pub mod queue;
 pub mod replay;
 pub mod schedule;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;

@@ -40,7 +40,7 @@ impl Slots {
     }
 
     fn line(&self, index: usize) -> &Line {
-        &self.0[index / WORDS_PER_LINE & (self.0.len() - 1)]
+        &self.0[(index / WORDS_PER_LINE) & (self.0.len() - 1)]
     }
 }
 

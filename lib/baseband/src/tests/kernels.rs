@@ -84,9 +84,9 @@ fn solve(mut a: Vec<Vec<Exact>>, mut b: Vec<Exact>) -> Vec<Exact> {
         for row in 0..size {
             if row != column {
                 let factor = a[row][column] / a[column][column];
-                for at in column..size {
-                    let value = a[column][at];
-                    a[row][at] -= factor * value;
+                let pivot = a[column].clone();
+                for (value, pivot) in a[row].iter_mut().zip(&pivot) {
+                    *value -= factor * pivot;
                 }
                 let value = b[column];
                 b[row] -= factor * value;
@@ -212,8 +212,8 @@ fn the_scrambling_sequence_is_the_definitions() {
     let length = 1600 + 500;
     let mut registers = [vec![0_u8; length + 31], vec![0_u8; length + 31]];
     registers[0][0] = 1;
-    for bit in 0..31 {
-        registers[1][bit] = (initial >> bit & 1) as u8;
+    for (bit, value) in registers[1][..31].iter_mut().enumerate() {
+        *value = (initial >> bit & 1) as u8;
     }
     for n in 0..length {
         registers[0][n + 31] = registers[0][n + 3] ^ registers[0][n];
@@ -230,7 +230,7 @@ fn the_scrambling_sequence_is_the_definitions() {
 #[test]
 fn a_front_end_returns_what_was_sent_whatever_the_prefix_hides() {
     let mut random = Random::new(4);
-    let front_end = FrontEnd::new(512, 300);
+    let front_end = FrontEnd::new(512, 300).unwrap();
     assert_eq!(
         (0..7).map(|symbol| front_end.length(symbol)).sum::<usize>(),
         3840

@@ -136,7 +136,7 @@ fn without_the_decoder_noise_leaves_errors_and_the_checksum_finds_them() {
 #[test]
 fn samples_in_time_pass_the_front_end() {
     let cell = Cell::new(25, &[12, 12]).unwrap();
-    let front_end = || FrontEnd::new(512, cell.subcarriers());
+    let front_end = || FrontEnd::new(512, cell.subcarriers()).unwrap();
     let uplink = Uplink::new(cell.clone(), IDENTITY, TURBO, Some(front_end())).unwrap();
     assert_eq!(uplink.graph().len(), 56 + 2 * 104);
     let uplink = Arc::new(uplink);

@@ -1,5 +1,6 @@
 //! Sizes of users and cells.
 
+use crate::front_end::FrontEnd;
 use crate::size::{Allocation, Cell, LAYERS, SizeError};
 
 // promise: 30.5
@@ -37,4 +38,14 @@ fn a_cells_users_fit_into_it() {
         .map(|user| user.coded_bits())
         .sum();
     assert_eq!(bits * LAYERS, 86_400);
+}
+
+// promise: 30.5
+#[test]
+fn a_front_ends_transform_is_a_power_of_two_that_holds_its_subcarriers() {
+    for (size, subcarriers) in [(0, 0), (64, 36), (500, 300), (4096, 300), (512, 513)] {
+        let refused = FrontEnd::new(size, subcarriers).err();
+        assert_eq!(refused, Some(SizeError::Transform { size, subcarriers }));
+    }
+    assert!(FrontEnd::new(2048, 1200).is_ok());
 }

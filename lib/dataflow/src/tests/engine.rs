@@ -115,7 +115,7 @@ proptest! {
             let ticket = finished.ticket as u8 - 1;
             prop_assert_eq!(outputs(&finished, graph.len()), serial(&graph, &[ticket]));
             ended.push(ticket);
-            if interval >= 2 && interval < 5 {
+            if (2..5).contains(&interval) {
                 engine.submit(slice, &shape, Arc::new([interval + 1]), HOUR).unwrap();
             }
         }
