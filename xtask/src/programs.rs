@@ -32,7 +32,7 @@ pub struct Program {
 }
 
 /// The programs of one build.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Programs {
     /// Unit and integration tests of all crates except the platform's.
     pub unit: Vec<Program>,

@@ -1,6 +1,7 @@
 //! The controller keeps a tenth of each pod, which this module reads.
 
 use crate::cluster::{containers, uid};
+use crate::latest::version;
 use crate::render::SLOT;
 use crate::status::{CURRENT, condition, is_over};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +15,8 @@ pub struct Child {
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// Which of its states this is; a later one is more.
+    pub version: Option<u128>,
     /// Its number among those of the object.
     pub slot: Option<u32>,
     /// The node that it is bound to.
@@ -37,6 +40,7 @@ impl Child {
         Child {
             name: pod.name_any(),
             uid: uid(pod).to_owned(),
+            version: version(pod),
             slot: pod.labels().get(SLOT).and_then(|slot| slot.parse().ok()),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
             annotations: pod.annotations().clone(),

@@ -18,11 +18,20 @@ use tokio::sync::{mpsc, watch};
 /// Namespace and name of an object.
 pub type Place = (String, String);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Family {
     of: Place,
     /// By uid.
     pods: BTreeMap<String, Arc<Child>>,
+}
+
+impl Family {
+    fn of(place: Place) -> Self {
+        Family {
+            of: place,
+            pods: BTreeMap::new(),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +130,26 @@ impl Children {
         all
     }
 
+    /// Notes what Kubernetes has answered to a change of a pod: it is known before the watch tells of it.
+    pub fn note(&self, pod: &Pod) {
+        let Some((owner, _)) = self.owner(pod) else {
+            return;
+        };
+        let mut state = self.state();
+        let child = Arc::new(Child::of(pod));
+        if let Some(made) = state.made.get_mut(&child.uid) {
+            made.child = child;
+            return;
+        }
+        let family = state.families.get_mut(&owner);
+        // A pod that is not known any more is gone.
+        if let Some(known) = family.and_then(|family| family.pods.get_mut(&child.uid))
+            && child.version > known.version
+        {
+            *known = child;
+        }
+    }
+
     /// Begins to make a pod. The answer must be noted before the result is dropped.
     pub fn begin(&self) -> Making<'_> {
         self.state().making += 1;
@@ -160,7 +189,15 @@ impl Children {
         | watcher::Event::Apply(pod)
         | watcher::Event::Delete(pod) = &event
         {
-            made.remove(pod.uid().as_deref().unwrap_or_default());
+            let uid = pod.uid().unwrap_or_default();
+            let noted = made.remove(&uid).map(|made| made.child);
+            // What was noted may be more than what the watch tells now.
+            if let (Some(noted), watcher::Event::Apply(_)) = (noted, &event)
+                && let Some((owner, place)) = self.owner(pod)
+            {
+                let family = families.entry(owner).or_insert_with(|| Family::of(place));
+                family.pods.insert(uid, noted);
+            }
         }
         match event {
             watcher::Event::Init => {
@@ -207,12 +244,14 @@ impl Children {
 
     fn put(&self, families: &mut HashMap<String, Family>, pod: &Pod) -> Option<Place> {
         let (owner, place) = self.owner(pod)?;
-        let family = families.entry(owner).or_insert_with(|| Family {
-            of: place.clone(),
-            ..Family::default()
-        });
+        let family = families
+            .entry(owner)
+            .or_insert_with(|| Family::of(place.clone()));
         let child = Child::of(pod);
-        family.pods.insert(child.uid.clone(), Arc::new(child));
+        let known = family.pods.get(&child.uid);
+        if known.is_none_or(|known| known.version <= child.version) {
+            family.pods.insert(child.uid.clone(), Arc::new(child));
+        }
         Some(place)
     }
 
@@ -281,6 +320,39 @@ mod tests {
         assert_eq!(told(), ["chain-a", "chain-b", "chain-c"]);
         children.take(Apply(Pod::default()));
         assert!(told().is_empty(), "it is of no object");
+    }
+
+    // promise: 26.10
+    #[test]
+    fn what_was_changed_is_known_though_the_watch_tells_older_things() {
+        let (changed, _changes) = mpsc::unbounded_channel();
+        let children = Children::new("ServiceChain", changed);
+        let state = |version: &str, image: &str| {
+            let mut pod = pod("p1", "a");
+            pod.metadata.resource_version = Some(version.to_owned());
+            pod.metadata.annotations = Some([("image".to_owned(), image.to_owned())].into());
+            pod
+        };
+        let image = || children.of("a")[0].annotations["image"].clone();
+        [Init, InitDone]
+            .into_iter()
+            .for_each(|it| children.take(it));
+        // Changed before the watch has told of it at all, and after.
+        children.begin().note("a", &state("1", "made"));
+        children.note(&state("3", "changed"));
+        assert_eq!(image(), "changed");
+        children.take(Apply(state("1", "made")));
+        children.take(Apply(state("2", "bound")));
+        assert_eq!(image(), "changed");
+        children.note(&state("5", "again"));
+        children.take(Apply(state("3", "changed")));
+        assert_eq!(image(), "again");
+        children.take(Apply(state("10", "later")));
+        children.note(&state("5", "again"));
+        assert_eq!(image(), "later");
+        children.take(Delete(state("11", "later")));
+        children.note(&state("5", "again"));
+        assert!(children.of("a").is_empty());
     }
 
     // promise: 26.10

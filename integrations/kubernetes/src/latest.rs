@@ -24,7 +24,7 @@ impl<K> Default for Latest<K> {
 }
 
 /// The version of an object. Kubernetes' versions of one kind of object are numbers that grow (KEP 5504).
-fn version<K: Resource>(object: &K) -> Option<u128> {
+pub fn version<K: Resource>(object: &K) -> Option<u128> {
     object.meta().resource_version.as_ref()?.parse().ok()
 }
 

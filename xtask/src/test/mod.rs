@@ -13,7 +13,6 @@ mod progress;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -85,7 +84,7 @@ enum Step {
     Unit,
     /// tests/tests: need root for network namespaces and cgroups
     Root,
-    /// The guest_* and security_* tests inside Debian's stock kernels
+    /// The guest_* and security_* tests inside Debian's stock kernels: all in the oldest, some in the others
     Guest,
     /// Build crates without an operating system for x86_64-unknown-none and wasm
     Targets,
@@ -249,17 +248,14 @@ impl Run<'_> {
         programs
             .platform
             .retain(|program| self.touched.program(&program.name));
-        if self.wants(Step::Guest) && programs.guest_tests().next().is_some() {
-            jobs.extend(
-                guest::all(&Arc::new(programs))
-                    .into_iter()
-                    .map(|guest| Job {
-                        name: format!("kernel {}", guest.series),
-                        step: "guest",
-                        seconds: GUEST_SECONDS,
-                        work: Work::Guest(guest),
-                    }),
-            );
+        if self.wants(Step::Guest) {
+            let guests = guest::all(programs, self.options.soak);
+            jobs.extend(guests.into_iter().map(|guest| Job {
+                name: format!("kernel {}", guest.series),
+                step: "guest",
+                seconds: GUEST_SECONDS,
+                work: Work::Guest(guest),
+            }));
         }
         Ok(())
     }
