@@ -305,8 +305,9 @@ async fn reconcile<K: Object>(object: Arc<K>, turn: Arc<Turn<K>>) -> Result<Acti
         }
         if let Some(patch) = change(current, &rendered) {
             let patch = Patch::Strategic(patch);
-            let changed = api.patch(&current.name, &PatchParams::default(), &patch);
-            turn.children.note(&changed.await?);
+            let parameters = PatchParams::default();
+            let changed = api.patch(&current.name, &parameters, &patch).await?;
+            turn.children.note(&changed);
             why.get_or_insert(format!("{}: it is changed", current.name));
         } else if let Some(reason) = &current.why {
             why.get_or_insert(format!("{}: {reason}", current.name));
