@@ -292,7 +292,9 @@ impl Conductor {
             self.shared.commands_waiting.store(false, Ordering::Release);
             std::mem::take(&mut *commands)
         };
-        let now = self.clock.now();
+        // The last time that was read may be from before a long sleep.
+        self.now = self.clock.now();
+        let now = self.now;
         for command in commands {
             match command {
                 Command::Stop => return false,
@@ -314,9 +316,9 @@ impl Conductor {
     }
 
     fn admit(&mut self, job: Arc<Job>, rank: crate::manager::SliceRank, deadline: u64) {
-        let now = self.clock.now();
         let plan = job.shape.plan.clone();
-        match self.manager.admit(job.slice, rank, plan, deadline, now) {
+        let admitted = self.manager.admit(job.slice, rank, plan, deadline, self.now);
+        match admitted {
             Ok(slot) => {
                 let at = usize::from(slot);
                 *self.table[at]

@@ -197,6 +197,26 @@ fn thousands_of_intervals_of_two_slices_end_right() {
     }
 }
 
+// promise: 29.10
+#[test]
+fn nothing_begins_before_it_was_asked_for_though_the_engine_slept() {
+    for manager in [ManagerPlace::OnPe, ManagerPlace::Own(None)] {
+        // One PE: with the core manager on it, its thread runs the last unit and then sleeps.
+        let mut engine = Engine::start(settings(1, manager)).unwrap();
+        let slice = engine
+            .add_slice("slept", SliceRank::default(), Arc::new(Hashes))
+            .unwrap();
+        let shape = Shape::new(Plan::of(layers(3, 5))).unwrap();
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(20));
+            let asked = engine.clock().now();
+            engine.submit(slice, &shape, Arc::new([]), HOUR).unwrap();
+            let finished = engine.wait(PATIENCE).unwrap();
+            assert!(finished.runs().all(|run| run.start >= asked));
+        }
+    }
+}
+
 // promise: 29.8
 #[test]
 fn a_partition_holds_on_threads_and_changes_lose_nothing() {
