@@ -19,10 +19,6 @@ pub enum Message {
     Done(GraphSlot, u32),
     /// PE to core manager: the unit has failed.
     Failed(GraphSlot, u32),
-    /// Core manager to PE: no graph is left; sleep until woken.
-    Park,
-    /// Core manager to PE: a graph will come soon; stay awake.
-    Wake,
     /// Core manager to PE: leave.
     Stop,
 }
@@ -36,9 +32,7 @@ impl Message {
             Self::Run(slot, unit) => (2, slot, unit),
             Self::Done(slot, unit) => (3, slot, unit),
             Self::Failed(slot, unit) => (4, slot, unit),
-            Self::Park => (5, 0, 0),
-            Self::Stop => (6, 0, 0),
-            Self::Wake => (7, 0, 0),
+            Self::Stop => (5, 0, 0),
         };
         let word = kind << 56 | u64::from(slot) << 32 | u64::from(index);
         // No kind is zero.
@@ -55,9 +49,7 @@ impl Message {
             2 => Self::Run(slot, index),
             3 => Self::Done(slot, index),
             4 => Self::Failed(slot, index),
-            5 => Self::Park,
-            6 => Self::Stop,
-            7 => Self::Wake,
+            5 => Self::Stop,
             _ => return None,
         };
         (message.encode().get() == word).then_some(message)

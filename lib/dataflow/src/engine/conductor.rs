@@ -1,7 +1,7 @@
 //! The thread of the core manager: gives it the time and what PEs report, and sends what it decides.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -35,7 +35,8 @@ struct Remote {
     commands: Producer,
     reports: Consumer,
     handle: JoinHandle<()>,
-    is_parked: bool,
+    /// False lets the PE sleep.
+    is_awake: Arc<AtomicBool>,
     /// The job that the PE knows in each slot, by its ticket.
     known: Vec<u64>,
 }
@@ -84,8 +85,9 @@ impl Conductor {
     }
 
     fn spawn(&self, index: usize) -> std::io::Result<Remote> {
-        // Graph and Run for each unit, Park, Wake, Stop.
-        let (commands, from_conductor) = queue(2 * self.settings.ahead + 4);
+        // Graph and Run for each unit, and Stop.
+        let (commands, from_conductor) = queue(2 * self.settings.ahead + 1);
+        let is_awake = Arc::new(AtomicBool::new(false));
         let (to_conductor, reports) = queue(self.settings.ahead + 1);
         let pe = Pe {
             index,
@@ -94,6 +96,7 @@ impl Conductor {
             table: self.table.clone(),
             commands: from_conductor,
             reports: to_conductor,
+            is_awake: is_awake.clone(),
         };
         let name = format!("pe-{index}");
         let handle = thread::Builder::new().name(name).spawn(move || pe.run())?;
@@ -101,7 +104,7 @@ impl Conductor {
             commands,
             reports,
             handle,
-            is_parked: true,
+            is_awake,
             known: Vec::new(),
         })
     }
@@ -317,7 +320,9 @@ impl Conductor {
 
     fn admit(&mut self, job: Arc<Job>, rank: crate::manager::SliceRank, deadline: u64) {
         let plan = job.shape.plan.clone();
-        let admitted = self.manager.admit(job.slice, rank, plan, deadline, self.now);
+        let admitted = self
+            .manager
+            .admit(job.slice, rank, plan, deadline, self.now);
         match admitted {
             Ok(slot) => {
                 let at = usize::from(slot);
@@ -343,10 +348,8 @@ impl Conductor {
     fn wake(&mut self, until: u64) {
         self.awake_until = until;
         for worker in &mut self.workers {
-            if let Worker::Thread(remote) = worker
-                && remote.is_parked
-            {
-                remote.tell(Message::Wake);
+            if let Worker::Thread(remote) = worker {
+                remote.wake();
             }
         }
     }
@@ -358,11 +361,8 @@ impl Conductor {
             return;
         }
         for worker in &mut self.workers {
-            if let Worker::Thread(remote) = worker
-                && !remote.is_parked
-            {
-                remote.tell(Message::Park);
-                remote.is_parked = true;
+            if let Worker::Thread(remote) = worker {
+                remote.let_sleep();
             }
         }
         // Whoever adds a command unparks this thread afterwards.
@@ -402,13 +402,24 @@ impl Remote {
 
     /// Sends a message. The queue has room for all that a PE can have at once; a PE that was given up may not read.
     fn tell(&mut self, message: Message) {
+        // Before the message: a PE that has read it does not sleep, and forget its graph, until it has read the next.
+        let slept = !self.is_awake.swap(true, Ordering::AcqRel);
         let _is_sent = self.commands.push(message.encode());
-        if self.is_parked {
-            self.is_parked = false;
+        if slept {
             self.handle.thread().unpark();
         }
-        if message == Message::Park {
-            self.known.clear();
+    }
+
+    /// Wakes the PE, which stays awake until [`Self::let_sleep`].
+    fn wake(&mut self) {
+        if !self.is_awake.swap(true, Ordering::AcqRel) {
+            self.handle.thread().unpark();
         }
+    }
+
+    /// Lets the PE sleep as soon as it has no command left. A sleeper forgets its graphs.
+    fn let_sleep(&mut self) {
+        self.is_awake.store(false, Ordering::Release);
+        self.known.clear();
     }
 }

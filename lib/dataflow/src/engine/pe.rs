@@ -1,5 +1,6 @@
 //! A processing element: runs one unit at a time, to its end.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -24,26 +25,28 @@ pub struct Pe {
     pub table: Arc<Table>,
     pub commands: Consumer,
     pub reports: Producer,
+    /// The core manager wants the PE awake, with or without a command.
+    pub is_awake: Arc<AtomicBool>,
 }
 
 impl Pe {
-    /// Runs units until the core manager says stop. The first message wakes the PE.
+    /// Runs units until the core manager says stop.
     pub fn run(mut self) {
         pin(self.core);
         let mut jobs: Vec<Option<Arc<Job>>> = Vec::new();
-        let mut is_parked = true;
         let mut idle = Idle::default();
         loop {
             let Some(word) = self.commands.pop() else {
-                if is_parked {
-                    // Whoever sends to a parked PE unparks it afterwards: no message waits for a sleeper.
-                    thread::park();
-                } else {
+                if self.is_awake.load(Ordering::Acquire) {
                     idle.turn();
+                } else {
+                    // The core manager tells a sleeper of each graph anew.
+                    jobs.clear();
+                    // The core manager unparks a sleeper after it has sent a command: none waits for a sleeper.
+                    thread::park();
                 }
                 continue;
             };
-            is_parked = false;
             idle = Idle::default();
             match Message::decode(word) {
                 Some(Message::Run(slot, unit)) => {
@@ -68,12 +71,8 @@ impl Pe {
                     }
                     jobs[slot] = job(&self.table, slot as GraphSlot);
                 }
-                Some(Message::Park) => {
-                    is_parked = true;
-                    jobs.clear();
-                }
                 Some(Message::Stop) => return,
-                Some(Message::Wake | Message::Done(..) | Message::Failed(..)) | None => {}
+                Some(Message::Done(..) | Message::Failed(..)) | None => {}
             }
         }
     }

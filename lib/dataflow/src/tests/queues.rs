@@ -76,8 +76,6 @@ proptest! {
             Message::Run(slot, unit),
             Message::Done(slot, unit),
             Message::Failed(slot, unit),
-            Message::Park,
-            Message::Wake,
             Message::Stop,
         ] {
             prop_assert_eq!(Message::decode(message.encode()), Some(message));
