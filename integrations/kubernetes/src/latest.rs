@@ -1,4 +1,4 @@
-//! What this process has written, until its watch tells of it.
+//! The latest state of objects that this process has written, kept until its watch tells of it.
 //!
 //! A watch may be late, by minutes where the API server is busy. Whoever compares what is to be told with what the watch
 //! has told would tell it again and again meanwhile, and the server would be the busier for it: a loop that feeds itself

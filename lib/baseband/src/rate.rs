@@ -1,6 +1,7 @@
 //! Rate matching (TS 36.212, section 5.1.4.1) and the channel interleaver (section 5.2.2.8), and their inverses.
 
 use crate::size::{BITS, DATA_SYMBOLS, SLOTS};
+use crate::turbo::STREAM_TAIL;
 
 /// Columns of the sub-block interleaver.
 const COLUMNS: usize = 32;
@@ -23,7 +24,7 @@ pub struct RateMatch {
 impl RateMatch {
     /// From a block of `block` bits to `sent` bits.
     pub fn new(block: usize, sent: usize) -> Self {
-        let stream = block + 4;
+        let stream = block + STREAM_TAIL;
         let rows = stream.div_ceil(COLUMNS);
         let size = rows * COLUMNS;
         let padding = size - stream;

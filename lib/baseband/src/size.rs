@@ -26,7 +26,7 @@ pub struct Allocation {
     blocks: usize,
 }
 
-/// What is no allocation.
+/// Why a size, a share or a cell is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
     /// The number of blocks has another prime factor than 2, 3 and 5.

@@ -1,5 +1,7 @@
 //! A transmitter: from transport blocks to the subcarriers that the antennas receive; for tests and benchmarks.
 
+use std::sync::Arc;
+
 use crate::Sample;
 use crate::channel::{Channel, Random};
 use crate::crc;
@@ -20,6 +22,13 @@ pub struct Subframe {
     pub samples: Vec<Sample>,
     /// Bits of each user's layers, with their checksums, one per byte.
     pub blocks: Vec<[Vec<u8>; LAYERS]>,
+}
+
+impl Subframe {
+    /// The samples as a receiver's kernels take them.
+    pub fn bytes(&self) -> Arc<[u8]> {
+        bytemuck::cast_slice(&self.samples).into()
+    }
 }
 
 /// Sends random transport blocks of all users of a cell through channels of their own, and adds noise of this power to each

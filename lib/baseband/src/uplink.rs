@@ -80,7 +80,7 @@ impl Kind {
     }
 }
 
-/// What sequences of a subframe depend on.
+/// The cell and subframe, on which reference and scrambling sequences depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity {
     /// The cell's number.
@@ -111,7 +111,7 @@ pub enum Decoding {
     Turbo(turbo::Settings),
 }
 
-/// What one user's kernels have prepared.
+/// Tables that one user's kernels read in each subframe.
 struct User {
     allocation: Allocation,
     transform: Transform,

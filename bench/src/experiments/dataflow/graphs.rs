@@ -2,6 +2,18 @@
 
 use nfluid_dataflow::engine::{Application, Call, Clock, Failure};
 use nfluid_dataflow::graph::{Builder, Graph, GraphError, Task};
+use nfluid_dataflow::plan::Plan;
+
+/// Nanoseconds that a unit of gathered tasks is to take.
+pub const GRAIN: u64 = 3_000;
+
+/// A plan of a graph: each task by itself for a grain of 0, otherwise units of this many nanoseconds.
+pub fn plan(graph: Graph, grain: u64) -> Result<Plan, GraphError> {
+    match grain {
+        0 => Ok(Plan::of(graph)),
+        _ => Plan::clustered(graph, grain),
+    }
+}
 
 /// Kernels that do nothing.
 pub struct Nothing;

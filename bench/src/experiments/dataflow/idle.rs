@@ -1,4 +1,4 @@
-//! What an engine costs that has nothing to do: no slice, and an interval with an empty graph per millisecond.
+//! CPU time of an engine that has nothing to do: without a slice, and with an empty graph each millisecond.
 
 use super::graphs::{Nothing, chain};
 use super::rows::Rows;

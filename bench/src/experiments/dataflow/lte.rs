@@ -4,6 +4,7 @@
 //! Sides, in turn within each round: the serial program (the same kernels in the graph's order, no engine), rayon (each task
 //! spawned by its last predecessor) and our engine on one and two PEs, task by task and in units.
 
+use super::graphs::{GRAIN, plan};
 use super::rows::Rows;
 use crate::host::cpu::{pin, require_two_cores};
 use crate::report::Report;
@@ -29,8 +30,6 @@ const IDENTITY: Identity = Identity {
     cell: 1,
     subframe: 0,
 };
-/// What a unit of gathered tasks is to take, in nanoseconds.
-const GRAIN: u64 = 3_000;
 /// Subframes before each measurement, in which costs are measured and caches filled.
 const WARM_UP: usize = 40;
 /// 18 dB: the decoder needs one to two iterations.
@@ -64,7 +63,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     ];
     for (id, what, decoding, subframes) in decodings {
         let uplink = Arc::new(Uplink::new(cell.clone(), IDENTITY, decoding, None)?);
-        let external: Arc<[u8]> = samples(&sent.samples).into();
+        let external = sent.bytes();
         for _ in 0..rounds {
             report.settle();
             let add = |rows: &mut Rows, side: &str, name: &str, samples: Samples| {
@@ -118,11 +117,6 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     rows.finish(report, "A subframe of an LTE uplink", "8 users, 832 tasks, 4 x 4 MIMO, 64-QAM, 5 MHz, 18 dB; cores 0 and 1, the core manager on PE 0");
     Ok(())
-}
-
-fn samples(samples: &[nfluid_baseband::Sample]) -> Vec<u8> {
-    let values = samples.iter().flat_map(|sample| [sample.re, sample.im]);
-    values.flat_map(f32::to_ne_bytes).collect()
 }
 
 fn call(uplink: &Uplink, arena: &Arena, task: TaskId, external: &[u8]) -> bool {
@@ -277,12 +271,7 @@ fn engine(
             .map_or(task.cost, |measured| measured.cost)
     };
     let graph = uplink.graph().with_costs(measured)?;
-    let plan = if grain == 0 {
-        Plan::of(graph)
-    } else {
-        Plan::clustered(graph, grain)?
-    };
-    let shape = Shape::new(plan)?;
+    let shape = Shape::new(plan(graph, grain)?)?;
     let [mut makespans, mut over_bound] = [Samples::default(), Samples::default()];
     for subframe in 0..WARM_UP + subframes {
         let finished = one(&mut engine, slice, &shape, external)?;
@@ -298,7 +287,7 @@ fn engine(
     })
 }
 
-/// One subframe, the PEs awake.
+/// Runs one subframe on PEs that are awake.
 fn one(
     engine: &mut Engine,
     slice: u8,

@@ -1,6 +1,7 @@
 //! B6 of Superfluidity D5.2 and what composing costs: static schedulers against the optimum, decisions of the core manager,
 //! and the LTE uplink replayed in virtual time on more PEs than the machine has cores.
 
+use super::graphs::GRAIN;
 use super::rows::Rows;
 use crate::report::Report;
 use anyhow::Context;
@@ -16,8 +17,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const FOREVER: u64 = u64::MAX / 2;
-/// What a unit of gathered tasks is to take, in nanoseconds.
-const GRAIN: u64 = 3_000;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {

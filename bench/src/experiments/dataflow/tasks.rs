@@ -1,13 +1,13 @@
 //! B3 and B5 of Superfluidity D5.2: how many tasks fit into a millisecond, how busy PEs are by length of tasks, and how much
 //! longer a graph takes than it must.
 
-use super::graphs::{Busy, Nothing, busy, fan, layers};
+use super::graphs::{Busy, GRAIN, Nothing, busy, fan, layers, plan};
 use super::rows::Rows;
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use anyhow::Context;
 use nfluid_dataflow::engine::{Application, Clock, Engine, Finished, Settings, Shape};
-use nfluid_dataflow::graph::{Builder, Graph};
+use nfluid_dataflow::graph::Builder;
 use nfluid_dataflow::manager::{SliceRank, Verdict};
 use nfluid_dataflow::plan::Plan;
 use nfluid_figures::statistics::Samples;
@@ -18,8 +18,6 @@ const WAIT: Duration = Duration::from_secs(60);
 const PES: usize = 2;
 /// Lengths of tasks in nanoseconds, the longest first.
 const LENGTHS: [u64; 8] = [10_000, 3_000, 1_000, 700, 500, 300, 200, 100];
-/// What a unit of gathered tasks is to take, in nanoseconds.
-const GRAIN: u64 = 3_000;
 
 /// Runs the experiment.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
@@ -143,14 +141,6 @@ fn half(efficiencies: &[(f64, f64)]) -> f64 {
         }
     }
     efficiencies.last().map_or(f64::NAN, |&(length, _)| length)
-}
-
-fn plan(graph: Graph, grain: u64) -> anyhow::Result<Plan> {
-    Ok(if grain == 0 {
-        Plan::of(graph)
-    } else {
-        Plan::clustered(graph, grain)?
-    })
 }
 
 /// Executes a plan once on two PEs that are awake.

@@ -61,10 +61,6 @@ fn errors(uplink: &Uplink, finished: &Finished, sent: &Subframe) -> (usize, usiz
     (bits, checksums)
 }
 
-fn bytes(subframe: &Subframe) -> Arc<[u8]> {
-    bytemuck::cast_slice(&subframe.samples).into()
-}
-
 // promise: 30.4
 #[test]
 fn the_literatures_subframe_is_832_tasks_and_returns_its_bits() {
@@ -82,12 +78,12 @@ fn the_literatures_subframe_is_832_tasks_and_returns_its_bits() {
             &mut random,
         );
         assert_eq!(sent.blocks[0][0].len(), 864);
-        let first = receive(&uplink, bytes(&sent), 1, 0);
+        let first = receive(&uplink, sent.bytes(), 1, 0);
         assert_eq!(first.result, Ok(Verdict::Done));
         assert_eq!(errors(&uplink, &first, &sent), (0, 0));
         // Outputs are bit-identical for any number of PEs and any gathering.
         for (pes, grain) in [(2, 0), (3, 3000)] {
-            let other = receive(&uplink, bytes(&sent), pes, grain);
+            let other = receive(&uplink, sent.bytes(), pes, grain);
             for task in 0..832 {
                 assert_eq!(first.output(task), other.output(task), "task {task}");
             }
@@ -104,7 +100,7 @@ fn fading_cells_of_other_sizes_return_their_bits() {
         let uplink = Arc::new(Uplink::new(cell.clone(), IDENTITY, TURBO, None).unwrap());
         let fading = |_: usize, random: &mut Random| Channel::rayleigh(2, random);
         let sent = subframe(&cell, IDENTITY, 1e-4, fading, &mut random);
-        let finished = receive(&uplink, bytes(&sent), 2, 3000);
+        let finished = receive(&uplink, sent.bytes(), 2, 3000);
         assert_eq!(errors(&uplink, &finished, &sent), (0, 0), "{users:?}");
     }
 }
@@ -124,7 +120,7 @@ fn without_the_decoder_noise_leaves_errors_and_the_checksum_finds_them() {
         |_, _| Channel::unitary(),
         &mut random,
     );
-    let finished = receive(&uplink, bytes(&sent), 2, 0);
+    let finished = receive(&uplink, sent.bytes(), 2, 0);
     let (bits, checksums) = errors(&uplink, &finished, &sent);
     assert_eq!(checksums, 8 * LAYERS);
     // 16 dB leave 4.9 % without channel estimation's errors.

@@ -1,7 +1,7 @@
 //! The decoder: both constituent codes in turn, each by the max-log-MAP algorithm (Robertson, Villebrun and Hoeher, ICC
 //! 1995).
 //!
-//! The eight states of a step are an array of eight 16-bit numbers, which the compiler puts into one of the machine's vectors. State `4 a + 2 b + c`
+//! The eight states of a step are an array of eight 16-bit numbers: as many as a vector register of 128 bits holds. State `4 a + 2 b + c`
 //! has the bits a, b, c in its delays. From it, feeding f leads to state `4 f + 2 a + b`; the step's bit is `f ^ b ^ c`, its
 //! parity `f ^ a ^ c`: feeding 1 instead of 0 turns both, and so negates the step's metric.
 
@@ -20,7 +20,7 @@ const IMPOSSIBLE: i16 = -16_384;
 const STEPS: f32 = 8.0;
 /// Largest metric of a soft bit: as sure as 32 units.
 const SURE: f32 = 256.0;
-/// Whether the step's bit and parity are 0 (all ones) or 1 (zero) in each state, where a 0 is fed.
+/// The step's bit in each state, where a 0 is fed: all ones for a 0, zero for a 1. Below, the same for the parity.
 const BIT_IS_0: States = [-1, 0, 0, -1, -1, 0, 0, -1];
 const PARITY_IS_0: States = [-1, 0, -1, 0, 0, -1, 0, -1];
 
@@ -42,7 +42,7 @@ impl Default for Settings {
     }
 }
 
-/// What became of a block.
+/// The result of decoding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decoded {
     /// Iterations that were made.
@@ -65,9 +65,9 @@ struct Work {
     soft: Vec<i16>,
     /// Soft bits of the block as the second encoder saw them.
     interleaved: Vec<i16>,
-    /// What the other code says about each bit.
+    /// The other code's soft value of each bit.
     before: Vec<i16>,
-    /// What this code says.
+    /// This code's soft value of each bit.
     extrinsic: Vec<i16>,
 }
 

@@ -27,7 +27,7 @@ pub struct Call<'a> {
     pub kind: u16,
     /// The task's argument.
     pub argument: u64,
-    /// What came from outside for this interval: samples, a frame.
+    /// The interval's input from outside the graph: samples, a frame.
     pub external: &'a [u8],
     /// The outputs of the task's predecessors.
     pub inputs: Inputs<'a>,
