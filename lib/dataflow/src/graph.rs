@@ -165,6 +165,12 @@ impl Builder {
         Ok((self.tasks.len() - 1) as TaskId)
     }
 
+    /// Bytes of the output of a task that was added; 0 if there is no such task.
+    pub fn output_bytes(&self, task: TaskId) -> u32 {
+        let task = self.tasks.get(task as usize);
+        task.map_or(0, |task| task.output_bytes)
+    }
+
     /// Adds an edge: task `to` reads the output of task `from`. A task reads its inputs in the order in which their
     /// edges were added.
     ///

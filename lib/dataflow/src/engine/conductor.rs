@@ -236,6 +236,7 @@ impl Conductor {
             ticket: job.ticket,
             result: Ok(outcome.verdict),
             makespan: outcome.makespan,
+            ended: self.now,
             job: Some(job),
         });
     }
@@ -339,6 +340,7 @@ impl Conductor {
                 ticket: job.ticket,
                 result: Err(refusal),
                 makespan: 0,
+                ended: self.now,
                 job: None,
             }),
         }

@@ -13,7 +13,7 @@ pub mod trace;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,8 @@ struct Shared {
     commands_waiting: AtomicBool,
     finished: Mutex<VecDeque<Finished>>,
     came: Condvar,
+    /// Called when a graph has ended.
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
     nonsense: AtomicU64,
     hung: AtomicU64,
 }
@@ -146,6 +148,9 @@ impl Shared {
     fn finished(&self, finished: Finished) {
         self.lock_finished().push_back(finished);
         self.came.notify_one();
+        if let Some(bell) = self.bell.get() {
+            bell();
+        }
     }
 }
 
@@ -159,6 +164,8 @@ pub struct Finished {
     pub result: Result<Verdict, Refusal>,
     /// Nanoseconds from the graph's admission to its end.
     pub makespan: u64,
+    /// The end on the engine's clock, in nanoseconds.
+    pub ended: u64,
     job: Option<Arc<Job>>,
 }
 
@@ -235,6 +242,7 @@ impl Engine {
             commands_waiting: AtomicBool::new(false),
             finished: Mutex::default(),
             came: Condvar::new(),
+            bell: OnceLock::new(),
             nonsense: AtomicU64::new(0),
             hung: AtomicU64::new(0),
         });
@@ -253,6 +261,12 @@ impl Engine {
     /// The engine's clock, on which all its times are.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// Has `bell` called each time a graph has ended, by a thread of the engine: it wakes whoever waits for something else than
+    /// [`Self::wait`] as well. The first bell stays.
+    pub fn on_finished(&self, bell: impl Fn() + Send + Sync + 'static) {
+        let _first_stays = self.shared.bell.set(Box::new(bell));
     }
 
     /// Number of PEs.

@@ -266,9 +266,15 @@ fn a_trace_shows_each_run_once() {
     for pair in bars.windows(2).filter(|pair| pair[0].pe == pair[1].pe) {
         assert!(pair[0].start + pair[0].took <= pair[1].start);
     }
-    let json = trace::chrome(&bars);
+    let taken = finished.ended - finished.makespan;
+    let marks = trace::marks(finished.ticket, taken, finished.ended);
+    assert!(
+        bars.iter()
+            .all(|bar| taken <= bar.start && bar.start + bar.took <= finished.ended)
+    );
+    let json = trace::chrome(&bars, &marks);
     assert_eq!(json.matches("\"ph\":\"X\"").count(), 15);
     assert!(json.starts_with('{') && json.ends_with("}\n"));
-    assert_eq!(trace::gantt(&bars).matches("<rect").count(), 15);
-    assert!(trace::gantt(&[]).starts_with("<svg"));
+    assert_eq!(trace::gantt(&bars, &marks).matches("<rect").count(), 15);
+    assert!(trace::gantt(&[], &[]).starts_with("<svg"));
 }
