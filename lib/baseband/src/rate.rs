@@ -84,13 +84,13 @@ pub fn interleave(bits: &[u8]) -> Vec<u8> {
 
 /// Puts soft bits back, and takes the scrambling away: `signs` is 1 or -1 per sent bit. `received` are the soft bits of
 /// both slots.
-pub fn restore(received: [&[f32]; SLOTS], signs: &[f32], bits: &mut [f32]) {
+pub fn restore(received: [&[f32]; SLOTS], signs: &[i8], bits: &mut [f32]) {
     let all = received.iter().flat_map(|slot| slot.as_chunks::<BITS>().0);
     let signs = signs.as_chunks::<BITS>().0;
     let places = bits.as_chunks_mut::<BITS>().0;
     for ((group, soft), signs) in groups(places.len()).zip(all).zip(signs) {
         for bit in 0..BITS {
-            places[group][bit] = soft[bit] * signs[bit];
+            places[group][bit] = soft[bit] * f32::from(signs[bit]);
         }
     }
 }

@@ -6,6 +6,8 @@ pub const BLOCK: usize = 12;
 pub const ANTENNAS: usize = 4;
 /// Layers of each user.
 pub const LAYERS: usize = 4;
+/// Subframes of a frame.
+pub const SUBFRAMES: usize = 10;
 /// Slots of a subframe.
 pub const SLOTS: usize = 2;
 /// Symbols of a slot, with the normal cyclic prefix.

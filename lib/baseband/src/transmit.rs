@@ -14,12 +14,14 @@ use crate::size::{
 };
 use crate::transform::Transform;
 use crate::turbo::{self, Interleaver};
-use crate::uplink::Identity;
+use crate::uplink::{Identity, external};
 
 /// A subframe as it is received, and what was sent.
 pub struct Subframe {
     /// Subcarriers by antenna, symbol and index: [`Cell::place`].
     pub samples: Vec<Sample>,
+    /// The subframe's number.
+    pub number: usize,
     /// Bits of each user's layers, with their checksums, one per byte.
     pub blocks: Vec<[Vec<u8>; LAYERS]>,
 }
@@ -27,7 +29,7 @@ pub struct Subframe {
 impl Subframe {
     /// The samples as a receiver's kernels take them.
     pub fn bytes(&self) -> Arc<[u8]> {
-        bytemuck::cast_slice(&self.samples).into()
+        external(&self.samples, self.number)
     }
 }
 
@@ -57,7 +59,11 @@ pub fn subframe(
             *sample += random.gauss() * amplitude;
         }
     }
-    Subframe { samples, blocks }
+    Subframe {
+        samples,
+        number: identity.subframe,
+        blocks,
+    }
 }
 
 /// Random bits of a layer's transport block, with its checksum.

@@ -12,6 +12,8 @@
 //! | [`Kind::Match`] | 4: layer | soft bits | the code's three streams |
 //! | [`Kind::Decode`] | 4: layer | three streams | bits, checksum's verdict |
 
+use std::sync::Arc;
+
 use bytemuck::{cast_slice, cast_slice_mut};
 use nfluid_dataflow::engine::{Application, Call, Failure, Finished};
 use nfluid_dataflow::graph::{Builder, Graph, GraphError, Task, TaskId};
@@ -25,7 +27,8 @@ use crate::rate::{self, RateMatch};
 use crate::reference::reference;
 use crate::scramble;
 use crate::size::{
-    ANTENNAS, Allocation, BITS, Cell, DATA_SYMBOLS, LAYERS, REFERENCE_SYMBOL, SLOTS, SYMBOLS,
+    ANTENNAS, Allocation, BITS, Cell, DATA_SYMBOLS, LAYERS, REFERENCE_SYMBOL, SLOTS, SUBFRAMES,
+    SYMBOLS,
 };
 use crate::transform::Transform;
 use crate::turbo::{self, Decoded, Decoder, Interleaver};
@@ -66,6 +69,19 @@ impl Kind {
         Self::Match,
         Self::Decode,
         Self::FrontEnd,
+    ];
+
+    /// Names of all kinds, by number.
+    pub const NAMES: [&str; Self::ALL.len()] = [
+        "channel",
+        "noise",
+        "weights",
+        "combine",
+        "demap",
+        "restore",
+        "match",
+        "decode",
+        "front-end",
     ];
 
     /// Nanoseconds that a task takes per subcarrier of its user, before any has been measured.
@@ -116,8 +132,8 @@ struct User {
     allocation: Allocation,
     transform: Transform,
     references: [Vec<Sample>; LAYERS],
-    /// 1 or -1 per coded bit: the scrambling.
-    signs: [Vec<f32>; LAYERS],
+    /// 1 or -1 per coded bit: the scrambling, by the subframe's number.
+    signs: [[Vec<i8>; LAYERS]; SUBFRAMES],
     rate: RateMatch,
     decoder: Decoder,
     block: usize,
@@ -181,13 +197,13 @@ fn data_symbols() -> impl Iterator<Item = usize> {
 }
 
 impl Uplink {
-    /// Prepares a receiver. With a front end, samples come in time; without, as subcarriers ([`Cell::place`]).
+    /// Prepares a receiver for the cell of this number. With a front end, samples come in time; without, as subcarriers ([`Cell::place`]).
     ///
     /// # Errors
     /// [`UplinkError`].
     pub fn new(
         cell: Cell,
-        identity: Identity,
+        number: u16,
         decoding: Decoding,
         front_end: Option<FrontEnd>,
     ) -> Result<Self, UplinkError> {
@@ -197,21 +213,26 @@ impl Uplink {
             let sent = allocation.coded_bits();
             let block = turbo::block_for(sent).ok_or(UplinkError::Block(sent))?;
             let interleaver = Interleaver::new(block).ok_or(UplinkError::Block(sent))?;
-            let signs = |layer| {
-                let bits = scramble::sequence(identity.scrambling(index, layer), sent);
-                bits.into_iter()
-                    .map(|bit| 1.0 - 2.0 * f32::from(bit))
-                    .collect()
+            let identity = |subframe| Identity {
+                cell: number,
+                subframe,
+            };
+            let signs = |subframe, layer| {
+                let initial = identity(subframe).scrambling(index, layer);
+                let bits = scramble::sequence(initial, sent);
+                bits.into_iter().map(|bit| 1 - 2 * bit as i8).collect()
             };
             users.push(User {
                 allocation,
                 transform: Transform::new(allocation.width()),
                 references: std::array::from_fn(|layer| {
-                    reference(allocation.width(), identity.group(), layer)
+                    reference(allocation.width(), identity(0).group(), layer)
                 }),
-                signs: std::array::from_fn(signs),
+                signs: std::array::from_fn(|subframe| {
+                    std::array::from_fn(|layer| signs(subframe, layer))
+                }),
                 rate: RateMatch::new(block, sent),
-                decoder: Decoder::new(interleaver),
+                decoder: Decoder::new(&interleaver),
                 block,
                 decodes,
             });
@@ -243,14 +264,36 @@ impl Uplink {
         Some((bits, verdict.first() == Some(&1)))
     }
 
-    /// The bytes of a subframe's samples.
-    pub fn external_bytes(&self) -> usize {
-        let samples = match &self.front_end {
+    /// Samples of a subframe.
+    pub fn samples(&self) -> usize {
+        match &self.front_end {
             None => self.cell.samples(),
             Some(front_end) => ANTENNAS * SLOTS * slot_samples(front_end),
-        };
-        samples * size_of::<Sample>()
+        }
     }
+
+    /// Bytes of what a subframe's kernels are given: see [`external`].
+    fn external_bytes(&self) -> usize {
+        self.samples() * size_of::<Sample>() + NUMBER_BYTES
+    }
+}
+
+/// What a subframe's kernels are given: its samples, and its number behind them.
+pub fn external(samples: &[Sample], subframe: usize) -> Arc<[u8]> {
+    let mut external = Vec::with_capacity(size_of_val(samples) + NUMBER_BYTES);
+    external.extend_from_slice(cast_slice(samples));
+    external.extend_from_slice(&(subframe as u64).to_le_bytes());
+    external.into()
+}
+
+/// Bytes of a subframe's number: as many as a sample has, so that samples stay samples.
+const NUMBER_BYTES: usize = size_of::<Sample>();
+
+/// The number of a subframe within its frame.
+fn number(external: &[u8]) -> usize {
+    let number = external.last_chunk::<NUMBER_BYTES>();
+    let number = number.map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (number % SUBFRAMES as u64) as usize
 }
 
 /// Samples of a slot in time.
@@ -283,6 +326,9 @@ pub fn compose(
     Ok((composer.builder.build()?, decodes))
 }
 
+/// Nanoseconds in which a cache line moves from one core to another.
+const LINE_NS: u64 = 100;
+
 /// Composes the graph.
 struct Composer<'a> {
     cell: &'a Cell,
@@ -307,9 +353,13 @@ impl Composer<'_> {
         })
     }
 
+    /// Edges cost what it takes another core to read the output, if it is the first to do so.
     fn edges(&mut self, from: &[TaskId], to: TaskId) -> Result<(), GraphError> {
-        from.iter()
-            .try_for_each(|&from| self.builder.edge(from, to, 0))
+        from.iter().try_for_each(|&from| {
+            let bytes = self.builder.output_bytes(from);
+            self.builder
+                .edge(from, to, u64::from(bytes.div_ceil(64)) * LINE_NS)
+        })
     }
 
     fn front_end(&mut self) -> Result<(), GraphError> {
@@ -425,7 +475,7 @@ impl Application for Uplink {
         if call.external.len() != self.external_bytes() {
             let (has, needs) = (call.external.len(), self.external_bytes());
             return Err(Failure(format!(
-                "a subframe has {needs} bytes of samples, this one {has}"
+                "a subframe has {needs} bytes of samples and number, this one {has}"
             )));
         }
         if kind == Kind::FrontEnd {
@@ -439,7 +489,7 @@ impl Application for Uplink {
             Kind::Weights => weights(user, call),
             Kind::Combine => self.combine(user, place, call),
             Kind::Demap => demap(user, place, call),
-            Kind::Restore => restore(user, place, call),
+            Kind::Restore => restore(user, place, number(call.external), call),
             Kind::Match => user
                 .rate
                 .restore(cast_slice(call.inputs.get(0)), cast_slice_mut(call.output)),
@@ -568,11 +618,11 @@ fn demap(user: &User, place: Place, call: Call<'_>) {
     }
 }
 
-fn restore(user: &User, place: Place, call: Call<'_>) {
+fn restore(user: &User, place: Place, subframe: usize, call: Call<'_>) {
     let received = [0, 1].map(|slot| cast_slice(call.inputs.get(slot)));
     rate::restore(
         received,
-        &user.signs[place.layer],
+        &user.signs[subframe][place.layer],
         cast_slice_mut(call.output),
     );
 }

@@ -12,7 +12,7 @@ use crate::front_end::FrontEnd;
 use crate::size::{ANTENNAS, Cell, LAYERS, SLOTS, SYMBOLS};
 use crate::transmit::{Subframe, subframe};
 use crate::turbo;
-use crate::uplink::{Decoding, Identity, Uplink};
+use crate::uplink::{Decoding, Identity, Uplink, external};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const IDENTITY: Identity = Identity {
@@ -65,7 +65,7 @@ fn errors(uplink: &Uplink, finished: &Finished, sent: &Subframe) -> (usize, usiz
 #[test]
 fn the_literatures_subframe_is_832_tasks_and_returns_its_bits() {
     let cell = Cell::literature();
-    let uplink = Uplink::new(cell.clone(), IDENTITY, TURBO, None).unwrap();
+    let uplink = Uplink::new(cell.clone(), IDENTITY.cell, TURBO, None).unwrap();
     assert_eq!(uplink.graph().len(), 832);
     let uplink = Arc::new(uplink);
     let mut random = Random::new(1);
@@ -97,7 +97,7 @@ fn fading_cells_of_other_sizes_return_their_bits() {
     let mut random = Random::new(2);
     for (blocks, users) in [(25, vec![25]), (50, vec![10, 12, 15, 3]), (100, vec![100])] {
         let cell = Cell::new(blocks, &users).unwrap();
-        let uplink = Arc::new(Uplink::new(cell.clone(), IDENTITY, TURBO, None).unwrap());
+        let uplink = Arc::new(Uplink::new(cell.clone(), IDENTITY.cell, TURBO, None).unwrap());
         let fading = |_: usize, random: &mut Random| Channel::rayleigh(2, random);
         let sent = subframe(&cell, IDENTITY, 1e-4, fading, &mut random);
         let finished = receive(&uplink, sent.bytes(), 2, 3000);
@@ -109,7 +109,7 @@ fn fading_cells_of_other_sizes_return_their_bits() {
 #[test]
 fn without_the_decoder_noise_leaves_errors_and_the_checksum_finds_them() {
     let cell = Cell::literature();
-    let uplink = Uplink::new(cell.clone(), IDENTITY, Decoding::Bypass, None).unwrap();
+    let uplink = Uplink::new(cell.clone(), IDENTITY.cell, Decoding::Bypass, None).unwrap();
     let uplink = Arc::new(uplink);
     let mut random = Random::new(3);
     let noise = 10_f32.powf(-1.6);
@@ -133,7 +133,7 @@ fn without_the_decoder_noise_leaves_errors_and_the_checksum_finds_them() {
 fn samples_in_time_pass_the_front_end() {
     let cell = Cell::new(25, &[12, 12]).unwrap();
     let front_end = || FrontEnd::new(512, cell.subcarriers()).unwrap();
-    let uplink = Uplink::new(cell.clone(), IDENTITY, TURBO, Some(front_end())).unwrap();
+    let uplink = Uplink::new(cell.clone(), IDENTITY.cell, TURBO, Some(front_end())).unwrap();
     assert_eq!(uplink.graph().len(), 56 + 2 * 104);
     let uplink = Arc::new(uplink);
     let mut random = Random::new(4);
@@ -156,7 +156,7 @@ fn samples_in_time_pass_the_front_end() {
         }
     }
     assert_eq!(samples.len(), ANTENNAS * 7680);
-    let external: Arc<[u8]> = bytemuck::cast_slice(&samples).into();
+    let external = external(&samples, IDENTITY.subframe);
     let finished = receive(&uplink, external, 2, 3000);
     assert_eq!(errors(&uplink, &finished, &sent), (0, 0));
 }
@@ -165,12 +165,12 @@ fn samples_in_time_pass_the_front_end() {
 #[test]
 fn truncated_samples_are_a_clear_error() {
     let cell = Cell::new(6, &[3]).unwrap();
-    let uplink = Arc::new(Uplink::new(cell, IDENTITY, TURBO, None).unwrap());
+    let uplink = Arc::new(Uplink::new(cell, IDENTITY.cell, TURBO, None).unwrap());
     let finished = receive(&uplink, Arc::new([0; 100]), 1, 0);
     assert!(matches!(finished.result, Ok(Verdict::Failed { .. })));
     let why = finished.failure().unwrap();
     assert!(
-        why.contains("32256 bytes of samples, this one 100"),
+        why.contains("32264 bytes of samples and number, this one 100"),
         "{why}"
     );
     assert!(uplink.block(&finished, 0, 0).is_none());

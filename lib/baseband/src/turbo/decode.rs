@@ -1,18 +1,30 @@
 //! The decoder: both constituent codes in turn, each by the max-log-MAP algorithm (Robertson, Villebrun and Hoeher, ICC
 //! 1995).
 //!
-//! The eight states of a step are an array of eight 16-bit numbers: as many as a vector register of 128 bits holds. State `4 a + 2 b + c`
-//! has the bits a, b, c in its delays. From it, feeding f leads to state `4 f + 2 a + b`; the step's bit is `f ^ b ^ c`, its
-//! parity `f ^ a ^ c`: feeding 1 instead of 0 turns both, and so negates the step's metric.
+//! A block is cut into eight windows, and a step is made in all of them at once: a lane of a vector of 128 bits for each. Nothing
+//! is known of the states between windows; they are found out by some steps of the window beside, as sliding windows do
+//! (Viterbi, IEEE JSAC 16(2), 1998). Values lie by step, then by window: bit `window * length + step` is at
+//! `step * 8 + window`.
+//!
+//! State `4 a + 2 b + c` has the bits a, b, c in its delays. From it, feeding f leads to state `4 f + 2 a + b`; the step's bit is
+//! `f ^ b ^ c`, its parity `f ^ a ^ c`: feeding 1 instead of 0 turns both, and so negates the step's metric.
 
 use std::cell::RefCell;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use wide::i16x8;
 
 use super::qpp::Interleaver;
 use super::{STREAM_TAIL, TAIL};
 use crate::crc;
 
-/// Metrics of all states. Sums stop at the type's bounds.
-type States = [i16; 8];
+/// Windows of a block. Each block size is a multiple of it.
+const WINDOWS: usize = 8;
+/// Steps in which the state at a window's edge is found out: ten times the code's memory, and a little more.
+const TRAINING: usize = 32;
+
+/// Metrics of all states, in all windows. Sums stop at the type's bounds.
+type States = [i16x8; 8];
 
 /// Metric of a state in which the code cannot be; far below what soft bits add up to.
 const IMPOSSIBLE: i16 = -16_384;
@@ -20,10 +32,6 @@ const IMPOSSIBLE: i16 = -16_384;
 const STEPS: f32 = 8.0;
 /// Largest metric of a soft bit: as sure as 32 units.
 const SURE: f32 = 256.0;
-/// The step's bit in each state, where a 0 is fed: all ones for a 0, zero for a 1. Below, the same for the parity.
-const BIT_IS_0: States = [-1, 0, 0, -1, -1, 0, 0, -1];
-const PARITY_IS_0: States = [-1, 0, -1, 0, 0, -1, 0, -1];
-
 /// How a decoder works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
@@ -53,7 +61,8 @@ pub struct Decoded {
 
 /// A decoder for one block size.
 pub struct Decoder {
-    interleaver: Interleaver,
+    /// For each place of the second code's bits, the place of the bit in the first code.
+    sources: Box<[u16]>,
 }
 
 /// Working memory of a thread.
@@ -61,14 +70,14 @@ pub struct Decoder {
 struct Work {
     /// Metrics of all states before each step.
     forward: Vec<States>,
-    /// The soft bits, stream by stream.
-    soft: Vec<i16>,
-    /// Soft bits of the block as the second encoder saw them.
-    interleaved: Vec<i16>,
-    /// The other code's soft value of each bit.
-    before: Vec<i16>,
-    /// This code's soft value of each bit.
-    extrinsic: Vec<i16>,
+    /// Soft bits of the block, as the first and the second encoder saw them.
+    bits: [Vec<i16x8>; 2],
+    /// Soft parity bits of both codes.
+    parity: [Vec<i16x8>; 2],
+    /// What the other code says about each bit.
+    before: Vec<i16x8>,
+    /// What each code says about each bit.
+    extrinsic: [Vec<i16x8>; 2],
 }
 
 thread_local! {
@@ -77,15 +86,24 @@ thread_local! {
 
 /// Soft bits of one constituent code.
 struct Code<'a> {
-    bits: &'a [i16],
-    parity: &'a [i16],
+    bits: &'a [i16x8],
+    parity: &'a [i16x8],
     tail: [(i16, i16); TAIL],
 }
 
 impl Decoder {
     /// A decoder for blocks of the interleaver's size.
-    pub fn new(interleaver: Interleaver) -> Self {
-        Self { interleaver }
+    pub fn new(interleaver: &Interleaver) -> Self {
+        let sources = interleaver.sources();
+        let length = sources.len() / WINDOWS;
+        let place = |bit: usize| bit % length * WINDOWS + bit / length;
+        let mut placed = vec![0; sources.len()];
+        for (bit, &source) in sources.iter().enumerate() {
+            placed[place(bit)] = place(usize::from(source)) as u16;
+        }
+        Self {
+            sources: placed.into(),
+        }
     }
 
     /// Decodes 3 (K + 4) soft bits, stream by stream, into K bits, one per byte.
@@ -100,59 +118,59 @@ impl Decoder {
         bits: &mut [u8],
         work: &mut Work,
     ) -> Decoded {
-        let sources = self.interleaver.sources();
-        let block = sources.len();
-        let stream = block + STREAM_TAIL;
-        work.soft.clear();
-        // A value that is no number becomes 0: nothing is known of its bit.
-        let quantised = soft
-            .iter()
-            .map(|soft| (soft * STEPS).clamp(-SURE, SURE) as i16);
-        work.soft.extend(quantised);
-        let [first, second, third] = [0, 1, 2].map(|at| &work.soft[at * stream..][..stream]);
+        let block = self.sources.len();
+        let [first, second, third] = [0, 1, 2].map(|at| {
+            let stream = block + STREAM_TAIL;
+            &soft[at * stream..][..stream]
+        });
         let tail = |at: usize| {
-            let [x0, z1] = [first[at], first[at + 1]];
-            let [z0, x2] = [second[at], second[at + 1]];
-            let [x1, z2] = [third[at], third[at + 1]];
-            [(x0, z0), (x1, z1), (x2, z2)]
+            let pair = |x: f32, z: f32| (quantised(x), quantised(z));
+            [
+                pair(first[at], second[at]),
+                pair(first[at + 1], third[at]),
+                pair(second[at + 1], third[at + 1]),
+            ]
         };
-        work.interleaved.clear();
-        work.interleaved
-            .extend(sources.iter().map(|&source| first[usize::from(source)]));
-        work.before.clear();
-        work.before.resize(block, 0);
-        work.extrinsic.resize(block, 0);
+        let tails = [tail(block), tail(block + 2)];
+        transpose(&first[..block], &mut work.bits[0]);
+        transpose(&second[..block], &mut work.parity[0]);
+        transpose(&third[..block], &mut work.parity[1]);
+        for memory in [&mut work.bits[1], &mut work.before]
+            .into_iter()
+            .chain(&mut work.extrinsic)
+        {
+            memory.clear();
+            memory.resize(block / WINDOWS, i16x8::ZERO);
+        }
+        let [own, interleaved] = &mut work.bits;
+        self.interleave(own, interleaved);
         let mut decoded = Decoded {
             iterations: 0,
             is_right: false,
         };
         while decoded.iterations < settings.iterations_max.max(1) {
             decoded.iterations += 1;
-            let code = Code {
-                bits: &first[..block],
-                parity: &second[..block],
-                tail: tail(block),
-            };
-            code.decode(&work.before, &mut work.forward, &mut work.extrinsic);
-            for (before, &source) in work.before.iter_mut().zip(sources) {
-                *before = work.extrinsic[usize::from(source)];
+            for (code, tail) in tails.into_iter().enumerate() {
+                let of = Code {
+                    bits: &work.bits[code],
+                    parity: &work.parity[code],
+                    tail,
+                };
+                let extrinsic = &mut work.extrinsic[code];
+                of.decode(&work.before, &mut work.forward, extrinsic);
+                match code {
+                    0 => self.interleave(extrinsic, &mut work.before),
+                    _ => self.restore(extrinsic, &mut work.before),
+                }
             }
-            let code = Code {
-                bits: &work.interleaved,
-                parity: &third[..block],
-                tail: tail(block + 2),
-            };
-            code.decode(&work.before, &mut work.forward, &mut work.extrinsic);
-            // The sum of what was received and of what both codes say decides; then the second code's word is the first's
-            // prior knowledge.
-            for (at, &source) in sources.iter().enumerate() {
-                let sum = i32::from(work.interleaved[at])
-                    + i32::from(work.before[at])
-                    + i32::from(work.extrinsic[at]);
-                bits[usize::from(source)] = u8::from(sum < 0);
-            }
-            for (at, &source) in sources.iter().enumerate() {
-                work.before[usize::from(source)] = work.extrinsic[at];
+            // The sum of what was received and of what both codes say decides.
+            let sums = work.bits[0].iter().zip(&work.extrinsic[0]);
+            let length = block / WINDOWS;
+            for (step, ((&bit, &own), &other)) in sums.zip(&work.before).enumerate() {
+                let sum = bit.saturating_add(own.saturating_add(other)).to_array();
+                for (window, sum) in sum.iter().enumerate() {
+                    bits[window * length + step] = u8::from(*sum < 0);
+                }
             }
             if settings.stops_early && crc::is_right(bits) {
                 break;
@@ -161,74 +179,201 @@ impl Decoder {
         decoded.is_right = crc::is_right(bits);
         decoded
     }
+
+    /// From the first code's order to the second's.
+    fn interleave(&self, from: &[i16x8], to: &mut [i16x8]) {
+        let (from, to): (&[i16], &mut [i16]) = (cast_slice(from), cast_slice_mut(to));
+        for (value, &source) in to.iter_mut().zip(&self.sources) {
+            *value = from[usize::from(source)];
+        }
+    }
+
+    /// From the second code's order to the first's.
+    fn restore(&self, from: &[i16x8], to: &mut [i16x8]) {
+        let (from, to): (&[i16], &mut [i16]) = (cast_slice(from), cast_slice_mut(to));
+        for (value, &source) in from.iter().zip(&self.sources) {
+            to[usize::from(source)] = *value;
+        }
+    }
+}
+
+/// A soft bit as a metric. A value that is no number becomes 0: nothing is known of its bit.
+fn quantised(soft: f32) -> i16 {
+    (soft * STEPS).clamp(-SURE, SURE) as i16
+}
+
+/// Soft bits by step, then by window.
+fn transpose(soft: &[f32], to: &mut Vec<i16x8>) {
+    let length = soft.len() / WINDOWS;
+    to.clear();
+    to.extend((0..length).map(|step| {
+        let of_window = |window: usize| quantised(soft[window * length + step]);
+        i16x8::from(std::array::from_fn::<i16, WINDOWS, _>(of_window))
+    }));
 }
 
 impl Code<'_> {
     /// Computes what this code says about each bit beyond what was received and known `before`.
-    fn decode(&self, before: &[i16], forward: &mut Vec<States>, extrinsic: &mut [i16]) {
+    fn decode(&self, before: &[i16x8], forward: &mut Vec<States>, extrinsic: &mut [i16x8]) {
         forward.clear();
-        let mut states = [IMPOSSIBLE; 8];
-        states[0] = 0;
-        for ((&bit, &prior), &parity) in self.bits.iter().zip(before).zip(self.parity) {
+        let mut states = self.trained(before, known_start(), true);
+        for step in 0..self.bits.len() {
             forward.push(states);
-            states = step_forward(&states, &metric(bit.saturating_add(prior), parity));
+            states = step_forward(&states, &self.metric(before, step));
         }
-        let mut states = [IMPOSSIBLE; 8];
-        states[0] = 0;
+        let mut end = known_start();
         for &(bit, parity) in self.tail.iter().rev() {
-            states = step_back(&states, &metric(bit, parity));
+            let metric = Metric::of(i16x8::splat(bit), i16x8::splat(parity));
+            end = step_back(&end, &metric);
         }
-        let steps = self.bits.iter().zip(before).zip(self.parity);
-        let steps = steps.zip(forward.iter()).zip(extrinsic);
-        for ((((&bit, &prior), &parity), forward), extrinsic) in steps.rev() {
-            let known = bit.saturating_add(prior);
-            let metric = metric(known, parity);
-            let both = difference(forward, &metric, &states);
-            let new = both
-                .saturating_sub(known)
-                .clamp(-EXTRINSIC_MAX, EXTRINSIC_MAX);
+        let mut states = self.trained(before, end, false);
+        for step in (0..self.bits.len()).rev() {
+            let metric = self.metric(before, step);
+            let both = difference(&forward[step], &metric, &states);
+            let new = both.saturating_sub(self.known(before, step));
+            let bound = i16x8::splat(EXTRINSIC_MAX);
+            let new = new.max(-bound).min(bound);
             // The algorithm takes the larger of two terms for their sum, and is too sure of itself: three quarters.
-            *extrinsic = new - new / 4;
+            extrinsic[step] = new - (new >> 2);
             states = step_back(&states, &metric);
         }
     }
+
+    /// The states at the begin of each window, or at its end. At the block's own edge they are `edge`.
+    fn trained(&self, before: &[i16x8], edge: States, is_forward: bool) -> States {
+        let length = self.bits.len();
+        let mut states = [i16x8::ZERO; 8];
+        for away in (0..TRAINING).rev() {
+            // The step lies so many windows beside, at this place in there.
+            let windows = 1 + away / length;
+            let step = match is_forward {
+                true => length - 1 - away % length,
+                false => away % length,
+            };
+            let beside = |values: i16x8, instead: i16x8| {
+                let (values, instead) = (values.to_array(), instead.to_array());
+                i16x8::from(std::array::from_fn::<i16, WINDOWS, _>(|window| {
+                    let there = match is_forward {
+                        true => window.checked_sub(windows),
+                        false => Some(window + windows),
+                    };
+                    let value = there.and_then(|there| values.get(there));
+                    *value.unwrap_or(&instead[window])
+                }))
+            };
+            let none = i16x8::ZERO;
+            let known = beside(self.known(before, step), none);
+            let metric = Metric::of(known, beside(self.parity[step], none));
+            states = match is_forward {
+                true => step_forward(&states, &metric),
+                false => step_back(&states, &metric),
+            };
+            // Windows at the block's edge wait there.
+            let is_inner = beside(i16x8::splat(-1), none);
+            for (state, edge) in states.iter_mut().zip(edge) {
+                *state = (*state & is_inner) | (edge & !is_inner);
+            }
+        }
+        states
+    }
+
+    /// What is known of a step's bits: received, and said by the other code.
+    #[inline(always)]
+    fn known(&self, before: &[i16x8], step: usize) -> i16x8 {
+        self.bits[step].saturating_add(before[step])
+    }
+
+    #[inline(always)]
+    fn metric(&self, before: &[i16x8], step: usize) -> Metric {
+        Metric::of(self.known(before, step), self.parity[step])
+    }
+}
+
+/// The code begins, and ends, in state 0.
+fn known_start() -> States {
+    let mut states = [i16x8::splat(IMPOSSIBLE); 8];
+    states[0] = i16x8::ZERO;
+    states
 }
 
 /// Bound of what a code says about a bit: eight metrics of this size fit into a sum.
 const EXTRINSIC_MAX: i16 = 2_048;
 
-/// The metric of a step from each state, where a 0 is fed: half of bit and parity, each with its sign.
-#[inline(always)]
-fn metric(bit: i16, parity: i16) -> States {
-    let (bit, parity) = (bit / 2, parity / 2);
-    let signed = |value: i16, is_0: i16| (value & is_0) - (value & !is_0);
-    std::array::from_fn(|state| {
-        signed(bit, BIT_IS_0[state]).saturating_add(signed(parity, PARITY_IS_0[state]))
-    })
+/// The metric of a step where a 0 is fed: half of bit and parity, each with its sign.
+struct Metric {
+    /// Both of one sign: in states 0 and 7, and negative in 1 and 6.
+    same: i16x8,
+    /// Of different signs: in states 3 and 4, and negative in 2 and 5.
+    different: i16x8,
+}
+
+impl Metric {
+    #[inline(always)]
+    fn of(bit: i16x8, parity: i16x8) -> Self {
+        let (bit, parity): (i16x8, i16x8) = (bit >> 1, parity >> 1);
+        Metric {
+            same: bit.saturating_add(parity),
+            different: bit.saturating_sub(parity),
+        }
+    }
+
+    /// `from[state]` plus the metric of each state, and minus it.
+    #[inline(always)]
+    fn branches(&self, from_0: &States, from_1: &States) -> (States, States) {
+        let (s, d) = (self.same, self.different);
+        let plus = |at: usize, states: &States, metric: i16x8| states[at].saturating_add(metric);
+        let minus = |at: usize, states: &States, metric: i16x8| states[at].saturating_sub(metric);
+        let fed_0 = [
+            plus(0, from_0, s),
+            minus(1, from_0, s),
+            minus(2, from_0, d),
+            plus(3, from_0, d),
+            plus(4, from_0, d),
+            minus(5, from_0, d),
+            minus(6, from_0, s),
+            plus(7, from_0, s),
+        ];
+        let fed_1 = [
+            minus(0, from_1, s),
+            plus(1, from_1, s),
+            plus(2, from_1, d),
+            minus(3, from_1, d),
+            minus(4, from_1, d),
+            plus(5, from_1, d),
+            plus(6, from_1, s),
+            minus(7, from_1, s),
+        ];
+        (fed_0, fed_1)
+    }
 }
 
 /// The states after a step: state `4 f + 2 a + b` comes from `4 a + 2 b` and from `4 a + 2 b + 1`.
 #[inline(always)]
-fn step_forward(states: &States, metric: &States) -> States {
-    let fed_0: States = std::array::from_fn(|state| states[state].saturating_add(metric[state]));
-    let fed_1: States = std::array::from_fn(|state| states[state].saturating_sub(metric[state]));
-    let even: States = [
-        fed_0[0], fed_0[2], fed_0[4], fed_0[6], fed_1[0], fed_1[2], fed_1[4], fed_1[6],
-    ];
-    let odd: States = [
-        fed_0[1], fed_0[3], fed_0[5], fed_0[7], fed_1[1], fed_1[3], fed_1[5], fed_1[7],
-    ];
-    above_first(std::array::from_fn(|state| even[state].max(odd[state])))
+fn step_forward(states: &States, metric: &Metric) -> States {
+    let (fed_0, fed_1) = metric.branches(states, states);
+    above_first(std::array::from_fn(|state| {
+        let fed = if state < 4 { &fed_0 } else { &fed_1 };
+        fed[state % 4 * 2].max(fed[state % 4 * 2 + 1])
+    }))
 }
 
 /// The states before a step: the better of feeding 0, to state `s / 2`, and 1, to `4 + s / 2`.
 #[inline(always)]
-fn step_back(states: &States, metric: &States) -> States {
-    above_first(std::array::from_fn(|state| {
-        let fed_0 = states[state / 2].saturating_add(metric[state]);
-        let fed_1 = states[4 + state / 2].saturating_sub(metric[state]);
-        fed_0.max(fed_1)
-    }))
+fn step_back(states: &States, metric: &Metric) -> States {
+    let (fed_0, fed_1) = metric.branches(&after_0(states), &after_1(states));
+    above_first(std::array::from_fn(|state| fed_0[state].max(fed_1[state])))
+}
+
+/// For each state, the state to which feeding a 0 leads.
+#[inline(always)]
+fn after_0(states: &States) -> States {
+    std::array::from_fn(|state| states[state / 2])
+}
+
+/// For each state, the state to which feeding a 1 leads.
+#[inline(always)]
+fn after_1(states: &States) -> States {
+    std::array::from_fn(|state| states[4 + state / 2])
 }
 
 /// Metrics grow with each step; only their differences count.
@@ -240,27 +385,33 @@ fn above_first(states: States) -> States {
 
 /// The better path with a 0, minus the better path with a 1.
 #[inline(always)]
-fn difference(forward: &States, metric: &States, back: &States) -> i16 {
-    let fed_0: States = std::array::from_fn(|state| {
-        let sum = forward[state].saturating_add(metric[state]);
-        sum.saturating_add(back[state / 2])
-    });
-    let fed_1: States = std::array::from_fn(|state| {
-        let sum = forward[state].saturating_sub(metric[state]);
-        sum.saturating_add(back[4 + state / 2])
-    });
+fn difference(forward: &States, metric: &Metric, back: &States) -> i16x8 {
+    let (fed_0, fed_1) = metric.branches(forward, forward);
+    let sum = |fed: &States, after: States| -> States {
+        std::array::from_fn(|state| fed[state].saturating_add(after[state]))
+    };
+    let (fed_0, fed_1) = (sum(&fed_0, after_0(back)), sum(&fed_1, after_1(back)));
     // In states 0, 3, 4 and 7, feeding a 0 is a bit 0.
-    let zero: States = [
-        fed_0[0], fed_1[1], fed_1[2], fed_0[3], fed_0[4], fed_1[5], fed_1[6], fed_0[7],
-    ];
-    let one: States = [
-        fed_1[0], fed_0[1], fed_0[2], fed_1[3], fed_1[4], fed_0[5], fed_0[6], fed_1[7],
-    ];
+    let is_0 = |state: usize| [0, 3, 4, 7].contains(&state);
+    let zero = std::array::from_fn(|state| {
+        if is_0(state) {
+            fed_0[state]
+        } else {
+            fed_1[state]
+        }
+    });
+    let one = std::array::from_fn(|state| {
+        if is_0(state) {
+            fed_1[state]
+        } else {
+            fed_0[state]
+        }
+    });
     largest(zero).saturating_sub(largest(one))
 }
 
 #[inline(always)]
-fn largest(states: States) -> i16 {
-    let pairs: [i16; 4] = std::array::from_fn(|at| states[at].max(states[at + 4]));
+fn largest(states: States) -> i16x8 {
+    let pairs: [i16x8; 4] = std::array::from_fn(|at| states[at].max(states[at + 4]));
     pairs[0].max(pairs[2]).max(pairs[1].max(pairs[3]))
 }
