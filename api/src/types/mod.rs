@@ -14,6 +14,7 @@ mod io;
 mod life;
 mod pool;
 mod rates;
+mod slice_rates;
 mod stats;
 mod status;
 mod template;
@@ -42,6 +43,7 @@ pub use pool::PoolStatus;
 pub use rates::{
     ChainRates, GroupRates, InstanceRates, IoThreadRates, PortRates, Rates, UplinkRates,
 };
+pub use slice_rates::SliceRates;
 pub use stats::{
     ChainStats, Counters, InstanceSnapshot, InstanceStats, PortStats, Stats, UplinkStats,
 };

@@ -1,6 +1,7 @@
 //! Rates: the differences of two snapshots.
 
 use super::{ChainStats, Counters, GroupStats, InstanceStats, IoThread, PortStats, Stats};
+use crate::types::slice_rates::SliceRates;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -22,6 +23,8 @@ pub struct Rates {
     pub chains: Vec<ChainRates>,
     /// By I/O thread.
     pub io: Vec<IoThreadRates>,
+    /// By slice.
+    pub slices: Vec<SliceRates>,
 }
 
 /// The rates of an instance.
@@ -182,6 +185,9 @@ impl Rates {
                 .map(|(old, new)| chain_rates(per, old, new))
                 .collect(),
             io: io_rates(per, earlier, later),
+            slices: pairs(&earlier.instances, &later.instances, |i| &i.name)
+                .flat_map(|(old, new)| SliceRates::of(old, new, per.0))
+                .collect(),
             ports,
         }
     }

@@ -4,6 +4,7 @@ use nfluid_hosting::Functions;
 use nfluid_nf::{NetworkFunction, PortInfo, catalogue};
 use nfluid_ring::memory::Pool;
 use serde_json::Value;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,11 +12,15 @@ use std::sync::Arc;
 const REHEARSED: &str = "bridge";
 
 fn main() -> ExitCode {
-    nfluid_hosting::main("nfluid-nf", &mut Catalogue)
+    nfluid_hosting::main("nfluid-nf", &mut Catalogue::default())
 }
 
 /// The network functions of this process.
-struct Catalogue;
+#[derive(Default)]
+struct Catalogue {
+    /// Readable when a network function with threads of its own has something to send.
+    bell: Option<OwnedFd>,
+}
 
 impl Functions for Catalogue {
     /// Builds a network function similar to any other, and drops it: the code and the heap that it needs are then in memory.
@@ -25,6 +30,10 @@ impl Functions for Catalogue {
         Ok(())
     }
 
+    fn watched(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.as_ref().map(AsFd::as_fd)
+    }
+
     fn build(
         &mut self,
         name: &str,
@@ -32,6 +41,11 @@ impl Functions for Catalogue {
         ports: &[PortInfo],
         _pool: &Arc<Pool>,
     ) -> anyhow::Result<Box<dyn NetworkFunction>> {
+        if name == nfluid_slices::ENTRY.name {
+            let (function, bell) = nfluid_slices::started(config, ports)?;
+            self.bell = Some(bell);
+            return Ok(function);
+        }
         Ok(catalogue::build(name, config, ports)?)
     }
 }

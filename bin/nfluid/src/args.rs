@@ -87,6 +87,9 @@ pub enum Command {
     Events(EventsArgs),
     /// Copy the frames of a port as pcap
     Capture(CaptureArgs),
+    /// Write a trace
+    #[command(subcommand)]
+    Trace(TraceCommand),
     /// Run a command of an instance's NF
     #[command(name = "command")]
     Ask(CommandArgs),
@@ -245,6 +248,9 @@ pub enum Resource {
     /// Templates, and how many clients have an instance
     #[value(alias = "template")]
     Templates,
+    /// Slices, their engines' modes, and what became of their intervals
+    #[value(alias = "slice")]
+    Slices,
     #[value(alias = "event")]
     Events,
     /// The deployment in force, in the syntax of a deployment file
@@ -299,6 +305,30 @@ pub enum Describable {
     /// The template of an uplink's clients
     #[value(alias = "templates")]
     Template,
+    /// A slice: INSTANCE, or INSTANCE/SLICE where an instance has several
+    #[value(alias = "slices")]
+    Slice,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    /// Write when each unit of a slice's recent intervals ran, for Chrome's and Perfetto's viewers
+    Slice(TraceSliceArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TraceSliceArgs {
+    /// The slice: INSTANCE, or INSTANCE/SLICE where an instance has several
+    pub name: String,
+    /// File to write: trace events, JSON
+    #[arg(short, long, value_name = "FILE")]
+    pub write: PathBuf,
+    /// Draw a Gantt chart into this file as well, SVG
+    #[arg(short, long, value_name = "FILE")]
+    pub gantt: Option<PathBuf>,
+    /// Number of intervals, the most recent
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16), value_name = "NUMBER")]
+    pub intervals: u8,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use crate::args::{Cli, Describable, DescribeArgs, GetArgs, Resource};
 use crate::events::events_table;
 use crate::failure::Failure;
 use crate::screen::{Screen, Style, Table, core, percent, short_bytes, short_time};
+use crate::slices;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use nfluid_api::client::{Client, escaped};
@@ -52,6 +53,7 @@ async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(),
         Resource::Uplinks => list(client, screen, args, "uplinks", uplinks_table).await,
         Resource::Pools => list(client, screen, args, "pools", pools_table).await,
         Resource::Templates => list(client, screen, args, "templates", templates_table).await,
+        Resource::Slices => slices::get(client, screen, args).await,
         Resource::Capacity => {
             let capacity: Capacity = client.get("/v1/capacity").await?;
             screen.object(args.output, &capacity, || print_capacity(screen, &capacity))
@@ -415,6 +417,7 @@ pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> R
         Describable::Uplink => "uplinks",
         Describable::Pool => "pools",
         Describable::Template => "templates",
+        Describable::Slice => return slices::describe(client, screen, args).await,
     };
     let path = format!("/v1/{kind}/{}", escaped(&args.name));
     let object: Value = client.get(&path).await?;

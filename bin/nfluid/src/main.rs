@@ -13,9 +13,10 @@ mod image;
 mod inquire;
 mod life;
 mod screen;
+mod slices;
 mod top;
 
-use args::{Cli, Command};
+use args::{Cli, Command, TraceCommand};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use nfluid_api::client::Client;
@@ -82,6 +83,7 @@ async fn run(cli: &Cli, screen: Screen) -> Result<(), Failure> {
         Command::Logs(args) => events::logs(client, screen, args).await,
         Command::Events(args) => events::events(client, screen, args).await,
         Command::Capture(args) => capture::capture(client, screen, args).await,
+        Command::Trace(TraceCommand::Slice(args)) => slices::trace(client, screen, args).await,
         Command::Ask(args) => inquire::command(client, screen, args).await,
         Command::Pause(args) => life::pause(client, screen, args).await,
         Command::Unpause(args) => life::unpause(client, screen, args).await,

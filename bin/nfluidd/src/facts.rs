@@ -8,7 +8,8 @@ use nfluid_fastpath::catalogue::CATALOGUE;
 use nfluid_instance::terminator;
 use nfluid_lifecycle::machine;
 use nfluid_netdev::{NetdevError, Place};
-use nfluid_nf::{PortInfo, catalogue};
+use nfluid_nf::catalogue::{self, Entry};
+use nfluid_nf::{ConfigError, NetworkFunction, PortInfo};
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
 use std::path::Path;
@@ -90,7 +91,7 @@ pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
-        let entries = catalogue::ENTRIES.iter().map(|entry| entry.name);
+        let entries = entries().map(|entry| entry.name);
         let mut names: Vec<String> = entries
             .chain([terminator::NAME])
             .map(str::to_owned)
@@ -103,14 +104,18 @@ impl Catalogue for BuiltIn {
         if nf == terminator::NAME {
             return Some((0, 0));
         }
-        catalogue::find(nf).map(|entry| entry.ports)
+        entry(nf).map(|entry| entry.ports)
+    }
+
+    fn has_threads(&self, nf: &str) -> bool {
+        nf == nfluid_slices::ENTRY.name
     }
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
         if nf == terminator::NAME {
             return terminator::check_config(config);
         }
-        catalogue::build(nf, config, &port_infos(ports))
+        build(nf, config, ports)
             .map(|_| ())
             .map_err(|error| NfConfigError {
                 path: error.path,
@@ -136,10 +141,28 @@ impl Catalogue for BuiltIn {
     }
 
     fn queues(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), String> {
-        let built = catalogue::build(nf, config, &port_infos(ports));
-        let built = built.map_err(|error| error.to_string())?;
+        let built = build(nf, config, ports).map_err(|error| error.to_string())?;
         built.divides_by_flow().map_err(str::to_owned)
     }
+}
+
+/// All built-in NFs that have ports.
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    catalogue::ENTRIES.iter().chain([&nfluid_slices::ENTRY])
+}
+
+fn entry(nf: &str) -> Option<&'static Entry> {
+    entries().find(|entry| entry.name == nf)
+}
+
+/// Builds a built-in NF, to see whether that is possible.
+fn build(
+    nf: &str,
+    config: &Value,
+    ports: &[PortSpec],
+) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+    let entry = entry(nf).ok_or_else(|| catalogue::unknown(nf))?;
+    entry.on(config, &port_infos(ports))
 }
 
 /// Returns what an NF is given as the description of its ports.

@@ -4,9 +4,10 @@ use crate::attachments::{Attachments, attached_files};
 use crate::decode::decode;
 use crate::model::{Deployment, Link, Owned, PortRef};
 use crate::report::Report;
+use crate::slices;
 use crate::table::Table;
 use crate::validate::{Background, Environment, validate};
-use crate::yaml::{Node, SyntaxError, parse};
+use crate::yaml::{Node, SyntaxError};
 use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
 use std::collections::HashSet;
 
@@ -45,7 +46,7 @@ pub fn read(
             ..Diagnostic::default()
         }]);
     }
-    let root = parse(&request.text).map_err(|error| vec![syntax_error(error, file)])?;
+    let root = slices::document(&request.text).map_err(|error| vec![syntax_error(error, file)])?;
     let mut report = Report::new(file, Some(&root));
     let mut deployment = decode(&root, &request.attachments, &mut report);
     refuse_others(
@@ -87,7 +88,7 @@ pub fn read(
 /// # Errors
 /// All parts that cannot be read.
 pub fn read_unchecked(text: &str, file: Option<&str>) -> Result<Deployment, Vec<Diagnostic>> {
-    let root = parse(text).map_err(|error| vec![syntax_error(error, file)])?;
+    let root = slices::document(text).map_err(|error| vec![syntax_error(error, file)])?;
     let attachments = placeholders(&root);
     let mut report = Report::new(file, Some(&root));
     let deployment = decode(&root, &attachments, &mut report);

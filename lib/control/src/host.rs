@@ -57,6 +57,11 @@ pub trait Catalogue {
     /// Fewest and most ports of an NF; absent: there is no such NF.
     fn ports(&self, nf: &str) -> Option<(usize, usize)>;
 
+    /// Returns true if the NF has threads of its own, which only a process can have.
+    fn has_threads(&self, _nf: &str) -> bool {
+        false
+    }
+
     /// Checks the configuration of an NF that exists, on as many ports as it takes.
     ///
     /// # Errors

@@ -47,6 +47,7 @@ pub mod quantity;
 pub mod report;
 pub mod setting;
 pub mod single;
+pub mod slices;
 pub mod spec;
 pub mod stack;
 pub mod state;

@@ -48,11 +48,20 @@ pub fn run(program: &'static str, functions: &mut dyn Functions) -> anyhow::Resu
     let (queues, doorbell) = queues::divide(prepared.attach())?;
     let controls = Control::start(inheritance::control_socket()?, queues.len())?;
     let mut hosts = build(functions, &name, &config, queues)?;
-    if let (Some(watched), [host], [control]) = (functions.watched(), &mut hosts[..], &controls[..])
-    {
+    watch(functions, &mut hosts, &controls)?;
+    serve(program, hosts, doorbell, controls)
+}
+
+/// Has the host of the only queue woken when its NF has something to do by itself.
+fn watch(
+    functions: &dyn Functions,
+    hosts: &mut [Host],
+    controls: &[Control],
+) -> anyhow::Result<()> {
+    if let (Some(watched), [host], [control]) = (functions.watched(), hosts, controls) {
         host.wake = Some(wake::any_of(&[control.wake().as_fd(), watched])?);
     }
-    serve(program, hosts, doorbell, controls)
+    Ok(())
 }
 
 /// Runs a process that was started before its NF was known. The process ends if the daemon ends first.
@@ -74,7 +83,8 @@ fn wait_for_assignment(
     };
     let config = inheritance::assigned_config(told.config)?;
     let (queues, doorbell) = queues::divide(prepared.assign(&told.table)?.attach())?;
-    let hosts = build(functions, &told.nf, &config, queues)?;
+    let mut hosts = build(functions, &told.nf, &config, queues)?;
+    watch(functions, &mut hosts, &controls)?;
     serve(program, hosts, doorbell, controls)
 }
 
@@ -147,8 +157,10 @@ fn succeed(
     let image = rehearsing.image;
     let import = |image: &[u8]| succession::import(&name, nf.as_mut(), monotonic(), image);
     succession::take_over(predecessor, image, import)?;
-    let host = Host::new(name, false, nf, prepared.attach(), infos);
-    queues::run(vec![host], vec![control], None)
+    let mut hosts = vec![Host::new(name, false, nf, prepared.attach(), infos)];
+    let controls = vec![control];
+    watch(functions, &mut hosts, &controls)?;
+    queues::run(hosts, controls, None)
 }
 
 /// A successor that waits for the handover.

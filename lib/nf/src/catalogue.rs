@@ -114,22 +114,39 @@ pub fn build(
     config: &Value,
     ports: &[PortInfo],
 ) -> Result<Box<dyn NetworkFunction>, ConfigError> {
-    let entry = find(name).ok_or_else(|| {
-        let known: alloc::vec::Vec<_> = ENTRIES.iter().map(|e| e.name).collect();
-        ConfigError::at(
-            "nf",
-            alloc::format!("unknown NF '{name}'; there are: {}", known.join(", ")),
-        )
-    })?;
-    let (fewest, most) = entry.ports;
-    if !(fewest..=most).contains(&ports.len()) {
-        return Err(ConfigError::at(
-            "ports",
-            alloc::format!(
-                "NF '{name}' takes {fewest} to {most} ports, not {}",
-                ports.len()
-            ),
-        ));
+    let entry = find(name).ok_or_else(|| unknown(name))?;
+    entry.on(config, ports)
+}
+
+/// The error of a name that no NF has.
+pub fn unknown(name: &str) -> ConfigError {
+    let known: alloc::vec::Vec<_> = ENTRIES.iter().map(|e| e.name).collect();
+    ConfigError::at(
+        "nf",
+        alloc::format!("unknown NF '{name}'; there are: {}", known.join(", ")),
+    )
+}
+
+impl Entry {
+    /// Builds the NF on these ports.
+    ///
+    /// # Errors
+    /// A wrong number of ports, or a configuration that the NF refuses.
+    pub fn on(
+        &self,
+        config: &Value,
+        ports: &[PortInfo],
+    ) -> Result<Box<dyn NetworkFunction>, ConfigError> {
+        let (name, (fewest, most)) = (self.name, self.ports);
+        if !(fewest..=most).contains(&ports.len()) {
+            return Err(ConfigError::at(
+                "ports",
+                alloc::format!(
+                    "NF '{name}' takes {fewest} to {most} ports, not {}",
+                    ports.len()
+                ),
+            ));
+        }
+        (self.build)(config, ports)
     }
-    (entry.build)(config, ports)
 }

@@ -152,6 +152,7 @@ mod tests {
                 uplinks: Vec::new(),
                 groups: Vec::new(),
                 io: Vec::new(),
+                slices: Vec::new(),
                 seconds: 1.0,
                 instances: vec![InstanceRates {
                     name: "fw1".into(),

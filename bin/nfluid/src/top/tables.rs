@@ -1,6 +1,7 @@
 //! The tables that both forms of `top` show.
 
 use crate::screen::{Table, core, percent, short_bytes, short_ns, short_number};
+use crate::slices::slice_name;
 use nfluid_api::types::{PortRates, Rates};
 
 /// Returns titles and tables. Tables without rows are left out, except that of the instances.
@@ -9,6 +10,7 @@ pub fn all(rates: &Rates) -> Vec<(&'static str, Table)> {
     tables.push(("Uplinks", uplinks(rates)));
     tables.push(("Groups", groups(rates)));
     tables.push(("Chains", chains(rates)));
+    tables.push(("Slices", slices(rates)));
     tables.push(("I/O threads", io_threads(rates)));
     tables.retain(|(title, table)| *title == "Instances" || !table.rows().is_empty());
     tables
@@ -90,6 +92,28 @@ fn io_threads(rates: &Rates) -> Table {
             thread.instances.len().to_string(),
             core(thread.core),
             percent(Some(thread.cpu_percent)),
+        ]);
+    }
+    table
+}
+
+fn slices(rates: &Rates) -> Table {
+    let mut table = Table::new(&[
+        "SLICE",
+        "DONE/S",
+        "LATE/S",
+        "LOST/S",
+        "MAKESPAN",
+        "UTILISATION",
+    ]);
+    for slice in &rates.slices {
+        table.row([
+            slice_name(&slice.instance, &slice.name),
+            short_number(slice.done),
+            short_number(slice.late),
+            short_number(slice.lost),
+            delay(slice.makespan_ns.map(|ns| ns as u64)),
+            percent(slice.busy_percent),
         ]);
     }
     table

@@ -58,6 +58,10 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
         slow_paths.extend(ports.map(|ports| (name.to_owned(), ports)));
         instance::instance(node, path, attachments, report)
     });
+    if let Some((node, path)) = fields.get("slices") {
+        // A mapping was written out already.
+        fields::wrong_type(node, &path, "a mapping (name: slice)", report);
+    }
     if let Some((node, path)) = fields.get("links") {
         deployment.links = network::links(node, &path, report);
     }

@@ -68,7 +68,9 @@ impl Program {
     /// test compares.
     pub fn frames(&self) -> Frames {
         match self {
-            Program::BuiltIn { nf } if nf == "signature" => Frames::Plain,
+            Program::BuiltIn { nf } if ["signature", "dataflow"].contains(&nf.as_str()) => {
+                Frames::Plain
+            }
             Program::BuiltIn { .. } | Program::Path { .. } | Program::Image { .. } => Frames::Super,
         }
     }

@@ -4,8 +4,9 @@ use crate::attachments::Attachments;
 use crate::decode::decode;
 use crate::model::Deployment;
 use crate::report::Report;
+use crate::slices;
 use crate::stopwatch::Stopwatch;
-use crate::yaml::{DEPTH_MAX, Node, parse};
+use crate::yaml::{DEPTH_MAX, Node};
 use nfluid_api::types::ApplyRequest;
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ impl Proposal {
             return None;
         }
         let watch = Stopwatch::start();
-        let root = parse(&request.text).ok()?;
+        let root = slices::document(&request.text).ok()?;
         Self::read(root, &request.attachments, request.file.clone(), watch)
     }
 
@@ -40,7 +41,12 @@ impl Proposal {
         if !fits(document, DEPTH_MAX, &mut left) {
             return None;
         }
-        Self::read(Node::from_json(document), attachments, None, watch)
+        Self::read(
+            slices::write_out(Node::from_json(document)),
+            attachments,
+            None,
+            watch,
+        )
     }
 
     fn read(

@@ -327,6 +327,17 @@ fn check_built_in(
         );
         return;
     };
+    if catalogue.has_threads(nf) && instance.tier.isolation() != Isolation::PROCESS {
+        report.error(
+            &format!("{path}.tier"),
+            format!(
+                "the NF '{nf}' has threads of its own, and an instance of tier '{}' has one",
+                instance.tier
+            ),
+            "remove 'tier'",
+        );
+        return;
+    }
     let count = instance.ports.len();
     match (&instance.stack, most) {
         (None, 0) => {

@@ -6,17 +6,22 @@ use nfluid_nf::{PortInfo, catalogue};
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
 
+/// All of them.
+fn entries() -> impl Iterator<Item = &'static catalogue::Entry> {
+    catalogue::ENTRIES.iter().chain([&nfluid_slices::ENTRY])
+}
+
 /// The catalogue of the built-in network functions.
 pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
-        let names = catalogue::ENTRIES.iter().map(|entry| entry.name.to_owned());
+        let names = entries().map(|entry| entry.name.to_owned());
         names.collect()
     }
 
     fn ports(&self, nf: &str) -> Option<(usize, usize)> {
-        catalogue::find(nf).map(|entry| entry.ports)
+        entries().find(|it| it.name == nf).map(|entry| entry.ports)
     }
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
@@ -28,7 +33,10 @@ impl Catalogue for BuiltIn {
                 mtu: port.mtu,
             })
             .collect();
-        match catalogue::build(nf, config, &infos) {
+        let entry = entries()
+            .find(|it| it.name == nf)
+            .expect("an NF that exists");
+        match entry.on(config, &infos) {
             Ok(_) => Ok(()),
             Err(error) => Err(NfConfigError {
                 path: error.path,

@@ -1,0 +1,4 @@
+mod assembly;
+mod function;
+mod graphs;
+mod guide;
