@@ -2,7 +2,8 @@
 //!
 //! H: HyperNF (SoCC '17; Superfluidity D5.2 section 3). D: massive numbers of tiny NFs on DPDK
 //! (UNIFY). R: sharing CPUs by congestion control (KBNets '17; D5.2 section 4). E: network functions
-//! with a fast path in XDP. L: instances by the thousand (LightVM, SOSP '17). Their absolute figures are from other machines, for context; ratios are comparable.
+//! with a fast path in XDP. L: instances by the thousand (LightVM, SOSP '17). M: dataflow of baseband (Superfluidity D5.2 section 7).
+//! Their absolute figures are from other machines, for context; ratios are comparable.
 
 use nfluid_figures::plot::Series;
 use nfluid_figures::record::{Figure, Record};
@@ -372,6 +373,46 @@ pub const ROWS: &[Row] = &[
         result: "13 ms, and the bridge drops packets",
         figures: &["*.10.median_ms", "*.10.lost"],
     },
+    Row {
+        id: "M5",
+        what: "dataflow engine: messages of 64 bits between two cores; the control loop of a chain of tasks; tasks per 1 ms (D5.2, section 7)",
+        result: "blocking queue 3 M messages/s, below 400 ns each, lock-free 2 times better; control loop 700 ns; at most 6000 tasks per 1 ms",
+        figures: &[
+            "queue.stream1_mps",
+            "queue.oneway_ns",
+            "queue.vs_mutex",
+            "control.own.median_ns",
+            "control.on_pe.median_ns",
+            "tasks_per_ms.*",
+            "metg_us",
+            "idle.*",
+        ],
+    },
+    Row {
+        id: "M6",
+        what: "static schedulers on a graph of nine tasks and three processing elements, which the text does not print; here against the optimum of random graphs (D5.2, section 7)",
+        result: "lengths HLFET 17, CP 14, MCP 17, ETF 17; schedules unsatisfying, for costs that did not fit",
+        figures: &[
+            "optimum.*.mcp",
+            "optimum.*.*.mcp",
+            "optimum.*.etf",
+            "optimum.*.*.etf",
+            "decisions.*",
+            "compose.*",
+            "replay.*",
+        ],
+    },
+    Row {
+        id: "M7",
+        what: "producers and consumers; LTE uplink, 5 MHz, 4 x 4, 64-QAM: 832 tasks per subframe on four processing elements, without a decoder (D5.2, figure 7-17)",
+        result: "processing elements above 90 % busy for long tasks; a subframe below 2.5 ms",
+        figures: &[
+            "lte.*.2_ms",
+            "lte.*.2.p99_ms",
+            "lte.*.vs_serial",
+            "lte.*.vs_rayon",
+        ],
+    },
 ];
 
 impl Row {
@@ -402,10 +443,11 @@ impl Row {
     }
 
     /// Returns the prefixes of the ids of figures that may correspond to the row: the row's id, or the names of the
-    /// experiments on congestion signals.
+    /// experiments on congestion signals and on dataflow.
     fn begins(&self) -> Vec<String> {
         let names = match self.id {
             "R5" | "R6" => &["sim", "red4"][..],
+            "M5" | "M6" | "M7" => &["dataflow"],
             id => &[id],
         };
         let begin = |name: &&str| format!("{}.", name.to_lowercase());

@@ -2,13 +2,14 @@
 //! do nothing, is the control loop: completion, decision, message.
 
 use super::graphs::{Nothing, chain};
-use super::rows::Rows;
+use super::rows::{Rows, distribution};
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use anyhow::Context;
 use nfluid_dataflow::engine::{Engine, ManagerPlace, Settings, Shape};
 use nfluid_dataflow::manager::SliceRank;
 use nfluid_dataflow::plan::Plan;
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +35,9 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         ),
     ];
     let mut rows = Rows::default();
+    let mut all = places.map(|_| Samples::default());
     for _ in 0..rounds {
-        for (id, what, manager, core) in places {
+        for ((id, what, manager, core), all) in places.into_iter().zip(&mut all) {
             report.settle();
             let mut engine = Engine::start(Settings {
                 manager,
@@ -49,6 +51,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             let starts: Vec<u64> = finished.runs().map(|run| run.start).collect();
             let steps = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
             let steps: Samples = steps.collect();
+            steps.values().iter().for_each(|&step| all.push(step));
             let mean = finished.makespan as f64 / tasks as f64;
             rows.add(
                 &format!("dataflow.control.{id}_ns"),
@@ -72,6 +75,17 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             );
         }
     }
+    let series = places.iter().zip(&all);
+    report.plot(Plot {
+        id: "dataflow.control".to_owned(),
+        title: "Control loop: from the begin of a task to that of the next (D5.2, figure 7-7)"
+            .to_owned(),
+        x: Axis::log("ns"),
+        y: Axis::linear("percent of tasks"),
+        series: series
+            .map(|((_, what, ..), all)| distribution(what, all))
+            .collect(),
+    });
     rows.finish(
         report,
         &format!("A task of a chain of {tasks}: completion, decision, message"),

@@ -21,6 +21,13 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let length = report.effort(Duration::from_secs(4), Duration::from_secs(1));
     let mut rows = Rows::default();
     for _ in 0..rounds {
+        let timer = percent(|| each_interval(length, || Ok(())))?;
+        rows.add(
+            "dataflow.idle.timer_percent",
+            "no engine: a thread that wakes up once per millisecond",
+            "%",
+            timer,
+        );
         let mut engine = Engine::start(Settings::new(PES))?;
         let none = percent(|| {
             std::thread::sleep(length);
@@ -35,15 +42,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         let slice = engine.add_slice("empty", SliceRank::default(), Arc::new(Nothing))?;
         let shape = Shape::new(Plan::of(chain(1)?))?;
         let empty = percent(|| {
-            let begun = Instant::now();
-            let mut next = begun;
-            while begun.elapsed() < length {
-                next += INTERVAL;
-                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            each_interval(length, || {
                 engine.submit(slice, &shape, Arc::new([]), INTERVAL)?;
                 engine.wait(WAIT).context("the graph did not end")?;
-            }
-            Ok(())
+                Ok(())
+            })
         })?;
         rows.add(
             "dataflow.idle.empty_percent",
@@ -57,6 +60,21 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         "CPU of an idle engine",
         "CPU time of the whole process, in percent of one core",
     );
+    Ok(())
+}
+
+/// Calls `run` at the begin of each interval, for so long.
+fn each_interval(
+    length: Duration,
+    mut run: impl FnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let mut next = begun;
+    while begun.elapsed() < length {
+        next += INTERVAL;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        run()?;
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! spawned by its last predecessor) and our engine on one and two PEs, task by task and in units.
 
 use super::graphs::{GRAIN, plan};
-use super::rows::Rows;
+use super::rows::{Rows, distribution};
 use crate::host::cpu::{pin, require_two_cores};
 use crate::report::Report;
 use anyhow::Context;
@@ -18,8 +18,9 @@ use nfluid_dataflow::engine::{
     Application, Arena, Call, Engine, Finished, Layout, Settings, Shape,
 };
 use nfluid_dataflow::graph::{Graph, TaskId};
-use nfluid_dataflow::manager::{SliceRank, Verdict};
+use nfluid_dataflow::manager::{Policy, SliceRank, Verdict};
 use nfluid_dataflow::plan::Plan;
+use nfluid_figures::plot::{Axis, Plot};
 use nfluid_figures::statistics::Samples;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,11 +63,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         ),
     ];
     for (id, what, decoding, subframes) in decodings {
-        let uplink = Arc::new(Uplink::new(cell.clone(), IDENTITY, decoding, None)?);
+        // Makespans of all rounds, by side.
+        let mut all: Vec<(String, Samples)> = Vec::new();
+        let uplink = Arc::new(Uplink::new(cell.clone(), IDENTITY.cell, decoding, None)?);
         let external = sent.bytes();
         for _ in 0..rounds {
             report.settle();
-            let add = |rows: &mut Rows, side: &str, name: &str, samples: Samples| {
+            let mut add = |rows: &mut Rows, side: &str, name: &str, samples: Samples| {
+                if !all.iter().any(|(of, _)| of == name) {
+                    all.push((name.to_owned(), Samples::default()));
+                }
+                if let Some((_, all)) = all.iter_mut().find(|(of, _)| of == name) {
+                    samples.values().iter().for_each(|&value| all.push(value));
+                }
                 let figure = format!("dataflow.lte.{id}.{side}");
                 let [median, p99] = ["median", "p99"].map(|of| format!("{what}, {name}, {of}"));
                 rows.add(&format!("{figure}_ms"), &median, "ms", samples.median());
@@ -102,6 +111,16 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 }
             }
         }
+        report.plot(Plot {
+            id: format!("dataflow.lte.{id}"),
+            title: format!("A subframe of an LTE uplink, {what} (D5.2, figure 7-17)"),
+            x: Axis::log("ms"),
+            y: Axis::linear("percent of subframes"),
+            series: all
+                .iter()
+                .map(|(name, all)| distribution(name, all))
+                .collect(),
+        });
         rows.ratio(
             &format!("dataflow.lte.{id}.vs_rayon"),
             &format!("{what}, rayon over ours, two PEs"),
@@ -257,6 +276,7 @@ fn engine(
 ) -> anyhow::Result<Done> {
     let mut engine = Engine::start(Settings {
         cores: (0..pes).collect(),
+        policy: Policy::EarliestStart,
         ..Settings::new(pes)
     })?;
     let slice = engine.add_slice("lte", SliceRank::default(), uplink.clone())?;

@@ -7,10 +7,11 @@ mod lte;
 mod queues;
 mod rows;
 mod schedules;
+mod slice;
 mod tasks;
 
 use crate::experiment::{Experiment, Topic};
-use crate::needs::NOTHING;
+use crate::needs::{NETNS, NOTHING, Needs};
 
 /// The experiments of this topic.
 pub const TOPIC: Topic = Topic {
@@ -50,6 +51,16 @@ pub const TOPIC: Topic = Topic {
             summary: "an LTE uplink of 832 tasks per subframe: the serial program, rayon, one and two PEs",
             needs: NOTHING,
             run: lte::run,
+        },
+        Experiment {
+            name: "dataflow-slice",
+            aliases: &[],
+            summary: "the same as a slice in a chain: from the last sample sent to the last transport block, by pace",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: slice::run,
         },
         Experiment {
             name: "dataflow-idle",

@@ -1,6 +1,7 @@
 //! Quantities of different units, measured round by round.
 
 use crate::report::{Report, significant, table};
+use nfluid_figures::plot::Series;
 use nfluid_figures::statistics::Samples;
 
 /// A quantity.
@@ -65,4 +66,17 @@ impl Rows {
             report.figure(row.id, &row.samples, row.unit, &conditions);
         }
     }
+}
+
+/// A line of a plot: how many percent of the samples are not above each of them.
+pub fn distribution(name: &str, samples: &Samples) -> Series {
+    const PERCENT: [f64; 12] = [
+        0.1, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0,
+    ];
+    let mut series = Series::new(name);
+    for percent in PERCENT {
+        let value = samples.quantile(percent / 100.0);
+        series.push(value, &Samples::from(percent));
+    }
+    series
 }

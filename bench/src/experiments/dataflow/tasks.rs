@@ -10,6 +10,7 @@ use nfluid_dataflow::engine::{Application, Clock, Engine, Finished, Settings, Sh
 use nfluid_dataflow::graph::Builder;
 use nfluid_dataflow::manager::{SliceRank, Verdict};
 use nfluid_dataflow::plan::Plan;
+use nfluid_figures::plot::{Axis, Plot, Series};
 use nfluid_figures::statistics::Samples;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,23 +25,18 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     let rounds = report.effort(15, 5);
     let mut rows = Rows::default();
+    let mut lines = Lines::default();
     for _ in 0..rounds {
         report.settle();
-        round(&mut rows)?;
+        round(&mut rows, &mut lines)?;
     }
-    let pairs = rows.samples("dataflow.pairs_ms");
-    let mean = pairs.mean();
-    let squares = pairs
-        .values()
-        .iter()
-        .map(|value| (value - mean) * (value - mean));
-    let deviation = (squares.sum::<f64>() / pairs.values().len() as f64).sqrt();
     rows.add(
         "dataflow.pairs.cv_percent",
-        "producers and consumers, standard deviation over mean",
+        "producers and consumers of 10 us, standard deviation over mean",
         "%",
-        deviation / mean * 100.0,
+        variation_percent(&rows.samples("dataflow.pairs_ms")),
     );
+    lines.plot(report);
     rows.finish(
         report,
         "Tasks on two PEs",
@@ -49,7 +45,68 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn round(rows: &mut Rows) -> anyhow::Result<()> {
+/// Samples of all rounds by length of tasks in nanoseconds, the longest first.
+#[derive(Default)]
+struct Lines {
+    utilisation: [Samples; LENGTHS.len()],
+    pairs: [Samples; LENGTHS.len()],
+}
+
+impl Lines {
+    fn plot(&self, report: &mut Report) {
+        let line = |name: &str, samples: &[Samples]| {
+            let mut series = Series::new(name);
+            for (length, samples) in LENGTHS.iter().zip(samples) {
+                series.push(*length as f64 / 1e3, samples);
+            }
+            series
+        };
+        let variation: Vec<Samples> = self
+            .pairs
+            .iter()
+            .map(|it| variation_percent(it).into())
+            .collect();
+        for (id, title, y, series) in [
+            (
+                "dataflow.utilisation",
+                "Utilisation of two PEs (D5.2, figure 7-12)",
+                "percent",
+                line("tasks of one source", &self.utilisation),
+            ),
+            (
+                "dataflow.pairs",
+                "1000 producers and consumers (D5.2, figure 7-9)",
+                "ms",
+                line("makespan", &self.pairs),
+            ),
+            (
+                "dataflow.pairs.cv",
+                "Jitter of these makespans (D5.2, figure 7-10)",
+                "standard deviation over mean, percent",
+                line("makespan", &variation),
+            ),
+        ] {
+            report.plot(Plot {
+                id: id.to_owned(),
+                title: title.to_owned(),
+                x: Axis::log("length of a task in us"),
+                y: Axis::linear(y),
+                series: vec![series],
+            });
+        }
+    }
+}
+
+/// Standard deviation over mean, in percent.
+fn variation_percent(samples: &Samples) -> f64 {
+    let mean = samples.mean();
+    let values = samples.values();
+    let squares = values.iter().map(|value| (value - mean) * (value - mean));
+    let deviation = (squares.sum::<f64>() / values.len() as f64).sqrt();
+    deviation / mean * 100.0
+}
+
+fn round(rows: &mut Rows, lines: &mut Lines) -> anyhow::Result<()> {
     const TASKS: usize = 20_000;
     for (id, what, grain) in [
         ("single", "one by one", 0),
@@ -68,12 +125,13 @@ fn round(rows: &mut Rows) -> anyhow::Result<()> {
     }
     let clock = Clock::start();
     let mut efficiencies = Vec::new();
-    for length in LENGTHS {
+    for (length, line) in LENGTHS.into_iter().zip(&mut lines.utilisation) {
         let tasks = (4_000_000 / length) as usize;
         let finished = execute(Arc::new(Busy(clock)), plan(fan(tasks, length)?, 0)?)?;
         let work = (tasks as u64 * length) as f64;
         let efficiency = work / (PES as f64 * finished.makespan as f64);
         efficiencies.push((length as f64 / 1e3, efficiency));
+        line.push(efficiency * 100.0);
         if length >= 1_000 {
             let us = length / 1_000;
             rows.add(
@@ -102,32 +160,40 @@ fn round(rows: &mut Rows) -> anyhow::Result<()> {
         "x",
         finished.makespan as f64 / bound as f64,
     );
-    pairs(rows, clock)
+    pairs(rows, lines, clock)
 }
 
-/// Pairs of a producer and a consumer of 10 us each: B5's long runs.
-fn pairs(rows: &mut Rows, clock: Clock) -> anyhow::Result<()> {
+/// Pairs of a producer and a consumer: B5, by length of both. Those of 10 us are its long runs.
+fn pairs(rows: &mut Rows, lines: &mut Lines, clock: Clock) -> anyhow::Result<()> {
     const PAIRS: usize = 1000;
-    let mut builder = Builder::new();
-    for _ in 0..PAIRS {
-        let producer = builder.task(busy(10_000))?;
-        let consumer = builder.task(busy(10_000))?;
-        builder.edge(producer, consumer, 0)?;
+    const LONG: u64 = 10_000;
+    for (length, line) in LENGTHS.into_iter().zip(&mut lines.pairs) {
+        let mut builder = Builder::new();
+        for _ in 0..PAIRS {
+            let producer = builder.task(busy(length))?;
+            let consumer = builder.task(busy(length))?;
+            builder.edge(producer, consumer, 0)?;
+        }
+        let finished = execute(Arc::new(Busy(clock)), Plan::of(builder.build()?))?;
+        let makespan = finished.makespan as f64 / 1e6;
+        line.push(makespan);
+        if length != LONG {
+            continue;
+        }
+        rows.add(
+            "dataflow.pairs_ms",
+            "1000 producers and consumers of 10 us",
+            "ms",
+            makespan,
+        );
+        let took: Samples = finished.runs().map(|run| run.took as f64 / 1e3).collect();
+        rows.add(
+            "dataflow.pairs.task_p99_us",
+            "one of them, p99",
+            "us",
+            took.p99(),
+        );
     }
-    let finished = execute(Arc::new(Busy(clock)), Plan::of(builder.build()?))?;
-    rows.add(
-        "dataflow.pairs_ms",
-        "1000 producers and consumers of 10 us",
-        "ms",
-        finished.makespan as f64 / 1e6,
-    );
-    let took: Samples = finished.runs().map(|run| run.took as f64 / 1e3).collect();
-    rows.add(
-        "dataflow.pairs.task_p99_us",
-        "one of them, p99",
-        "us",
-        took.p99(),
-    );
     Ok(())
 }
 
