@@ -1,6 +1,7 @@
 //! The promise: what a message, a task, a schedule and a subframe cost is measured, beside others in the same run.
 
 use nfluid_tests::harness::experiments::{bench, effort, text, values};
+use nfluid_tests::harness::skip::is_root;
 
 /// Runs an experiment, and returns the only figure of each id.
 fn figures(experiment: &str, ids: &[&str]) -> Vec<f64> {
@@ -95,6 +96,26 @@ fn a_subframe_is_measured_beside_the_serial_program_and_rayon() {
 // promise: 13.19
 #[test]
 fn an_idle_engine_is_measured() {
-    let ids = ["dataflow.idle.none_percent", "dataflow.idle.empty_percent"];
+    let ids = [
+        "dataflow.idle.timer_percent",
+        "dataflow.idle.none_percent",
+        "dataflow.idle.empty_percent",
+    ];
     figures("dataflow-idle", &ids);
+}
+
+// promise: 13.19
+#[test]
+fn a_slice_in_a_chain_is_measured_at_its_pace() {
+    if !is_root("a_slice_in_a_chain_is_measured_at_its_pace") {
+        return;
+    }
+    let ids = [
+        "dataflow.slice.bypass.1ms.done_percent",
+        "dataflow.slice.turbo.1ms.done_percent",
+        "dataflow.slice.turbo.4ms.done_percent",
+    ];
+    // How many this machine does in time is no promise.
+    let done = figures("dataflow-slice", &ids);
+    assert!(done.iter().all(|&percent| percent <= 100.0), "{done:?}");
 }
