@@ -35,8 +35,9 @@ pub async fn get(client: &Client, screen: Screen, args: &GetArgs) -> Result<(), 
     screen.object(args.output, &slices, || screen.table(&table(&slices)))
 }
 
-/// A slice with the instance that it runs in.
-fn named(instance: &InstanceStatus, mut slice: Value) -> Value {
+/// A slice with the instance that it runs in, which may tell anything of it.
+fn named(instance: &InstanceStatus, told: Value) -> Value {
+    let mut slice = if told.is_object() { told } else { json!({}) };
     slice["instance"] = json!(instance.name);
     slice["state"] = json!(instance.state.to_string());
     slice
@@ -51,7 +52,9 @@ fn table(slices: &[Value]) -> Table {
         let text = |key: &str| slice[key].as_str().unwrap_or("-").to_owned();
         let count = |keys: &[&str]| {
             let counts: Option<Vec<u64>> = keys.iter().map(|key| slice[*key].as_u64()).collect();
-            counts.map_or_else(|| "-".to_owned(), |it| it.iter().sum::<u64>().to_string())
+            // An instance may tell any number.
+            let sum = counts.map(|it| it.into_iter().fold(0, u64::saturating_add));
+            sum.map_or_else(|| "-".to_owned(), |sum| sum.to_string())
         };
         let time = |key: &str, unit: u64| {
             let time = slice[key].as_u64();
@@ -195,4 +198,37 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| {
         Failure::operation(format!("cannot write {}: {error}", path.display()), "")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Catches: an instance that lies makes the command line panic, or writes to the terminal what it likes.
+    #[test]
+    fn an_instance_may_tell_anything_of_its_slices() {
+        let most = u64::MAX;
+        let slice = json!({
+            "instance": "i", "name": "\u{1b}[2J", "graph": 7, "pes": [{ "a": [] }], "interval_us": most,
+            "failed": most, "hung": most, "refused": -1, "makespan_p99_ns": most,
+        });
+        let told = [slice, json!([1]), json!("text"), Value::Null];
+        let table = table(&told.map(|told| named(&InstanceStatus::default(), told)));
+        let text = table.text(str::to_owned);
+        assert!(
+            text.contains(&most.to_string()) && !text.contains('\u{1b}'),
+            "{text}"
+        );
+        let traced: Traced = serde_json::from_value(json!({
+            "intervals": [
+                { "ticket": most, "taken_ns": most, "ended_ns": 0, "runs": [[u32::MAX, u16::MAX, u16::MAX, most, most]] },
+                { "ticket": 0, "taken_ns": 0, "ended_ns": most, "runs": [[0, 0, 0, 0, 0]] },
+            ],
+        }))
+        .expect("numbers");
+        let (bars, marks) = drawn(&traced);
+        let json: Value = serde_json::from_str(&chrome(&bars, &marks)).expect("JSON");
+        assert_eq!(json["traceEvents"].as_array().map(Vec::len), Some(6));
+        assert!(gantt(&bars, &marks).ends_with("</svg>\n"));
+    }
 }
