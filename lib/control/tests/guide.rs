@@ -11,9 +11,10 @@ use nfluid_control::model::Deployment;
 use nfluid_control::validate::Environment;
 use support::{TestHost, lines};
 
-const GUIDES: [&str; 2] = [
+const GUIDES: [&str; 3] = [
     include_str!("../../../docs/guide/deployment.md"),
     include_str!("../../../docs/guide/cni.md"),
+    include_str!("../../../docs/guide/slices.md"),
 ];
 
 const ENVIRONMENT: Environment<'static> = Environment {
