@@ -74,9 +74,9 @@ struct Work {
     bits: [Vec<i16x8>; 2],
     /// Soft parity bits of both codes.
     parity: [Vec<i16x8>; 2],
-    /// What the other code says about each bit.
+    /// Soft value of each bit by the other code.
     before: Vec<i16x8>,
-    /// What each code says about each bit.
+    /// Soft value of each bit by each code.
     extrinsic: [Vec<i16x8>; 2],
 }
 
@@ -250,26 +250,26 @@ impl Code<'_> {
                 true => length - 1 - away % length,
                 false => away % length,
             };
-            let beside = |values: i16x8, instead: i16x8| {
-                let (values, instead) = (values.to_array(), instead.to_array());
+            // Behind the block's edge lie zeros.
+            let beside = |values: i16x8| {
+                let values = values.to_array();
                 i16x8::from(std::array::from_fn::<i16, WINDOWS, _>(|window| {
                     let there = match is_forward {
                         true => window.checked_sub(windows),
                         false => Some(window + windows),
                     };
                     let value = there.and_then(|there| values.get(there));
-                    *value.unwrap_or(&instead[window])
+                    value.copied().unwrap_or(0)
                 }))
             };
-            let none = i16x8::ZERO;
-            let known = beside(self.known(before, step), none);
-            let metric = Metric::of(known, beside(self.parity[step], none));
+            let known = beside(self.known(before, step));
+            let metric = Metric::of(known, beside(self.parity[step]));
             states = match is_forward {
                 true => step_forward(&states, &metric),
                 false => step_back(&states, &metric),
             };
             // Windows at the block's edge wait there.
-            let is_inner = beside(i16x8::splat(-1), none);
+            let is_inner = beside(i16x8::splat(-1));
             for (state, edge) in states.iter_mut().zip(edge) {
                 *state = (*state & is_inner) | (edge & !is_inner);
             }
@@ -277,7 +277,7 @@ impl Code<'_> {
         states
     }
 
-    /// What is known of a step's bits: received, and said by the other code.
+    /// A step's bits as they were received and as the other code says, together.
     #[inline(always)]
     fn known(&self, before: &[i16x8], step: usize) -> i16x8 {
         self.bits[step].saturating_add(before[step])
@@ -317,33 +317,15 @@ impl Metric {
         }
     }
 
-    /// `from[state]` plus the metric of each state, and minus it.
+    /// `from_0` plus the metric of each state, and `from_1` minus it.
     #[inline(always)]
     fn branches(&self, from_0: &States, from_1: &States) -> (States, States) {
         let (s, d) = (self.same, self.different);
-        let plus = |at: usize, states: &States, metric: i16x8| states[at].saturating_add(metric);
-        let minus = |at: usize, states: &States, metric: i16x8| states[at].saturating_sub(metric);
-        let fed_0 = [
-            plus(0, from_0, s),
-            minus(1, from_0, s),
-            minus(2, from_0, d),
-            plus(3, from_0, d),
-            plus(4, from_0, d),
-            minus(5, from_0, d),
-            minus(6, from_0, s),
-            plus(7, from_0, s),
-        ];
-        let fed_1 = [
-            minus(0, from_1, s),
-            plus(1, from_1, s),
-            plus(2, from_1, d),
-            minus(3, from_1, d),
-            minus(4, from_1, d),
-            plus(5, from_1, d),
-            plus(6, from_1, s),
-            minus(7, from_1, s),
-        ];
-        (fed_0, fed_1)
+        let metric = [s, -s, -d, d, d, -d, -s, s];
+        (
+            std::array::from_fn(|state| from_0[state].saturating_add(metric[state])),
+            std::array::from_fn(|state| from_1[state].saturating_sub(metric[state])),
+        )
     }
 }
 
