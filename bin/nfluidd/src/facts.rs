@@ -10,6 +10,7 @@ use nfluid_lifecycle::machine;
 use nfluid_netdev::{NetdevError, Place};
 use nfluid_nf::catalogue::{self, Entry};
 use nfluid_nf::{ConfigError, NetworkFunction, PortInfo};
+use nfluid_slices::{ENTRY, built_in};
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
 use std::path::Path;
@@ -91,7 +92,7 @@ pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
-        let entries = entries().map(|entry| entry.name);
+        let entries = built_in().map(|entry| entry.name);
         let mut names: Vec<String> = entries
             .chain([terminator::NAME])
             .map(str::to_owned)
@@ -108,7 +109,7 @@ impl Catalogue for BuiltIn {
     }
 
     fn has_threads(&self, nf: &str) -> bool {
-        nf == nfluid_slices::ENTRY.name
+        nf == ENTRY.name
     }
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
@@ -146,13 +147,8 @@ impl Catalogue for BuiltIn {
     }
 }
 
-/// All built-in NFs that have ports.
-fn entries() -> impl Iterator<Item = &'static Entry> {
-    catalogue::ENTRIES.iter().chain([&nfluid_slices::ENTRY])
-}
-
 fn entry(nf: &str) -> Option<&'static Entry> {
-    entries().find(|entry| entry.name == nf)
+    built_in().find(|entry| entry.name == nf)
 }
 
 /// Builds a built-in NF, to see whether that is possible.

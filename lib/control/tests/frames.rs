@@ -162,10 +162,7 @@ fn who_cannot_take_other_frames_may_not_say_that_it_does() {
 
 #[test]
 fn built_in_nfs_take_what_the_catalogue_says() {
-    for entry in nfluid_nf::catalogue::ENTRIES
-        .iter()
-        .chain([&nfluid_slices::ENTRY])
-    {
+    for entry in nfluid_slices::built_in() {
         let nf = entry.name.to_owned();
         let frames = Program::BuiltIn { nf }.frames();
         assert_eq!(frames.number(), entry.frames as u8, "{}", entry.name);

@@ -1,4 +1,4 @@
-//! What a slice is: a graph, its kernels, what it reads and what it tells.
+//! The application of a slice: a graph, its kernels, its input and its results.
 
 use nfluid_dataflow::engine::{Application, Finished};
 use nfluid_dataflow::graph::Graph;

@@ -12,7 +12,7 @@ const LATE_MAX: u16 = 64;
 /// Bytes that a bit of the map of pieces stands for.
 const GRAIN: usize = 4;
 
-/// What became of a piece.
+/// The fate of a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Added<'a> {
     /// The interval waits for more; so many bytes are missing.
@@ -27,7 +27,7 @@ pub enum Added<'a> {
     Twice,
 }
 
-/// What was given up.
+/// Intervals that were given up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Intervals of which a part was missing.
@@ -45,7 +45,7 @@ pub struct Assembly {
     newest: Option<u16>,
     /// The intervals that ended last.
     over: [Option<u16>; OVER],
-    /// What was given up.
+    /// Intervals that were given up.
     pub losses: Losses,
 }
 
@@ -117,8 +117,9 @@ impl Assembly {
         let behind = ahead.wrapping_neg();
         if behind <= LATE_MAX {
             // The one before the newest may begin now, unless it is over: it was counted as missing.
-            let free = self.open.iter().position(|it| it.interval.is_none());
-            let free = free.filter(|_| behind == 1 && !self.over.contains(&Some(interval)))?;
+            let free = self
+                .free()
+                .filter(|_| behind == 1 && !self.over.contains(&Some(interval)))?;
             self.losses.missing -= 1;
             self.begin(free, interval);
             return Some(free);
@@ -131,8 +132,7 @@ impl Assembly {
             self.over = [Some(interval.wrapping_sub(1)); OVER];
         }
         self.newest = Some(interval);
-        let free = self.open.iter().position(|it| it.interval.is_none());
-        let place = free.unwrap_or_else(|| {
+        let place = self.free().unwrap_or_else(|| {
             let age = |it: &Open| it.interval.map(|it| interval.wrapping_sub(it));
             let oldest = (0..OPEN).max_by_key(|&place| age(&self.open[place]));
             let oldest = oldest.unwrap_or(0);
@@ -141,6 +141,10 @@ impl Assembly {
         });
         self.begin(place, interval);
         Some(place)
+    }
+
+    fn free(&self) -> Option<usize> {
+        self.open.iter().position(|it| it.interval.is_none())
     }
 
     fn begin(&mut self, place: usize, interval: u16) {

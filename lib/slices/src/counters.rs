@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counters of frames and results.
 
 use nfluid_nf::stateful::{Reader, StateError, Writer};
 use nfluid_nf::traffic::Forwarded;

@@ -11,13 +11,13 @@ use crate::slice::{Envelope, Slice, TRACED_MAX};
 use anyhow::Context;
 use nfluid_dataflow::engine::{Engine, Finished, ManagerPlace, Settings};
 use nfluid_dataflow::manager::{Policy, Verdict};
-use nfluid_nf::catalogue::Entry;
+use nfluid_nf::catalogue::{self, Entry};
 use nfluid_nf::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use nfluid_nf::stateful::{OnlyCounts, Reader, StateError, Stateful, Writer};
 use nfluid_nf::traffic::OnWire;
 use nfluid_ring::{Batch, Frame, Level, Outbox, frame_at};
 use nfluid_wire::udp::UdpPacket;
-use nfluid_wire::{ChecksumState, IpProtocol, L3, PacketMeta, checksum};
+use nfluid_wire::{ChecksumState, IpProtocol, L3, PacketMeta, checksum, ether};
 use rustix::event::{EventfdFlags, eventfd};
 use serde_json::{Value, json};
 use std::os::fd::OwnedFd;
@@ -40,6 +40,11 @@ pub const ENTRY: Entry = Entry {
     frames: Level::Plain,
     build,
 };
+
+/// All built-in network functions that have ports: those of `lib/nf`, and this one.
+pub fn built_in() -> impl Iterator<Item = &'static Entry> {
+    catalogue::ENTRIES.iter().chain([&ENTRY])
+}
 
 /// Builds the network function without its threads: as it is validated.
 ///
@@ -172,7 +177,9 @@ impl Slices {
                 message.write(&mut self.message);
                 self.frame.resize(self.message.len() + HEADERS_MAX, 0);
                 let written = envelope.frame().write(&mut self.frame, &self.message);
-                let fits = written.ok().filter(|&length| length <= self.mtu + ETHERNET);
+                let fits = written
+                    .ok()
+                    .filter(|&length| length <= self.mtu + ether::HEADER_LEN);
                 let is_sent = fits.is_some_and(|length| outbox.emit(OUT, &self.frame[..length]));
                 let count = match is_sent {
                     true => &mut self.counters.sent,
@@ -189,9 +196,6 @@ impl Slices {
     }
 }
 
-/// Bytes of an Ethernet header without tags.
-const ETHERNET: usize = 14;
-
 /// The least that both ports carry.
 fn mtu(ports: &[PortInfo]) -> usize {
     ports
@@ -207,15 +211,8 @@ fn datagram<'a>(frame: &'a [u8], meta: &PacketMeta) -> Result<&'a [u8], Drop> {
     let datagram = datagram.ok_or(Drop::Malformed)?;
     let udp = UdpPacket::new_checked(datagram).map_err(|_| Drop::Malformed)?;
     let length = u32::from(udp.length());
-    let pseudo = match meta.l3 {
-        L3::V4 { src, dst } => {
-            checksum::pseudo_header_v4(src.into(), dst.into(), IpProtocol::UDP.0, length)
-        }
-        L3::V6 { src, dst } => {
-            checksum::pseudo_header_v6(src.into(), dst.into(), IpProtocol::UDP.0, length)
-        }
-        L3::Other => return Err(Drop::Malformed),
-    };
+    let (src, dst) = meta.addresses().ok_or(Drop::Malformed)?;
+    let pseudo = checksum::pseudo_header(src, dst, IpProtocol::UDP.0, length);
     if !udp.verify_checksum(pseudo, ChecksumState::Complete) {
         return Err(Drop::BadChecksum);
     }
@@ -243,11 +240,11 @@ impl Running {
     }
 
     /// Takes the end of a graph: its slice, its interval, and where its results go.
-    fn ended(&mut self, finished: &Finished) -> Option<(SliceConfig, u16, Envelope)> {
+    fn ended(&mut self, finished: &Finished) -> Option<(&SliceConfig, u16, Envelope)> {
         let slice = self.slices.iter_mut().find(|it| it.id == finished.slice)?;
         let (interval, envelope) = slice.end(&self.engine, finished)?;
         let is_done = finished.result == Ok(Verdict::Done);
-        is_done.then(|| (slice.config.clone(), interval, envelope))
+        is_done.then_some((&slice.config, interval, envelope))
     }
 
     /// Makes the bell silent before the ended graphs are taken: one that ends afterwards rings again.

@@ -22,7 +22,7 @@ pub mod message;
 pub mod radio;
 mod slice;
 
-pub use function::{ENTRY, started};
+pub use function::{ENTRY, built_in, started};
 
 #[cfg(test)]
 mod tests;

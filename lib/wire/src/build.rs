@@ -126,7 +126,8 @@ impl Transport<'_> {
     fn write(&self, message: &mut [u8], (src, dst): (IpAddr, IpAddr), state: ChecksumState) {
         match *self {
             Self::Udp { src_port, dst_port } => {
-                let pseudo = pseudo_header(src, dst, IpProtocol::UDP, message.len());
+                let pseudo =
+                    checksum::pseudo_header(src, dst, IpProtocol::UDP.0, message.len() as u32);
                 let length = message.len() as u16;
                 let mut packet = UdpPacket::new_unchecked(message);
                 packet.set_src_port(src_port);
@@ -143,7 +144,8 @@ impl Transport<'_> {
                 window,
                 options,
             } => {
-                let pseudo = pseudo_header(src, dst, IpProtocol::TCP, message.len());
+                let pseudo =
+                    checksum::pseudo_header(src, dst, IpProtocol::TCP.0, message.len() as u32);
                 let header_len = tcp::HEADER_LEN + options.len();
                 message[tcp::HEADER_LEN..header_len].copy_from_slice(options);
                 let mut packet = TcpPacket::new_unchecked(message);
@@ -175,20 +177,6 @@ impl Transport<'_> {
             }
             Self::Raw(_) => {}
         }
-    }
-}
-
-/// The pseudo-header sum; 0 for addresses of different versions, between which no packet can be sent.
-fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: IpProtocol, length: usize) -> u16 {
-    let length = length as u32;
-    match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            checksum::pseudo_header_v4(src, dst, protocol.0, length)
-        }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => {
-            checksum::pseudo_header_v6(src, dst, protocol.0, length)
-        }
-        _ => 0,
     }
 }
 

@@ -8,7 +8,7 @@
 //! complete. So there are two kinds of changes: [`Delta`], which the views of IPv4 and ICMP take, and
 //! [`TransportDelta`], which the views of TCP and UDP take together with the state.
 
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Folded ones' complement sum of `data` as 16-bit big-endian words; an odd last byte is padded
 /// with zero. Slices up to 4 GiB.
@@ -66,6 +66,18 @@ pub fn pseudo_header_v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, length: u
     let total =
         halves(src.to_bits()) + halves(dst.to_bits()) + u64::from(next_header) + u64::from(length);
     fold(total)
+}
+
+/// Sum of the pseudo-header of the addresses' version; 0 for addresses of different versions, between which no packet can be
+/// sent.
+#[inline]
+#[must_use]
+pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, length: u32) -> u16 {
+    match (src, dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => pseudo_header_v4(src, dst, protocol, length),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => pseudo_header_v6(src, dst, protocol, length),
+        _ => 0,
+    }
 }
 
 /// The content of the checksum field of a TCP or UDP header.

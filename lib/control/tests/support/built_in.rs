@@ -2,26 +2,22 @@
 
 use nfluid_control::host::{Catalogue, NfConfigError};
 use nfluid_control::spec::PortSpec;
-use nfluid_nf::{PortInfo, catalogue};
+use nfluid_nf::PortInfo;
+use nfluid_slices::built_in;
 use nfluid_wire::ether::MacAddr;
 use serde_json::Value;
-
-/// All of them.
-fn entries() -> impl Iterator<Item = &'static catalogue::Entry> {
-    catalogue::ENTRIES.iter().chain([&nfluid_slices::ENTRY])
-}
 
 /// The catalogue of the built-in network functions.
 pub struct BuiltIn;
 
 impl Catalogue for BuiltIn {
     fn names(&self) -> Vec<String> {
-        let names = entries().map(|entry| entry.name.to_owned());
+        let names = built_in().map(|entry| entry.name.to_owned());
         names.collect()
     }
 
     fn ports(&self, nf: &str) -> Option<(usize, usize)> {
-        entries().find(|it| it.name == nf).map(|entry| entry.ports)
+        built_in().find(|it| it.name == nf).map(|entry| entry.ports)
     }
 
     fn validate(&self, nf: &str, config: &Value, ports: &[PortSpec]) -> Result<(), NfConfigError> {
@@ -33,7 +29,7 @@ impl Catalogue for BuiltIn {
                 mtu: port.mtu,
             })
             .collect();
-        let entry = entries()
+        let entry = built_in()
             .find(|it| it.name == nf)
             .expect("an NF that exists");
         match entry.on(config, &infos) {
