@@ -1,7 +1,8 @@
 //! Rates: the differences of two snapshots.
 
-use super::{ChainStats, Counters, GroupStats, InstanceStats, IoThread, PortStats, Stats};
-use crate::types::slice_rates::SliceRates;
+use super::{
+    ChainStats, Counters, GroupStats, InstanceStats, IoThread, PortStats, SliceRates, Stats,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -272,13 +272,13 @@ impl Uplink {
         }
     }
 
-    /// Bytes of what a subframe's kernels are given: see [`external`].
+    /// Bytes of the input of a subframe's kernels: see [`external`].
     fn external_bytes(&self) -> usize {
         self.samples() * size_of::<Sample>() + NUMBER_BYTES
     }
 }
 
-/// What a subframe's kernels are given: its samples, and its number behind them.
+/// The input of a subframe's kernels: its samples, and its number behind them.
 pub fn external(samples: &[Sample], subframe: usize) -> Arc<[u8]> {
     let mut external = Vec::with_capacity(size_of_val(samples) + NUMBER_BYTES);
     external.extend_from_slice(cast_slice(samples));

@@ -206,7 +206,7 @@ impl Road {
         })
     }
 
-    /// What the instance says of its slice.
+    /// The instance's description of its slice.
     fn told(&self) -> anyhow::Result<Value> {
         let request = json!({ "name": "slice", "args": ["cell"] });
         let mut api = self.platform.api()?;

@@ -24,7 +24,7 @@ pub struct Bar {
 /// A moment in a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// What happened: `ticket taken` or `ticket ended`.
+    /// The event: `ticket taken` or `ticket ended`.
     pub name: String,
     /// Nanoseconds on the engine's clock.
     pub at: u64,
