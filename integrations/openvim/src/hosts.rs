@@ -1,0 +1,101 @@
+//! The daemons of the hosts.
+
+use crate::fault::Fault;
+use crate::objects::Host;
+use nfluid_api::client::{Client, ClientError};
+use nfluid_api::types::{Capacity, InstanceStatus};
+use nfluid_engine::requests::found;
+use nfluid_tls::mutual::Mutual;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The port of daemons' APIs, unless a host names another.
+const PORT: u16 = 7444;
+/// Time in which a host has to answer a question of how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is needed to reach hosts.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts {
+    /// Certificate, key and authority; absent: only daemons with a socket on this machine can be reached.
+    pub mutual: Option<Mutual>,
+}
+
+impl Hosts {
+    /// Returns a client of a host's daemon.
+    ///
+    /// # Errors
+    /// Its address is none, or there are no certificates.
+    pub fn client(&self, host: &Host) -> Result<Client, Fault> {
+        let address = host.ip_name.as_str();
+        if address.starts_with('/') {
+            return Ok(Client::new(address));
+        }
+        let Some(mutual) = &self.mutual else {
+            return Err(Fault::bad(format!(
+                "host {}: {address} is reached over TLS: start this server with --cert, --key and --ca, or name the path of a daemon's socket on this machine",
+                host.name
+            )));
+        };
+        let has_port = match address.strip_prefix('[') {
+            Some(rest) => rest.contains("]:"),
+            None => address.contains(':'),
+        };
+        let address = if has_port {
+            address.to_owned()
+        } else {
+            format!("{address}:{PORT}")
+        };
+        Client::remote(&address, mutual).map_err(|error| refused(host, &error))
+    }
+
+    /// Returns what a host has.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub async fn capacity(&self, host: &Host) -> Result<Capacity, Fault> {
+        let client = self.client(host)?;
+        self.asked(host, client.get("/v1/capacity")).await
+    }
+
+    /// Returns the instances of a host by their names.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub async fn instances(&self, host: &Host) -> Result<HashMap<String, InstanceStatus>, Fault> {
+        let client = self.client(host)?;
+        let all: Vec<InstanceStatus> = self.asked(host, client.get("/v1/instances")).await?;
+        Ok(all.into_iter().map(|it| (it.name.clone(), it)).collect())
+    }
+
+    /// Returns an instance of a host, if it is there.
+    ///
+    /// # Errors
+    /// It does not answer in time.
+    pub async fn instance(&self, host: &Host, name: &str) -> Result<Option<InstanceStatus>, Fault> {
+        let client = self.client(host)?;
+        let instance = async { found(client.instance(name).await) };
+        self.asked(host, instance).await
+    }
+
+    async fn asked<T>(
+        &self,
+        host: &Host,
+        question: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, Fault> {
+        match timeout(PATIENCE, question).await {
+            Ok(answer) => answer.map_err(|error| refused(host, &error)),
+            Err(_) => Err(Fault::unavailable(format!(
+                "host {}: no answer within {} s",
+                host.name,
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+}
+
+/// The fault of a host whose daemon has refused something, or does not answer.
+pub fn refused(host: &Host, error: &ClientError) -> Fault {
+    Fault::of_daemon(error, &host.name, str::to_owned)
+}

@@ -1,0 +1,141 @@
+//! Hosts.
+
+use super::content::Content;
+use super::query::{Pairs, Query};
+use super::{Front, Outcome, done, links, one};
+use crate::fault::{Fault, id};
+use crate::objects::{self, Host, Network, Object, Port, Server, seen};
+use crate::store::View as _;
+use axum::extract::{Path, Query as Pairing, State};
+use axum::http::HeaderMap;
+use nfluid_api::types::Capacity;
+use serde_json::{Map, Value, json};
+
+/// Bytes of the unit in which a host's memory is told.
+const GIB: u64 = 1 << 30;
+
+/// Returns what clients see of a host that has answered so.
+fn shown(host: &Host, capacity: &Result<Capacity, Fault>) -> Map<String, Value> {
+    let mut row = seen(host);
+    match capacity {
+        Ok(capacity) => {
+            row.insert("status".to_owned(), "ok".into());
+            let cores = capacity.cpus.iter();
+            let cores: Vec<Value> = cores
+                .map(|cpu| json!({ "core_id": cpu, "thread_id": cpu }))
+                .collect();
+            let memory = capacity.memory_bytes.total / GIB;
+            let numas = json!([{ "numa_socket": 0, "memory": memory, "cores": cores }]);
+            row.insert("numas".to_owned(), numas);
+            row.insert("nfluid".to_owned(), json!(capacity));
+        }
+        Err(fault) => {
+            row.insert("status".to_owned(), "error".into());
+            row.insert("last_error".to_owned(), fault.text.as_str().into());
+        }
+    }
+    row
+}
+
+pub async fn list(
+    State(front): State<Front>,
+    headers: HeaderMap,
+    Pairing(pairs): Pairing<Pairs>,
+) -> Outcome {
+    let query = Query::read::<Host>(pairs)?;
+    let all = front.vim.store.read()?.all::<Host>()?;
+    let asked = all.into_iter().map(|host| {
+        let hosts = front.vim.hosts.clone();
+        tokio::spawn(async move {
+            let capacity = hosts.capacity(&host).await;
+            shown(&host, &capacity)
+        })
+    });
+    let mut rows = Vec::new();
+    for answer in asked.collect::<Vec<_>>() {
+        let mut row = answer.await.map_err(|it| Fault::internal(it.to_string()))?;
+        let id = row.get("id").and_then(Value::as_str).unwrap_or_default();
+        let links = links(&headers, &format!("hosts/{id}"));
+        row.insert("links".to_owned(), links);
+        rows.push(row);
+    }
+    query.answer::<Host>(rows)
+}
+
+pub async fn show(State(front): State<Front>, Path(host): Path<String>) -> Outcome {
+    let id = id(Host::WORD, &host)?;
+    let host: Host = front.vim.store.read()?.get(id)?;
+    let capacity = front.vim.hosts.capacity(&host).await;
+    one::<Host>(shown(&host, &capacity))
+}
+
+pub async fn make(State(front): State<Front>, Content(mut request): Content) -> Outcome {
+    front.admit("a new host")?;
+    // What a host has, its daemon says.
+    if let Some(all) = request.as_object_mut() {
+        all.remove("host-data");
+    }
+    let host: Host = objects::made(request)?;
+    front.vim.hosts.client(&host)?;
+    front.vim.store.write(|all| {
+        let others = all.all::<Host>()?;
+        if let Some(other) = others.iter().find(|it| it.ip_name == host.ip_name) {
+            let address = &host.ip_name;
+            return Err(Fault::conflict(format!(
+                "{address} is host {} already",
+                other.name
+            )));
+        }
+        if others.iter().any(|other| other.name == host.name) {
+            return Err(Fault::conflict(format!(
+                "a host is named {} already",
+                host.name
+            )));
+        }
+        all.add(&host)
+    })?;
+    let capacity = front.vim.hosts.capacity(&host).await;
+    one::<Host>(shown(&host, &capacity))
+}
+
+pub async fn change(
+    State(front): State<Front>,
+    Path(host): Path<String>,
+    Content(request): Content,
+) -> Outcome {
+    front.admit("a change of a host")?;
+    let id = id(Host::WORD, &host)?;
+    let host = front.vim.store.write(|all| {
+        let host: Host = objects::changed(&all.get::<Host>(id)?, request)?;
+        front.vim.hosts.client(&host)?;
+        all.put(&host)?;
+        Ok(host)
+    })?;
+    let capacity = front.vim.hosts.capacity(&host).await;
+    one::<Host>(shown(&host, &capacity))
+}
+
+pub async fn remove(State(front): State<Front>, Path(host): Path<String>) -> Outcome {
+    front.admit("the removal of a host")?;
+    let id = id(Host::WORD, &host)?;
+    front.vim.store.write(|all| {
+        let host: Host = all.get(id)?;
+        let servers = all.all::<Server>()?;
+        let ports = all.all::<Port>()?;
+        let is_used =
+            servers.iter().any(|it| it.host == id) || ports.iter().any(|it| it.host == Some(id));
+        if is_used {
+            return Err(Fault::conflict(format!(
+                "host {} has servers or external ports: delete them first",
+                host.name
+            )));
+        }
+        for mut network in all.all::<Network>()? {
+            if network.hosts.remove(&id) {
+                all.put(&network)?;
+            }
+        }
+        all.remove::<Host>(id)
+    })?;
+    done(&format!("host {id} deleted"))
+}

@@ -1,0 +1,285 @@
+//! Networks and ports.
+
+use super::content::Content;
+use super::query::{Pairs, Query};
+use super::{Front, Outcome, done, one};
+use crate::fault::{Fault, id};
+use crate::objects::{self, Host, Network, Object, Port, PortKind, Server, Tenant, seen};
+use crate::servers::has_room;
+use crate::store::{View, Writing};
+use axum::extract::{Path, Query as Pairing, State};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// Returns the status of what is up or not, and may have an error.
+fn status(is_up: bool, has_error: bool) -> Value {
+    match (is_up, has_error) {
+        (_, true) => "ERROR",
+        (true, false) => "ACTIVE",
+        (false, false) => "DOWN",
+    }
+    .into()
+}
+
+fn shown(network: &Network) -> Map<String, Value> {
+    let mut row = seen(network);
+    let status = status(network.admin_state_up, network.last_error.is_some());
+    row.insert("status".to_owned(), status);
+    row
+}
+
+fn shown_port(view: &impl View, port: &Port) -> Result<Map<String, Value>, Fault> {
+    let mut row = seen(port);
+    let network = match port.network_id {
+        Some(network) => view.find::<Network>(network)?,
+        None => None,
+    };
+    let is_up = port.admin_state_up && network.is_some_and(|it| it.admin_state_up);
+    row.insert("status".to_owned(), status(is_up, false));
+    Ok(row)
+}
+
+pub async fn list(State(front): State<Front>, Pairing(pairs): Pairing<Pairs>) -> Outcome {
+    // Clients name their tenant, and get what they may use; OpenVIM shows them all networks.
+    let pairs = pairs.into_iter().filter(|(key, _)| key != "tenant_id");
+    let query = Query::read::<Network>(pairs.collect())?;
+    let all = front.vim.store.read()?.all::<Network>()?;
+    query.answer::<Network>(all.iter().map(shown))
+}
+
+pub async fn show(State(front): State<Front>, Path(network): Path<String>) -> Outcome {
+    let id = id(Network::WORD, &network)?;
+    let view = front.vim.store.read()?;
+    let network: Network = view.get(id)?;
+    let mut row = shown(&network);
+    let ports = view.all::<Port>()?;
+    let on_it = ports.iter().filter(|port| port.network_id == Some(id));
+    let on_it: Vec<Value> = on_it.map(|port| json!({ "port_id": port.id })).collect();
+    if !on_it.is_empty() {
+        row.insert("ports".to_owned(), on_it.into());
+    }
+    one::<Network>(row)
+}
+
+/// Checks what a network names.
+fn check(all: &Writing<'_>, network: &Network) -> Result<(), Fault> {
+    if let Some(tenant) = network.tenant_id {
+        all.get::<Tenant>(tenant)?;
+    }
+    Ok(())
+}
+
+pub async fn make(State(front): State<Front>, Content(request): Content) -> Outcome {
+    let network: Network = objects::made(request)?;
+    if network.physical.is_some() {
+        front.admit("a network on an interface of the hosts")?;
+    }
+    front.vim.store.write(|all| {
+        check(all, &network)?;
+        all.add(&network)
+    })?;
+    one::<Network>(shown(&network))
+}
+
+pub async fn change(
+    State(front): State<Front>,
+    Path(network): Path<String>,
+    Content(request): Content,
+) -> Outcome {
+    let id = id(Network::WORD, &network)?;
+    front.vim.store.write(|all| {
+        let old: Network = all.get(id)?;
+        let new: Network = objects::changed(&old, request)?;
+        check(all, &new)?;
+        if old.physical != new.physical {
+            front.admit("a network on an interface of the hosts")?;
+            if !old.hosts.is_empty() {
+                return Err(Fault::not_now(format!(
+                    "network {} has ports: its provider:physical cannot change",
+                    old.name
+                )));
+            }
+        }
+        let ports = all.all::<Port>()?;
+        let used = ports
+            .iter()
+            .filter(|port| port.network_id == Some(id))
+            .count();
+        if used > new.kind.ports_max() {
+            return Err(Fault::not_now(format!(
+                "network {} has {used} ports: too many for this type",
+                old.name
+            )));
+        }
+        all.put(&new)
+    })?;
+    front.vim.settle_network(id).await?;
+    let network: Network = front.vim.store.read()?.get(id)?;
+    one::<Network>(shown(&network))
+}
+
+pub async fn remove(State(front): State<Front>, Path(network): Path<String>) -> Outcome {
+    let id = id(Network::WORD, &network)?;
+    // From now on no port can be put on it: a port names a network that is there.
+    let unused = |view: &Writing<'_>| {
+        let network: Network = view.get(id)?;
+        let ports = view.all::<Port>()?;
+        let used = ports
+            .iter()
+            .filter(|port| port.network_id == Some(id))
+            .count();
+        if used > 0 {
+            return Err(Fault::conflict(format!(
+                "network {} has {used} ports",
+                network.name
+            )));
+        }
+        Ok(network)
+    };
+    let network = front.vim.store.write(unused)?;
+    for host in &network.hosts {
+        let host: Host = front.vim.store.read()?.get(*host)?;
+        front.vim.unmake_network(id, &host).await?;
+    }
+    front.vim.store.write(|all| {
+        unused(all)?;
+        all.remove::<Network>(id)
+    })?;
+    done(&format!("network {id} deleted"))
+}
+
+pub async fn ports(State(front): State<Front>, Pairing(pairs): Pairing<Pairs>) -> Outcome {
+    let query = Query::read::<Port>(pairs)?;
+    let view = front.vim.store.read()?;
+    let rows = view
+        .all::<Port>()?
+        .into_iter()
+        .map(|it| shown_port(&view, &it));
+    query.answer::<Port>(rows.collect::<Result<Vec<_>, _>>()?)
+}
+
+fn get_port(front: &Front, id: Uuid) -> Outcome {
+    let view = front.vim.store.read()?;
+    let port: Port = view.get(id)?;
+    one::<Port>(shown_port(&view, &port)?)
+}
+
+pub async fn port(State(front): State<Front>, Path(port): Path<String>) -> Outcome {
+    get_port(&front, id(Port::WORD, &port)?)
+}
+
+pub async fn make_port(State(front): State<Front>, Content(request): Content) -> Outcome {
+    front.admit("an external port")?;
+    let mut port: Port = objects::made(request)?;
+    front.vim.store.write(|all| {
+        let interface = port.interface.as_deref().unwrap_or_default();
+        let host = host_of(all, interface)?;
+        port.host = Some(host);
+        put_on(all, &port, host)?;
+        all.add(&port)
+    })?;
+    if let Err(fault) = front.vim.settle_external(port.id).await {
+        // Nothing half made: the host may know it, or not.
+        front.vim.end_external(&port).await?;
+        return Err(fault);
+    }
+    get_port(&front, port.id)
+}
+
+/// Returns the host of an interface, which a client has named as `INTERFACE` or `HOST:INTERFACE`.
+fn host_of(view: &impl View, interface: &str) -> Result<Uuid, Fault> {
+    let hosts = view.all::<Host>()?;
+    match (interface.rsplit_once(':'), hosts.as_slice()) {
+        (Some((name, _)), hosts) => {
+            let named = hosts.iter().find(|host| host.name == name);
+            let named =
+                named.ok_or_else(|| Fault::unknown(Host::WORD, format_args!("'{name}'")))?;
+            Ok(named.id)
+        }
+        (None, [only]) => Ok(only.id),
+        (None, hosts) => Err(Fault::bad(format!(
+            "port.binding:switch_port: with {} hosts, HOST:INTERFACE is expected",
+            hosts.len()
+        ))),
+    }
+}
+
+/// Checks that a port on a host can be on its network.
+fn put_on(all: &Writing<'_>, port: &Port, host: Uuid) -> Result<(), Fault> {
+    let Some(network) = port.network_id else {
+        return Ok(());
+    };
+    let network: Network = all.get(network)?;
+    if port.tenant_id.is_some_and(|tenant| !network.is_for(tenant)) {
+        return Err(Fault::unknown(Network::WORD, network.id));
+    }
+    if network.is_elsewhere(host) {
+        return Err(Fault::conflict(format!(
+            "network {} lies on another host: it has no provider:physical that leads there",
+            network.name
+        )));
+    }
+    has_room(all, &network)
+}
+
+pub async fn change_port(
+    State(front): State<Front>,
+    Path(port): Path<String>,
+    Content(request): Content,
+) -> Outcome {
+    let id = id(Port::WORD, &port)?;
+    let (old, new) = front.vim.store.write(|all| {
+        let old: Port = all.get(id)?;
+        if old.kind == PortKind::External {
+            front.admit("a change of an external port")?;
+        }
+        let new: Port = objects::changed(&old, request)?;
+        if old.network_id != new.network_id {
+            let host = match old.device_id {
+                Some(server) => Some(all.get::<Server>(server)?.host),
+                None => old.host,
+            };
+            put_on(all, &new, host.unwrap_or_default())?;
+        }
+        all.put(&new)?;
+        Ok((old, new))
+    })?;
+    let settled = match new.device_id {
+        Some(server) => front.vim.settle(server).await,
+        None => front.vim.settle_external(id).await,
+    };
+    if let Err(fault) = settled {
+        if !fault.may_pass() {
+            front.vim.store.write(|all| all.put(&old))?;
+        }
+        return Err(fault);
+    }
+    if let Some(network) = old.network_id.filter(|_| old.network_id != new.network_id) {
+        let view = front.vim.store.read()?;
+        let host = match new.device_id {
+            Some(server) => Some(view.get::<Server>(server)?.host),
+            None => new.host,
+        };
+        let host = host
+            .map(|host| view.find::<Host>(host))
+            .transpose()?
+            .flatten();
+        if let Some(host) = host {
+            front.vim.clear_network(network, &host).await;
+        }
+    }
+    get_port(&front, id)
+}
+
+pub async fn remove_port(State(front): State<Front>, Path(port): Path<String>) -> Outcome {
+    front.admit("the removal of a port")?;
+    let id = id(Port::WORD, &port)?;
+    let port: Port = front.vim.store.read()?.get(id)?;
+    if port.kind != PortKind::External {
+        return Err(Fault::conflict(format!(
+            "port {id} is a server's: it goes with its server"
+        )));
+    }
+    front.vim.end_external(&port).await?;
+    done(&format!("port {id} deleted"))
+}

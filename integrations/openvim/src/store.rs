@@ -1,0 +1,218 @@
+//! The database: a file with a table for each kind of object. Whatever is written is on the disk when the request is answered.
+
+use crate::fault::Fault;
+use crate::objects::{Flavor, Host, Image, Network, Object, Port, Server, Tenant};
+use redb::{Database, ReadableDatabase as _, ReadableTable, TableDefinition};
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// A table: objects as JSON by their ids.
+type Definition = TableDefinition<'static, u128, &'static [u8]>;
+
+/// The database.
+pub struct Store {
+    database: Database,
+    path: PathBuf,
+}
+
+/// The state at one time.
+pub struct Reading<'a> {
+    transaction: redb::ReadTransaction,
+    path: &'a Path,
+}
+
+/// A change, of which all is made or nothing. It sees what it has changed.
+pub struct Writing<'a> {
+    transaction: redb::WriteTransaction,
+    path: &'a Path,
+}
+
+/// What can be asked of both.
+pub trait View {
+    /// Returns an object.
+    ///
+    /// # Errors
+    /// The database fails.
+    fn find<T: Object>(&self, id: Uuid) -> Result<Option<T>, Fault>;
+
+    /// Returns all objects of a kind, by id.
+    ///
+    /// # Errors
+    /// The database fails.
+    fn all<T: Object>(&self) -> Result<Vec<T>, Fault>;
+
+    /// Returns an object that has to be there.
+    ///
+    /// # Errors
+    /// It is not, or the database fails.
+    fn get<T: Object>(&self, id: Uuid) -> Result<T, Fault> {
+        self.find(id)?.ok_or_else(|| Fault::unknown(T::WORD, id))
+    }
+}
+
+const fn table<T: Object>() -> Definition {
+    TableDefinition::new(T::PLURAL)
+}
+
+fn failed(path: &Path, error: impl std::fmt::Display) -> Fault {
+    Fault::internal(format!("the database {}: {error}", path.display()))
+}
+
+fn decoded<T: Object>(bytes: &[u8], path: &Path) -> Result<T, Fault> {
+    let word = T::WORD;
+    serde_json::from_slice(bytes).map_err(|error| failed(path, format_args!("a {word}: {error}")))
+}
+
+fn found<T: Object>(
+    table: &impl ReadableTable<u128, &'static [u8]>,
+    id: Uuid,
+    path: &Path,
+) -> Result<Option<T>, Fault> {
+    let value = table.get(id.as_u128()).map_err(|it| failed(path, it))?;
+    value.map(|it| decoded(it.value(), path)).transpose()
+}
+
+fn listed<T: Object>(
+    table: &impl ReadableTable<u128, &'static [u8]>,
+    path: &Path,
+) -> Result<Vec<T>, Fault> {
+    let rows = table.iter().map_err(|it| failed(path, it))?;
+    rows.map(|row| {
+        let (_, value) = row.map_err(|it| failed(path, it))?;
+        decoded(value.value(), path)
+    })
+    .collect()
+}
+
+impl Store {
+    /// Opens a database; makes it if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be made, is no database, or belongs to another server that runs.
+    pub fn open(path: &Path) -> Result<Self, Fault> {
+        let database = Database::create(path).map_err(|it| failed(path, it))?;
+        let store = Store {
+            database,
+            path: path.to_owned(),
+        };
+        store.write(|all| {
+            all.make::<Tenant>()?;
+            all.make::<Flavor>()?;
+            all.make::<Image>()?;
+            all.make::<Host>()?;
+            all.make::<Network>()?;
+            all.make::<Port>()?;
+            all.make::<Server>()
+        })?;
+        Ok(store)
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn read(&self) -> Result<Reading<'_>, Fault> {
+        let path = self.path.as_path();
+        let transaction = self.database.begin_read().map_err(|it| failed(path, it))?;
+        Ok(Reading { transaction, path })
+    }
+
+    /// Makes a change. If it fails, nothing has changed. Changes are made one after the other.
+    ///
+    /// # Errors
+    /// Those of the change, or the database fails.
+    pub fn write<R>(
+        &self,
+        change: impl FnOnce(&Writing<'_>) -> Result<R, Fault>,
+    ) -> Result<R, Fault> {
+        tokio::task::block_in_place(|| {
+            let path = self.path.as_path();
+            let transaction = self.database.begin_write().map_err(|it| failed(path, it))?;
+            let writing = Writing { transaction, path };
+            let result = change(&writing)?;
+            let written = writing.transaction.commit();
+            written.map_err(|it| failed(path, it))?;
+            Ok(result)
+        })
+    }
+}
+
+impl View for Reading<'_> {
+    fn find<T: Object>(&self, id: Uuid) -> Result<Option<T>, Fault> {
+        let table = self.transaction.open_table(table::<T>());
+        found(&table.map_err(|it| failed(self.path, it))?, id, self.path)
+    }
+
+    fn all<T: Object>(&self) -> Result<Vec<T>, Fault> {
+        let table = self.transaction.open_table(table::<T>());
+        listed(&table.map_err(|it| failed(self.path, it))?, self.path)
+    }
+}
+
+impl View for Writing<'_> {
+    fn find<T: Object>(&self, id: Uuid) -> Result<Option<T>, Fault> {
+        found(&self.table::<T>()?, id, self.path)
+    }
+
+    fn all<T: Object>(&self) -> Result<Vec<T>, Fault> {
+        listed(&self.table::<T>()?, self.path)
+    }
+}
+
+impl Writing<'_> {
+    fn table<T: Object>(&self) -> Result<redb::Table<'_, u128, &'static [u8]>, Fault> {
+        let table = self.transaction.open_table(table::<T>());
+        table.map_err(|it| failed(self.path, it))
+    }
+
+    fn make<T: Object>(&self) -> Result<(), Fault> {
+        self.table::<T>().map(drop)
+    }
+
+    /// Writes an object that is not there yet.
+    ///
+    /// # Errors
+    /// An object has this id, or the database fails.
+    pub fn add<T: Object>(&self, object: &T) -> Result<(), Fault> {
+        match self.find::<T>(object.id())? {
+            Some(_) => Err(Fault::conflict(format!(
+                "{} {} exists",
+                T::WORD,
+                object.id()
+            ))),
+            None => self.put(object),
+        }
+    }
+
+    /// Writes an object.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn put<T: Object>(&self, object: &T) -> Result<(), Fault> {
+        let text = serde_json::to_vec(object).map_err(|it| failed(self.path, it))?;
+        let mut table = self.table::<T>()?;
+        let old = table.insert(object.id().as_u128(), text.as_slice());
+        old.map(drop).map_err(|it| failed(self.path, it))
+    }
+
+    /// Changes an object that has to be there, and returns it.
+    ///
+    /// # Errors
+    /// It is not there, or the database fails.
+    pub fn change<T: Object>(&self, id: Uuid, change: impl FnOnce(&mut T)) -> Result<T, Fault> {
+        let mut object: T = self.get(id)?;
+        change(&mut object);
+        self.put(&object)?;
+        Ok(object)
+    }
+
+    /// Removes an object, if it is there.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn remove<T: Object>(&self, id: Uuid) -> Result<(), Fault> {
+        let mut table = self.table::<T>()?;
+        let old = table.remove(id.as_u128());
+        old.map(drop).map_err(|it| failed(self.path, it))
+    }
+}

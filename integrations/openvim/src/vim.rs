@@ -1,0 +1,392 @@
+//! The manager: what the database says is made so on the hosts.
+//!
+//! A request changes the database first, and then the host. What a host has not been told yet is written down (`is_settled`), and told when it answers again, also by
+//! the next process. A host is told the whole of what a server is to be: it can be told twice.
+
+use crate::fault::Fault;
+use crate::hosts::{Hosts, refused};
+use crate::objects::{Flavor, Host, Image, Network, Port, Server, Wanted};
+use crate::render::{self, Plugged};
+use crate::store::{Store, View};
+use crate::turns::Turns;
+use nfluid_api::client::Client;
+use nfluid_api::types::{CreateRequest, InstanceState, Kind, PauseRequest, StopRequest};
+use nfluid_engine::requests::{merge, place_in, remove_own, remove_owned};
+use std::time::Duration;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// Interval in which a host that has not answered is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// The manager.
+pub struct Vim {
+    /// The objects.
+    pub store: Store,
+    /// How hosts are reached.
+    pub hosts: Hosts,
+    /// The owner of what this manager makes on hosts.
+    pub owner: String,
+    /// Who settles a server.
+    servers: Turns,
+    /// Who makes or removes a network on a host.
+    networks: Turns,
+    unsettled: Notify,
+}
+
+/// All that a server consists of, at one time.
+struct Parts {
+    server: Server,
+    host: Host,
+    networks: Vec<Network>,
+    wanted: CreateRequest,
+}
+
+impl Vim {
+    /// Creates the manager of a database's objects.
+    pub fn new(store: Store, hosts: Hosts, owner: String) -> Self {
+        Vim {
+            store,
+            hosts,
+            owner,
+            servers: Turns::default(),
+            networks: Turns::default(),
+            unsettled: Notify::new(),
+        }
+    }
+
+    /// Tells hosts what they have not been told, now and whenever one has not answered. Never ends.
+    pub async fn keep_up(&self) {
+        loop {
+            match self.settle_rest().await {
+                Ok(true) => self.unsettled.notified().await,
+                Ok(false) => tokio::time::sleep(AGAIN).await,
+                Err(fault) => {
+                    tracing::error!("{}", fault.text);
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Returns true if all hosts know all.
+    async fn settle_rest(&self) -> Result<bool, Fault> {
+        let all = self.store.read()?.all::<Server>()?;
+        let mut is_done = true;
+        for server in all.into_iter().filter(|server| !server.is_settled) {
+            if let Err(fault) = self.settle(server.id).await {
+                tracing::warn!(server = server.name, "{}", fault.text);
+                is_done &= !fault.may_pass();
+            }
+        }
+        Ok(is_done)
+    }
+
+    /// Makes a server on its host what it is to be.
+    ///
+    /// # Errors
+    /// The host refuses: the server has this as its error. Or it does not answer: it will be told later.
+    pub async fn settle(&self, id: Uuid) -> Result<(), Fault> {
+        let _turn = self.servers.wait(id).await;
+        let Some(server) = self.store.read()?.find::<Server>(id)? else {
+            return Ok(());
+        };
+        let told = if server.wanted == Wanted::Gone {
+            return self.end(server).await;
+        } else {
+            self.tell(id).await
+        };
+        let is_settled = !told.as_ref().is_err_and(Fault::may_pass);
+        if !is_settled {
+            self.unsettled.notify_one();
+        }
+        let last_error = told.as_ref().err().map(|fault| fault.text.clone());
+        self.store.write(|all| {
+            all.change::<Server>(id, |server| {
+                server.is_settled = is_settled;
+                server.last_error = last_error;
+            })
+        })?;
+        told
+    }
+
+    async fn tell(&self, id: Uuid) -> Result<(), Fault> {
+        let Parts {
+            server,
+            host,
+            networks,
+            wanted,
+        } = self.parts(id)?;
+        let client = self.hosts.client(&host)?;
+        let name = render::instance_of(&server);
+        if server.wanted == Wanted::Off {
+            let removed = remove_own(&client, &name, &self.owner, None).await;
+            return removed.map_err(|error| refused(&host, &error));
+        }
+        for network in networks {
+            self.make_network(network.id, &host, &client).await?;
+        }
+        let created = client.create(&name, &wanted).await;
+        created.map_err(|error| {
+            Fault::of_daemon(&error, &host.name, |path| place_in("server", path, &name))
+        })?;
+        self.pause(&client, &host, &name, server.wanted == Wanted::Paused)
+            .await
+    }
+
+    /// Pauses an instance, or lets it go on, if it is not so already.
+    async fn pause(
+        &self,
+        client: &Client,
+        host: &Host,
+        name: &str,
+        is_wanted: bool,
+    ) -> Result<(), Fault> {
+        let failed = |error| refused(host, &error);
+        let instance = client.instance(name).await.map_err(failed)?;
+        let is_paused = instance.state == InstanceState::Paused;
+        match (is_wanted, is_paused) {
+            (true, false) => {
+                let paused = client.pause(name, &PauseRequest::default()).await;
+                paused.map(drop).map_err(failed)
+            }
+            (false, true) => client.unpause(name).await.map(drop).map_err(failed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a server that is to go, and what was there for it alone.
+    async fn end(&self, server: Server) -> Result<(), Fault> {
+        let id = server.id;
+        // Between two hosts it is on none.
+        let host = self.store.read()?.find::<Host>(server.host)?;
+        if let Some(host) = &host {
+            let client = self.hosts.client(host)?;
+            let name = render::instance_of(&server);
+            let removed = remove_own(&client, &name, &self.owner, None).await;
+            if let Err(error) = removed {
+                self.unsettled.notify_one();
+                return Err(refused(host, &error));
+            }
+        }
+        let networks = self.store.write(|all| {
+            let mut networks = Vec::new();
+            for port in &server.ports {
+                let port = all.find::<Port>(*port)?;
+                networks.extend(port.and_then(|port| port.network_id));
+            }
+            for port in &server.ports {
+                all.remove::<Port>(*port)?;
+            }
+            all.remove::<Server>(id)?;
+            Ok(networks)
+        })?;
+        if let Some(host) = host {
+            for network in networks {
+                self.clear_network(network, &host).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the instance of a server in another way than its program would be asked to end.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn kill(&self, server: &Server) -> Result<(), Fault> {
+        let host: Host = self.store.read()?.get(server.host)?;
+        let client = self.hosts.client(&host)?;
+        let name = render::instance_of(server);
+        let how = StopRequest {
+            signal: Some("SIGKILL".to_owned()),
+            wait_ms: Some(0),
+        };
+        let removed = remove_own(&client, &name, &self.owner, Some(&how)).await;
+        removed.map_err(|error| refused(&host, &error))
+    }
+
+    /// Starts the instance of a server anew.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn restart(&self, server: &Server) -> Result<(), Fault> {
+        let host: Host = self.store.read()?.get(server.host)?;
+        let client = self.hosts.client(&host)?;
+        let name = render::instance_of(server);
+        let restarted = client.restart(&name).await;
+        restarted.map_err(|error| refused(&host, &error))
+    }
+
+    /// Reads all that a server consists of.
+    fn parts(&self, id: Uuid) -> Result<Parts, Fault> {
+        let view = self.store.read()?;
+        let server: Server = view.get(id)?;
+        let flavor: Flavor = view.get(server.flavor)?;
+        let image: Image = view.get(server.image)?;
+        let host: Host = view.get(server.host)?;
+        let (mut ports, mut networks) = (Vec::new(), Vec::new());
+        for port in &server.ports {
+            let port: Port = view.get(*port)?;
+            let network = match port.network_id {
+                Some(id) => view.find::<Network>(id)?,
+                None => None,
+            };
+            let on = network.filter(|network| network.admin_state_up && port.admin_state_up);
+            let switch = on.as_ref().map(|it| render::switch_of(it.id));
+            networks.extend(on);
+            ports.push(Plugged { port, switch });
+        }
+        let wanted = render::instance(&server, (&flavor, &image), &ports, &self.owner);
+        Ok(Parts {
+            server,
+            host,
+            networks,
+            wanted: wanted.map_err(Fault::bad)?,
+        })
+    }
+
+    /// Makes the switch of a network on a host, unless that has been done.
+    ///
+    /// # Errors
+    /// The network lies on another host. Or the host refuses, or does not answer.
+    pub async fn make_network(&self, id: Uuid, host: &Host, client: &Client) -> Result<(), Fault> {
+        let _turn = self.networks.wait(id).await;
+        let network: Network = self.store.read()?.get(id)?;
+        if network.hosts.contains(&host.id) {
+            return Ok(());
+        }
+        if network.is_elsewhere(host.id) {
+            return Err(Fault::conflict(format!(
+                "network {} lies on another host than {}: it has no provider:physical that leads there",
+                network.name, host.name
+            )));
+        }
+        let document = render::network(&network, &self.owner).map_err(Fault::bad)?;
+        let made = merge(client, &document).await;
+        made.map_err(|error| refused(host, &error))?;
+        self.store.write(|all| {
+            all.change::<Network>(id, |network| {
+                network.hosts.insert(host.id);
+            })
+        })?;
+        Ok(())
+    }
+
+    /// Removes the switch of a network from a host that has no port on it any more. If the host refuses, the switch stays until its network goes.
+    pub async fn clear_network(&self, id: Uuid, host: &Host) {
+        if let Err(fault) = self.unmake_network(id, host).await {
+            tracing::warn!(network = %id, "a switch stays: {}", fault.text);
+        }
+    }
+
+    /// Removes the switch of a network from a host, unless a port is on it there.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn unmake_network(&self, id: Uuid, host: &Host) -> Result<(), Fault> {
+        let _turn = self.networks.wait(id).await;
+        let view = self.store.read()?;
+        let Some(network) = view.find::<Network>(id)? else {
+            return Ok(());
+        };
+        if !network.hosts.contains(&host.id) {
+            return Ok(());
+        }
+        for port in view.all::<Port>()? {
+            if port.network_id != Some(id) {
+                continue;
+            }
+            let of_server = match port.device_id {
+                Some(server) => view.find::<Server>(server)?.map(|it| it.host),
+                None => port.host,
+            };
+            if of_server == Some(host.id) {
+                return Ok(());
+            }
+        }
+        let client = self.hosts.client(host)?;
+        let (uplink, switch) = render::objects_of(&network);
+        let uplink = uplink.map(|uplink| (Kind::Uplink, uplink));
+        for (kind, name) in uplink.into_iter().chain([(Kind::Switch, switch)]) {
+            let removed = remove_owned(&client, (kind, &name), &self.owner, true).await;
+            removed.map_err(|error| refused(host, &error))?;
+        }
+        self.store.write(|all| {
+            all.change::<Network>(id, |network| {
+                network.hosts.remove(&host.id);
+            })
+        })?;
+        Ok(())
+    }
+
+    /// Makes the uplink of an external port what it is to be.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn settle_external(&self, id: Uuid) -> Result<(), Fault> {
+        let _turn = self.servers.wait(id).await;
+        let view = self.store.read()?;
+        let port: Port = view.get(id)?;
+        let (Some(host), Some(interface)) = (port.host, port.interface.as_deref()) else {
+            return Ok(());
+        };
+        let host: Host = view.get(host)?;
+        let network = match port.network_id {
+            Some(id) => view.find::<Network>(id)?,
+            None => None,
+        };
+        let on = network.filter(|network| network.admin_state_up && port.admin_state_up);
+        let client = self.hosts.client(&host)?;
+        if let Some(network) = &on {
+            self.make_network(network.id, &host, &client).await?;
+        }
+        let switch = on.map(|it| render::switch_of(it.id));
+        let interface = interface.rsplit_once(':').map_or(interface, |(_, it)| it);
+        let document = render::external(&port, interface, switch.as_deref(), &self.owner);
+        let made = merge(&client, &document).await;
+        made.map_err(|error| refused(&host, &error))
+    }
+
+    /// Removes the uplink of an external port.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn end_external(&self, port: &Port) -> Result<(), Fault> {
+        let _turn = self.servers.wait(port.id).await;
+        let Some(host) = port.host else {
+            return Ok(());
+        };
+        let host: Host = self.store.read()?.get(host)?;
+        let client = self.hosts.client(&host)?;
+        let name = render::uplink_of(port.id);
+        let removed = remove_owned(&client, (Kind::Uplink, &name), &self.owner, true).await;
+        removed.map_err(|error| refused(&host, &error))?;
+        self.store.write(|all| all.remove::<Port>(port.id))?;
+        if let Some(network) = port.network_id {
+            self.clear_network(network, &host).await;
+        }
+        Ok(())
+    }
+
+    /// Makes all ports on a network what they are to be.
+    ///
+    /// # Errors
+    /// The database fails. What hosts refuse is told as the errors of their servers.
+    pub async fn settle_network(&self, id: Uuid) -> Result<(), Fault> {
+        let all = self.store.read()?.all::<Port>()?;
+        let mut first = None;
+        for port in all.into_iter().filter(|port| port.network_id == Some(id)) {
+            let settled = match port.device_id {
+                Some(server) => self.settle(server).await,
+                None => self.settle_external(port.id).await,
+            };
+            if let Err(fault) = settled {
+                tracing::warn!(port = port.name, "{}", fault.text);
+                first.get_or_insert(fault.text);
+            }
+        }
+        self.store
+            .write(|all| all.change::<Network>(id, |network| network.last_error = first))?;
+        Ok(())
+    }
+}
