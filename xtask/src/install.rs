@@ -23,6 +23,8 @@ const KUBERNETES: (&str, &str) = ("nfluid-kubernetes", "lib/nfluid/nfluid-kubern
 const CNI: (&str, &str) = ("nfluid-cni", "lib/nfluid/nfluid-cni");
 /// The load pusher and message analyser for engines.
 const ORCHESTRA: (&str, &str) = ("nfluid-orchestra", "lib/nfluid/nfluid-orchestra");
+/// The server with OpenVIM's interface.
+const OPENVIM: (&str, &str) = ("nfluid-openvim", "lib/nfluid/nfluid-openvim");
 /// Guest images for tier microvm, built with the monitor.
 const GUESTS: [&str; 2] = ["daytime", "http"];
 const SERVICE: &str = "nfluidd.service";
@@ -149,7 +151,9 @@ fn targets(options: &Options) -> Vec<PathBuf> {
     let guests = GUESTS.map(|name| Path::new("lib/nfluid/guests").join(name));
     let all = programs
         .chain(library)
-        .chain([NETMAP.1, NOMAD.1, KUBERNETES.1, CNI.1, ORCHESTRA.1].map(PathBuf::from))
+        .chain(
+            [NETMAP, NOMAD, KUBERNETES, CNI, ORCHESTRA, OPENVIM].map(|(_, at)| PathBuf::from(at)),
+        )
         .chain(guests)
         .chain([service_path()])
         .chain(completions);
@@ -167,7 +171,7 @@ fn items(session: &Session, options: &Options, built: &Path) -> Result<Vec<Item>
     sources.push((Source::Text(pkg_config(options)), 0o644));
     sources.push((Source::File(built.join(NETMAP.0)), 0o644));
     sources.extend(
-        [NOMAD, KUBERNETES, CNI, ORCHESTRA]
+        [NOMAD, KUBERNETES, CNI, ORCHESTRA, OPENVIM]
             .map(|(name, _)| (Source::File(built.join(name)), 0o755)),
     );
     let guests = built

@@ -1,10 +1,12 @@
 //! The drivers of all engines share this access to nfluid's daemon: the feed of its events ([`feed`]), links as an engine's objects write them
-//! ([`links`]), names that follow from them ([`names`]), and requests about objects with the daemon's errors in words ([`requests`]). A driver adds its engine's own protocol.
+//! ([`links`]), names that follow from them ([`names`]), and requests about objects with the daemon's errors in words ([`requests`]); with the feature `serve`, what a driver serves over TCP. A driver adds its engine's own protocol.
 #![forbid(unsafe_code)]
 
 pub mod feed;
 pub mod links;
 pub mod names;
 pub mod requests;
+#[cfg(feature = "serve")]
+pub mod serve;
 #[cfg(feature = "simulated")]
 pub mod simulated;

@@ -2,12 +2,15 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, bail};
+use axum::Router;
 use clap::Parser;
+use nfluid_engine::serve::{serve, speak};
 use nfluid_openvim::hosts::Hosts;
 use nfluid_openvim::http::router;
 use nfluid_openvim::store::Store;
 use nfluid_openvim::vim::Vim;
 use nfluid_tls::mutual::{Files, Mutual};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,13 +89,17 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let users = open(arguments.listen).await?;
     let administrators = open(arguments.admin_listen).await?;
     tokio::select! {
-        ended = axum::serve(users, router(Arc::clone(&vim), false)) => Ok(ended?),
-        ended = axum::serve(administrators, router(Arc::clone(&vim), true)) => Ok(ended?),
+        ended = answer(users, router(Arc::clone(&vim), false)) => Ok(ended?),
+        ended = answer(administrators, router(Arc::clone(&vim), true)) => Ok(ended?),
         () = vim.keep_up() => Ok(()),
         // Instances go on. What is not done yet is written down.
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     }
+}
+
+async fn answer(listener: TcpListener, router: Router) -> io::Result<()> {
+    serve(listener, |stream| speak(stream, router.clone())).await
 }
 
 async fn open(address: SocketAddr) -> anyhow::Result<TcpListener> {

@@ -2,6 +2,7 @@
 
 use crate::objects::{Flavor, Image, Network, Physical, Port, Server, own_keys};
 use nfluid_api::types::CreateRequest;
+use nfluid_control::model::DEFAULT_PORTS;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -92,8 +93,12 @@ pub fn instance(
     keys.extend(own_keys(&server.extended).map_err(|why| format!("server.extended.{why}"))?);
     keys.insert("owner".to_owned(), owner.into());
     if !ports.is_empty() {
-        let named = keys.remove("ports");
-        let mut all = named_ports(named)?;
+        let mut all = named_ports(keys.remove("ports"))?;
+        let is_default = |it: &Plugged| DEFAULT_PORTS.contains(&it.port.name.as_str());
+        if all.is_empty() && ports.iter().all(is_default) {
+            // A port that no network is for is there as it would be without networks.
+            all.extend(DEFAULT_PORTS.map(|name| (name.to_owned(), json!({}))));
+        }
         for plugged in ports {
             let port = &plugged.port;
             let keys = all.entry(&port.name).or_insert(Value::Null);

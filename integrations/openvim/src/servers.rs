@@ -127,36 +127,34 @@ impl Vim {
         let id = new.server.id;
         self.store.write(|all| add(all, &new))?;
         loop {
-            // Whoever asks for a host that does not answer, or with two words for an answer, can see the server, and remove it.
             let fault = match self.settle(id).await {
                 Ok(()) => return Ok(id),
                 Err(fault) => fault,
             };
-            match hosts.next() {
-                Some(next) => {
-                    self.leave(id).await?;
-                    self.store.write(|all| {
-                        all.change::<Server>(id, |server| {
-                            server.host = next;
-                            server.is_settled = false;
-                        })
-                    })?;
-                }
-                None if fault.may_pass() => return Ok(id),
-                None => {
-                    let server = self.store.read()?.get(id)?;
-                    self.remove(&server).await?;
-                    return Err(fault);
-                }
+            // A host that is silent now may have made the instance: the server stays there, with its error.
+            if fault.may_pass() || self.leave(id).await.is_err() {
+                return Ok(id);
             }
+            let Some(next) = hosts.next() else {
+                let server = self.store.read()?.get(id)?;
+                self.remove(&server).await?;
+                return Err(fault);
+            };
+            self.store.write(|all| {
+                all.change::<Server>(id, |server| {
+                    server.host = next;
+                    server.is_settled = false;
+                })
+            })?;
         }
     }
 
-    /// Takes a server away from a host that has not taken it.
+    /// Takes a server away from a host that has not taken it, or not as it is to be.
     async fn leave(&self, id: Uuid) -> Result<(), Fault> {
         let view = self.store.read()?;
         let server: Server = view.get(id)?;
         let host: Host = view.get(server.host)?;
+        self.kill(&server).await?;
         self.store
             .write(|all| all.change::<Server>(id, |it| it.host = Uuid::nil()))?;
         for port in &server.ports {
@@ -304,7 +302,7 @@ impl Vim {
     async fn become_(&self, server: &Server, wanted: Wanted) -> Result<(), Fault> {
         self.store.write(|all| {
             let now: Server = all.get(server.id)?;
-            if now.wanted == Wanted::Gone {
+            if now.wanted == Wanted::Gone && wanted != Wanted::Gone {
                 return Err(Fault::unknown(Server::WORD, server.id));
             }
             all.change::<Server>(server.id, |it| {
@@ -393,6 +391,9 @@ pub trait Attached: Object {
 
     /// Returns true if a server is made of it.
     fn is_used_by(&self, server: &Server) -> bool;
+
+    /// Returns true if servers that are made of both are alike.
+    fn is_alike(&self, other: &Self) -> bool;
 }
 
 impl Attached for Flavor {
@@ -407,6 +408,10 @@ impl Attached for Flavor {
     fn is_used_by(&self, server: &Server) -> bool {
         server.flavor == self.id
     }
+
+    fn is_alike(&self, other: &Self) -> bool {
+        self.ram == other.ram && self.extended == other.extended
+    }
 }
 
 impl Attached for Image {
@@ -420,6 +425,10 @@ impl Attached for Image {
 
     fn is_used_by(&self, server: &Server) -> bool {
         server.image == self.id
+    }
+
+    fn is_alike(&self, other: &Self) -> bool {
+        self.path == other.path && self.metadata == other.metadata
     }
 }
 
@@ -469,7 +478,7 @@ fn add(all: &Writing<'_>, new: &NewServer) -> Result<(), Fault> {
             )));
         }
         server.ports.push(port.id);
-        all.put(&port)?;
+        all.add(&port)?;
     }
     all.add(&server)
 }

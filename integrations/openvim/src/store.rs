@@ -2,9 +2,14 @@
 
 use crate::fault::Fault;
 use crate::objects::{Flavor, Host, Image, Network, Object, Port, Server, Tenant};
-use redb::{Database, ReadableDatabase as _, ReadableTable, TableDefinition};
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _, TableDefinition,
+};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
+
+/// Most objects of a kind.
+const OBJECTS_MAX: u64 = 100_000;
 
 /// A table: objects as JSON by their ids.
 type Definition = TableDefinition<'static, u128, &'static [u8]>;
@@ -172,16 +177,20 @@ impl Writing<'_> {
     /// Writes an object that is not there yet.
     ///
     /// # Errors
-    /// An object has this id, or the database fails.
+    /// An object has this id, there are too many, or the database fails.
     pub fn add<T: Object>(&self, object: &T) -> Result<(), Fault> {
-        match self.find::<T>(object.id())? {
-            Some(_) => Err(Fault::conflict(format!(
-                "{} {} exists",
-                T::WORD,
-                object.id()
-            ))),
-            None => self.put(object),
+        if self.find::<T>(object.id())?.is_some() {
+            let (word, id) = (T::WORD, object.id());
+            return Err(Fault::conflict(format!("{word} {id} exists")));
         }
+        let count = self.table::<T>()?.len();
+        if count.map_err(|it| failed(self.path, it))? >= OBJECTS_MAX {
+            let plural = T::PLURAL;
+            return Err(Fault::conflict(format!(
+                "there are {OBJECTS_MAX} {plural}, the most"
+            )));
+        }
+        self.put(object)
     }
 
     /// Writes an object.

@@ -10,8 +10,11 @@ use crate::render::{self, Plugged};
 use crate::store::{Store, View};
 use crate::turns::Turns;
 use nfluid_api::client::Client;
-use nfluid_api::types::{CreateRequest, InstanceState, Kind, PauseRequest, StopRequest};
+use nfluid_api::types::{
+    Change, CreateRequest, InstanceState, Kind, PauseRequest, StopRequest, Verb,
+};
 use nfluid_engine::requests::{merge, place_in, remove_own, remove_owned};
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -72,14 +75,20 @@ impl Vim {
     /// Returns true if all hosts know all.
     async fn settle_rest(&self) -> Result<bool, Fault> {
         let all = self.store.read()?.all::<Server>()?;
-        let mut is_done = true;
+        // One look at a host that is away is enough.
+        let mut away = HashSet::new();
         for server in all.into_iter().filter(|server| !server.is_settled) {
+            if away.contains(&server.host) {
+                continue;
+            }
             if let Err(fault) = self.settle(server.id).await {
                 tracing::warn!(server = server.name, "{}", fault.text);
-                is_done &= !fault.may_pass();
+                if fault.may_pass() {
+                    away.insert(server.host);
+                }
             }
         }
-        Ok(is_done)
+        Ok(away.is_empty())
     }
 
     /// Makes a server on its host what it is to be.
@@ -127,11 +136,15 @@ impl Vim {
             self.make_network(network.id, &host, &client).await?;
         }
         let created = client.create(&name, &wanted).await;
-        created.map_err(|error| {
+        let created = created.map_err(|error| {
             Fault::of_daemon(&error, &host.name, |path| place_in("server", path, &name))
         })?;
-        self.pause(&client, &host, &name, server.wanted == Wanted::Paused)
-            .await
+        let is_paused = server.wanted == Wanted::Paused;
+        let is_new = |change: &Change| matches!(change.verb, Verb::Created | Verb::Replaced);
+        if !is_paused && created.changes.iter().any(is_new) {
+            return Ok(());
+        }
+        self.pause(&client, &host, &name, is_paused).await
     }
 
     /// Pauses an instance, or lets it go on, if it is not so already.

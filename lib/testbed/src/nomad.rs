@@ -2,13 +2,13 @@
 
 use crate::port::free_ports;
 use crate::process::signal;
-use crate::{CannotRun, interrupt};
+use crate::{CannotRun, http, interrupt};
 use anyhow::{Context, bail, ensure};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Read, Write};
+use std::io::{BufRead as _, BufReader, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "NOMAD_PROGRAM";
 /// Time after which an agent will not take jobs.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time after which a request will not be answered.
-const ANSWER: Duration = Duration::from_secs(30);
 /// The name of Nomad's control groups, on each of the hierarchies below this folder.
 const GROUPS: (&str, &str) = ("/sys/fs/cgroup", "nomad");
 
@@ -282,32 +280,12 @@ plugin "nfluid-nomad" {{
     /// # Errors
     /// The agent refuses, or does not answer.
     pub fn request(&self, method: &str, path: &str, body: &Value) -> anyhow::Result<Value> {
-        let mut stream =
-            TcpStream::connect((Ipv4Addr::LOCALHOST, self.http)).context("connecting to Nomad")?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        stream.set_nodelay(true)?;
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
-        let length = body.len();
-        // The answer of HTTP/1.0 is all that comes.
-        stream.write_all(
-            format!("{method} {path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}")
-                .as_bytes(),
-        )?;
-        let mut answer = String::new();
-        stream
-            .read_to_string(&mut answer)
-            .context("the answer of Nomad")?;
-        let (head, body) = answer
-            .split_once("\r\n\r\n")
-            .context("the answer of Nomad has no end")?;
-        if head.split(' ').nth(1) != Some("200") {
-            bail!("{method} {path}: {}", body.trim());
+        let server = (Ipv4Addr::LOCALHOST, self.http).into();
+        let (status, text) = http::request(server, method, path, body)?;
+        if status != 200 {
+            bail!("{method} {path}: {}", text.trim());
         }
-        Ok(serde_json::from_str(body).unwrap_or_default())
+        Ok(serde_json::from_str(&text).unwrap_or_default())
     }
 }
 

@@ -10,6 +10,7 @@ mod images;
 mod kubernetes;
 pub mod life;
 mod nomad;
+mod openvim;
 mod orchestrated;
 mod restart;
 
@@ -90,6 +91,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[],
             },
             run: nomad::run_nomad,
+        },
+        Experiment {
+            name: "openvim",
+            aliases: &[],
+            summary: "OpenVIM's interface: from the request for a server until it is active and until the first frame; servers per second",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: openvim::run_openvim,
         },
         Experiment {
             name: "save-restore",

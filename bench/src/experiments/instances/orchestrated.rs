@@ -39,7 +39,7 @@ pub fn open_cluster(kubeconfig: &Path) -> anyhow::Result<(Runtime, Client)> {
     Ok((runtime, client))
 }
 
-/// A client and a server, and a platform with an uplink to each, `lan` and `wan`.
+/// A client and a server, and a platform between them, with a pool of shells.
 pub struct Hosts {
     pub platform: Platform,
     client: Namespace,
@@ -48,8 +48,17 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes the hosts, with a pool of shells.
+    /// Makes the hosts, and an uplink to each: `lan` and `wan`.
     pub fn new() -> anyhow::Result<Self> {
+        Self::make(true)
+    }
+
+    /// Makes the hosts. The daemon is where the interfaces to them are, `lan` and `wan`, and has no uplinks.
+    pub fn without_uplinks() -> anyhow::Result<Self> {
+        Self::make(false)
+    }
+
+    fn make(has_uplinks: bool) -> anyhow::Result<Self> {
         let [client, edge, server] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
         Namespace::join((&client, "eth0"), (&edge, "lan"))?;
         Namespace::join((&server, "eth0"), (&edge, "wan"))?;
@@ -60,9 +69,15 @@ impl Hosts {
         client.ip(&format!(
             "neighbour replace {SERVER} lladdr {SERVER_MAC} dev eth0"
         ))?;
-        let platform = platform::start()?;
-        let uplink = |interface: &str| json!({ "interface": interface, "netns": edge.name(), "super": "off" });
-        let document = json!({ "version": 1, "uplinks": { "lan": uplink("lan"), "wan": uplink("wan") }, "pool": { "small": { "flavor": "small", "size": SHELLS } } });
+        let mut document =
+            json!({ "version": 1, "pool": { "small": { "flavor": "small", "size": SHELLS } } });
+        let platform = if has_uplinks {
+            let uplink = |interface: &str| json!({ "interface": interface, "netns": edge.name(), "super": "off" });
+            document["uplinks"] = json!({ "lan": uplink("lan"), "wan": uplink("wan") });
+            platform::start()?
+        } else {
+            platform::start_within("", &edge)?
+        };
         platform.apply(&document.to_string())?;
         Ok(Hosts {
             platform,

@@ -15,23 +15,12 @@ use anyhow::Context;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
 use axum::{Extension, Router, middleware};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use kube::runtime::reflector::ObjectRef;
+use nfluid_engine::serve::{PATIENCE, serve, speak};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
-
-/// Connections at a time.
-const CONNECTIONS_MAX: usize = 256;
-/// Maximum time of a TLS handshake, and until a request has come.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Time until the next attempt after the kernel refused a connection.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The service, whose port is open.
 pub struct Service {
@@ -73,33 +62,20 @@ impl Service {
     /// # Errors
     /// Never, for as long as the socket can be used.
     pub async fn serve(self) -> io::Result<()> {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        loop {
-            // Callers beyond wait in the kernel's queue.
-            let place = Arc::clone(&places)
-                .acquire_owned()
-                .await
-                .map_err(io::Error::other)?;
-            match self.listener.accept().await {
-                Ok((stream, _)) => {
-                    let (tls, router) = (self.tls.clone(), self.router.clone());
-                    tokio::spawn(async move {
-                        answer(stream, tls, router).await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "a caller could not be answered");
-                    tokio::time::sleep(PAUSE).await;
-                }
-            }
-        }
+        let Service {
+            listener,
+            tls,
+            router,
+            ..
+        } = self;
+        serve(listener, |stream| {
+            answer(stream, tls.clone(), router.clone())
+        })
+        .await
     }
 }
 
 async fn answer(stream: TcpStream, tls: TlsAcceptor, router: Router) {
-    // Output of a command is many small writes.
-    let _slower = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
         return;
     };
@@ -107,13 +83,7 @@ async fn answer(stream: TcpStream, tls: TlsAcceptor, router: Router) {
     let caller = shown
         .and_then(|chain| chain.first())
         .and_then(Caller::of_certificate);
-    let service = router.layer(Extension(caller));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
-        .with_upgrades();
-    let _gone = connection.await;
+    speak(stream, router.layer(Extension(caller))).await;
 }
 
 fn router(pods: Arc<Pods>, access: Access) -> Router {

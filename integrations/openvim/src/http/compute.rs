@@ -51,6 +51,18 @@ fn get_attached<T: Attached>(front: &Front, tenant: &str, text: &str) -> Result<
     }
 }
 
+/// Returns an object that the tenant in a path may change: it is attached to him.
+fn get_own<T: Attached>(front: &Front, tenant: &str, text: &str) -> Result<T, Fault> {
+    let owner = front.tenant(tenant)?;
+    let mut object: T = get_attached(front, tenant, text)?;
+    match owner {
+        Some(owner) if !object.tenants().contains(&owner) => Err(Fault::of_administrators(
+            &format!("a {} of others", T::WORD),
+        )),
+        _ => Ok(object),
+    }
+}
+
 fn show_attached<T: Attached>(
     front: &Front,
     (tenant, text): &(String, String),
@@ -79,10 +91,17 @@ fn change_attached<T: Attached>(
     headers: &HeaderMap,
     request: Value,
 ) -> Outcome {
-    let old: T = get_attached(front, tenant, text)?;
+    let id = get_own::<T>(front, tenant, text)?.id();
     let object = front.vim.store.write(|all| {
-        // Hidden attributes are not the client's to change.
-        let object: T = objects::changed(&all.get::<T>(old.id())?, request)?;
+        let old: T = all.get(id)?;
+        let object: T = objects::changed(&old, request)?;
+        let is_used = all.all::<Server>()?.iter().any(|it| old.is_used_by(it));
+        if is_used && !old.is_alike(&object) {
+            let word = T::WORD;
+            return Err(Fault::conflict(format!(
+                "{word} {id} is used by servers: its name, description and 'public' can change, the rest cannot"
+            )));
+        }
         all.put(&object)?;
         Ok(object)
     })?;
@@ -92,8 +111,7 @@ fn change_attached<T: Attached>(
 /// Takes an object away from a tenant, or from all; without tenants it is no more.
 fn remove_attached<T: Attached>(front: &Front, (tenant, text): &(String, String)) -> Outcome {
     let owner = front.tenant(tenant)?;
-    let old: T = get_attached(front, tenant, text)?;
-    let id = old.id();
+    let id = get_own::<T>(front, tenant, text)?.id();
     front.vim.store.write(|all| {
         let mut object: T = all.get(id)?;
         let servers = all.all::<Server>()?;

@@ -20,12 +20,16 @@ fn shown(host: &Host, capacity: &Result<Capacity, Fault>) -> Map<String, Value> 
     match capacity {
         Ok(capacity) => {
             row.insert("status".to_owned(), "ok".into());
-            let cores = capacity.cpus.iter();
+            // Clients take every two threads for a core.
+            let cores = capacity.cpus.iter().enumerate();
             let cores: Vec<Value> = cores
-                .map(|cpu| json!({ "core_id": cpu, "thread_id": cpu }))
+                .map(|(at, cpu)| json!({ "core_id": at / 2, "thread_id": cpu }))
                 .collect();
-            let memory = capacity.memory_bytes.total / GIB;
-            let numas = json!([{ "numa_socket": 0, "memory": memory, "cores": cores }]);
+            let memory = capacity.memory_bytes;
+            let numas = json!([{
+                "numa_socket": 0, "memory": memory.total / GIB, "cores": cores, "interfaces": [],
+                "hugepages": memory.total / GIB, "hugepages_consumed": memory.used.div_ceil(GIB),
+            }]);
             row.insert("numas".to_owned(), numas);
             row.insert("nfluid".to_owned(), json!(capacity));
         }

@@ -420,6 +420,29 @@ async fn users_have_fewer_rights_than_administrators() {
         let (status, answer) = ask(&users, method, &path, Some(change)).await;
         assert_eq!(status, 404, "{method} {path}: {answer}");
     }
+    // A public one is seen by all, and changed by its own tenants; what a server is made of stays as it is.
+    let own_image = format!("{tenant}/images/{image}");
+    for (change, expected) in [
+        (json!({ "public": "yes", "name": "of all" }), 200),
+        (json!({ "path": "/nf/router" }), 409),
+        (
+            json!({ "metadata": { "nfluid": { "tier": "microvm" } } }),
+            409,
+        ),
+        (json!({ "status": "ERROR" }), 400),
+        (json!({}), 400),
+    ] {
+        let change = json!({ "image": change });
+        let (status, answer) = ask(&users, "PUT", &own_image, Some(change)).await;
+        assert_eq!(status, expected, "{answer}");
+    }
+    let public = format!("{other}/images/{image}");
+    assert_eq!(ask(&users, "GET", &public, None).await.0, 200);
+    let rename = json!({ "image": { "name": "mine" } });
+    assert_eq!(ask(&users, "PUT", &public, Some(rename)).await.0, 401);
+    assert_eq!(ask(&users, "DELETE", &public, None).await.0, 401);
+    assert_eq!(ask(&users, "GET", &own_image, None).await.0, 200);
+
     let administrators = fixture.administrators();
     let (status, answer) = ask(&administrators, "GET", "any/servers", None).await;
     assert_eq!(

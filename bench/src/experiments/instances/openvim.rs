@@ -1,0 +1,170 @@
+//! OpenVIM's interface: from the request for a server until it is active, and until the first frame has crossed it; beside the same instance by
+//! nfluid's own API (V1).
+
+use super::orchestrated::{Hosts, SHELLS, row};
+use crate::report::{Report, table};
+use nfluid_figures::statistics::Samples;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::openvim::OpenVim;
+use nfluid_testbed::program::built;
+use serde_json::{Value, json};
+use std::time::Instant;
+
+struct Setup {
+    // The manager ends before its host.
+    manager: OpenVim,
+    hosts: Hosts,
+    networks: Vec<String>,
+    /// The path of a tenant's servers, and the request for one.
+    servers: String,
+    server: Value,
+    _folder: ScratchDirectory,
+}
+
+impl Setup {
+    fn new() -> anyhow::Result<Self> {
+        let program = built("nfluid-openvim", "nfluid-openvim")?;
+        let hosts = Hosts::without_uplinks()?;
+        let folder = ScratchDirectory::new()?;
+        let mut manager = OpenVim::new(program, &folder.path(""), Vec::new())?;
+        manager.start()?;
+        let host = json!({ "name": "here", "ip_name": hosts.platform.socket(), "user": "nobody" });
+        manager.make("hosts", "host", host)?;
+        let mut networks = Vec::new();
+        for interface in ["lan", "wan"] {
+            let network = json!({ "name": interface, "type": "data" });
+            let network = manager.make("networks", "network", network)?;
+            let port = json!({ "name": interface, "network_id": network, "binding:switch_port": interface });
+            manager.make("ports", "port", port)?;
+            networks.push(network);
+        }
+        let tenant = manager.make("tenants", "tenant", json!({ "name": "acme" }))?;
+        let flavor = json!({ "name": "small", "ram": 16, "extended": { "nfluid": { "share": "1%", "flavor": "small" } } });
+        let flavor = manager.make(&format!("{tenant}/flavors"), "flavor", flavor)?;
+        let image = json!({ "name": "bridge", "path": "/nf/bridge" });
+        let image = manager.make(&format!("{tenant}/images"), "image", image)?;
+        let on: Vec<Value> = networks
+            .iter()
+            .map(|uuid| json!({ "uuid": uuid }))
+            .collect();
+        let server = json!({ "server": { "name": "s", "flavorRef": flavor, "imageRef": image, "networks": on } });
+        Ok(Setup {
+            manager,
+            hosts,
+            networks,
+            servers: format!("{tenant}/servers"),
+            server,
+            _folder: folder,
+        })
+    }
+
+    /// Makes a server; returns its path and the milliseconds until the answer that it is active.
+    fn make(&self) -> anyhow::Result<(String, f64)> {
+        let begun = Instant::now();
+        let answer = self.manager.must("POST", &self.servers, &self.server)?;
+        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        let server = &answer["server"];
+        anyhow::ensure!(
+            server["status"] == "ACTIVE",
+            "the server is not active: {answer}"
+        );
+        let id = server["id"].as_str().unwrap_or_default();
+        Ok((format!("{}/{id}", self.servers), ms))
+    }
+
+    fn remove(&self, path: &str) -> anyhow::Result<f64> {
+        let begun = Instant::now();
+        self.manager.must("DELETE", path, &Value::Null)?;
+        Ok(begun.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// The same instance by nfluid's own API, until the first frame.
+    fn directly(&self) -> anyhow::Result<f64> {
+        let switch = |network: &str| {
+            let digits: String = network.chars().filter(|c| *c != '-').take(12).collect();
+            json!({ "switch": format!("net-{digits}"), "learn": true })
+        };
+        let ports = json!({ "in": switch(&self.networks[0]), "out": switch(&self.networks[1]) });
+        let instance = json!({ "nf": "bridge", "flavor": "small", "memory": "16MiB", "share": "1%", "ports": ports });
+        let mut api = self.hosts.platform.api()?;
+        let request = json!({ "instance": instance });
+        let path = "/v1/instances/direct";
+        let (ms, _) = self
+            .hosts
+            .until_first_frame(|| api.request("PUT", path, &request))?;
+        api.request("DELETE", path, &Value::Null)?;
+        Ok(ms)
+    }
+}
+
+/// Runs the experiment.
+pub fn run_openvim(report: &mut Report) -> anyhow::Result<()> {
+    let (rounds, many, turns) = report.choose((100, 50, 5), (5, 5, 1));
+    let setup = Setup::new()?;
+    report.settle();
+    let [mut active, mut first_frame, mut direct, mut removed] = [const { Vec::new() }; 4];
+    for _ in 0..rounds {
+        interrupt::check()?;
+        setup.hosts.await_shells()?;
+        direct.push(setup.directly()?);
+        setup.hosts.await_shells()?;
+        let (ms, (path, answered)) = setup.hosts.until_first_frame(|| setup.make())?;
+        first_frame.push(ms);
+        active.push(answered);
+        removed.push(setup.remove(&path)?);
+    }
+    let mut rates = Vec::new();
+    for _ in 0..turns {
+        let begun = Instant::now();
+        let mut paths = Vec::new();
+        for _ in 0..many {
+            interrupt::check()?;
+            paths.push(setup.make()?.0);
+        }
+        rates.push(f64::from(many) / begun.elapsed().as_secs_f64());
+        for path in paths {
+            setup.remove(&path)?;
+        }
+    }
+    let [active, first_frame, direct, removed, rates] =
+        [active, first_frame, direct, removed, rates].map(Samples::from_iter);
+    let conditions = format!(
+        "a bridge between two networks, from a pool of {SHELLS}; {rounds} in turn, one after the other"
+    );
+    let figures = [
+        (
+            "v1.openvim.ms",
+            &active,
+            "request until the answer that it is ACTIVE",
+        ),
+        (
+            "v1.openvim.first_frame_ms",
+            &first_frame,
+            "request until the first frame",
+        ),
+        (
+            "v1.openvim.nfluid_ms",
+            &direct,
+            "the same instance by nfluid's API, until the first frame",
+        ),
+        ("v1.openvim.remove_ms", &removed, "removal until the answer"),
+    ];
+    for (id, samples, what) in figures {
+        report.figure(id, samples, "ms", &format!("{conditions}; {what}"));
+    }
+    let conditions =
+        format!("{many} servers by one client, {turns} in turn, more than the pool has");
+    report.figure("v1.openvim.rate_per_s", &rates, "1/s", &conditions);
+    table(
+        "OpenVIM, one server",
+        &["until", "median ms", "mean ms"],
+        &[
+            row("active", &active),
+            row("first frame", &first_frame),
+            row("nfluid alone, first frame", &direct),
+            row("removed", &removed),
+        ],
+    );
+    Ok(())
+}

@@ -1,0 +1,238 @@
+//! OpenVIM's interface over real daemons: traffic through servers, and a manager that is killed.
+
+use nfluid_testbed::openvim::OpenVim;
+use nfluid_testbed::program::find_built;
+use nfluid_tests::harness::patience::eventually;
+use nfluid_tests::harness::platform::Platform;
+use nfluid_tests::harness::remote::Remote;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+/// Starts a manager with its database in `folder`.
+fn manager(folder: &Path, arguments: Vec<String>) -> OpenVim {
+    let program = find_built("nfluid-openvim").expect("it was built");
+    let mut manager = OpenVim::new(program, folder, arguments).expect("ports are free");
+    manager.start().expect("it serves");
+    manager
+}
+
+/// Counts the objects of a kind.
+fn count(platform: &Platform, kind: &str) -> usize {
+    let all = platform.ask(&["get", kind]);
+    all.as_array().expect("a list").len()
+}
+
+/// A tenant, and what its servers are made of.
+struct Tenant<'a> {
+    manager: &'a OpenVim,
+    servers: String,
+    flavor: String,
+    image: String,
+}
+
+impl<'a> Tenant<'a> {
+    fn new(manager: &'a OpenVim) -> Self {
+        let make = |path: &str, word: &str, object: Value| {
+            manager.make(path, word, object).expect("it is made")
+        };
+        let tenant = make("tenants", "tenant", json!({ "name": "acme" }));
+        let flavor = json!({ "name": "small", "ram": 16, "extended": { "nfluid": { "share": "5%", "flavor": "small" } } });
+        let flavor = make(&format!("{tenant}/flavors"), "flavor", flavor);
+        let image = json!({ "name": "bridge", "path": "/nf/bridge" });
+        let image = make(&format!("{tenant}/images"), "image", image);
+        Tenant {
+            manager,
+            servers: format!("{tenant}/servers"),
+            flavor,
+            image,
+        }
+    }
+
+    fn server(&self, name: &str, networks: &[&String]) -> Value {
+        let networks: Vec<_> = networks
+            .iter()
+            .map(|uuid| json!({ "uuid": uuid }))
+            .collect();
+        json!({ "server": { "name": name, "flavorRef": self.flavor, "imageRef": self.image, "networks": networks } })
+    }
+
+    fn status(&self, id: &str) -> Value {
+        let path = format!("{}/{id}", self.servers);
+        let answer = self.manager.must("GET", &path, &Value::Null);
+        answer.expect("it is there")["server"]["status"].take()
+    }
+
+    fn act(&self, id: &str, action: &str) {
+        let path = format!("{}/{id}/action", self.servers);
+        let done = self.manager.must("POST", &path, &json!({ action: null }));
+        done.unwrap_or_else(|why| panic!("{action}: {why:#}"));
+    }
+}
+
+// promise: 32.9
+#[test]
+fn traffic_goes_through_a_server_as_long_as_it_is_active() {
+    let test = "traffic_goes_through_a_server_as_long_as_it_is_active";
+    let Some(mut platform) = Platform::at_rest(test) else {
+        return;
+    };
+    platform.run_at_edge();
+    platform.host("left", "10.0.0.1/24");
+    platform.host("right", "10.0.0.2/24");
+    platform.start();
+    let mut openvim = manager(platform.directory(), Vec::new());
+    let host = json!({ "name": "here", "ip_name": platform.socket(), "user": "nobody" });
+    openvim.make("hosts", "host", host).expect("a host");
+    let networks = ["left", "right"].map(|interface| {
+        let network = json!({ "name": interface, "type": "data" });
+        let network = openvim
+            .make("networks", "network", network)
+            .expect("a network");
+        let port =
+            json!({ "name": interface, "network_id": network, "binding:switch_port": interface });
+        openvim.make("ports", "port", port).expect("an interface");
+        network
+    });
+    let tenant = Tenant::new(&openvim);
+    let server = tenant.server("fw", &[&networks[0], &networks[1]]);
+    let answer = openvim
+        .must("POST", &tenant.servers, &server)
+        .expect("it is made");
+    let id = answer["server"]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
+    eventually("the first echo comes", || {
+        platform.pings("left", "10.0.0.2")
+    });
+
+    tenant.act(&id, "pause");
+    assert_eq!(tenant.status(&id), "PAUSED");
+    assert!(!platform.pings("left", "10.0.0.2"));
+    tenant.act(&id, "resume");
+    assert_eq!(tenant.status(&id), "ACTIVE");
+    eventually("it goes on", || platform.pings("left", "10.0.0.2"));
+    let pids = platform.pids();
+    tenant.act(&id, "reboot");
+    eventually("another process", || {
+        let now = platform.pids();
+        now.len() == 1 && now != pids
+    });
+    eventually("it is active", || tenant.status(&id) == "ACTIVE");
+    for off in ["shutoff", "forceOff"] {
+        tenant.act(&id, off);
+        assert_eq!(tenant.status(&id), "INACTIVE");
+        assert!(!platform.pings("left", "10.0.0.2"));
+        tenant.act(&id, "start");
+        eventually("it is back", || platform.pings("left", "10.0.0.2"));
+    }
+    let down = json!({ "network": { "admin_state_up": false } });
+    let up = json!({ "network": { "admin_state_up": true } });
+    let network = format!("networks/{}", networks[1]);
+    openvim.must("PUT", &network, &down).expect("it is changed");
+    assert!(!platform.pings("left", "10.0.0.2"));
+    openvim.must("PUT", &network, &up).expect("it is changed");
+    eventually("it is up again", || platform.pings("left", "10.0.0.2"));
+
+    // The manager's end is nothing to its servers.
+    let pids = platform.pids();
+    let servers = tenant.servers.clone();
+    openvim.kill();
+    assert!(platform.pings("left", "10.0.0.2"));
+    openvim.start().expect("it serves again");
+    assert_eq!(platform.pids(), pids);
+    let path = format!("{servers}/{id}");
+    let answer = openvim
+        .must("GET", &path, &Value::Null)
+        .expect("it is known");
+    assert_eq!(answer["server"]["status"], "ACTIVE");
+    openvim
+        .must("DELETE", &path, &Value::Null)
+        .expect("it goes");
+    let ports = openvim.must("GET", "ports", &Value::Null).expect("a list");
+    for port in ports["ports"].as_array().expect("ports") {
+        let path = format!("ports/{}", port["id"].as_str().expect("an id"));
+        openvim
+            .must("DELETE", &path, &Value::Null)
+            .expect("it goes");
+    }
+    for kind in ["instances", "uplinks", "switches"] {
+        assert_eq!(count(&platform, kind), 0, "{kind}");
+    }
+}
+
+// Catches: a server that is made, changed or removed when the manager is killed is doubled or forgotten.
+// promise: 32.10
+#[test]
+fn a_manager_that_is_killed_at_any_time_loses_and_doubles_nothing() {
+    let test = "a_manager_that_is_killed_at_any_time_loses_and_doubles_nothing";
+    let Some(remote) = Remote::started(test) else {
+        return;
+    };
+    let files = remote.files("ops");
+    let path = |path: &Path| path.display().to_string();
+    let arguments = [
+        ("--cert", path(&files.certificate)),
+        ("--key", path(&files.key)),
+        ("--ca", path(&files.authority)),
+    ];
+    let arguments = arguments
+        .into_iter()
+        .flat_map(|(option, file)| [option.to_owned(), file]);
+    let folder = remote.platform.directory().to_owned();
+    let mut openvim = manager(&folder, arguments.collect());
+    let host = json!({ "name": "far", "ip_name": remote.address, "user": "nobody" });
+    openvim.make("hosts", "host", host).expect("a host");
+    let network = json!({ "name": "n", "shared": true });
+    let network = openvim
+        .make("networks", "network", network)
+        .expect("a network");
+    let (servers, server) = {
+        let tenant = Tenant::new(&openvim);
+        (tenant.servers.clone(), tenant.server("s", &[&network]))
+    };
+    for turn in 0..24 {
+        // Each turn is cut off a little later.
+        let pause = Duration::from_millis(turn);
+        thread::scope(|scope| {
+            let asking = &openvim;
+            let (servers, server) = (&servers, &server);
+            let asked = scope.spawn(move || {
+                let made = asking.must("POST", servers, server).ok()?;
+                let id = made["server"]["id"].as_str()?.to_owned();
+                let path = format!("{servers}/{id}");
+                let off = json!({ "shutoff": null });
+                asking.must("POST", &format!("{path}/action"), &off).ok()?;
+                asking.must("DELETE", &path, &Value::Null).ok()
+            });
+            thread::sleep(pause);
+            openvim.crash();
+            let _cut_off = asked.join().expect("no panic");
+        });
+        openvim.kill();
+        openvim.start().expect("it serves again");
+    }
+    // What it was asked for, and has written down, it finishes.
+    let known = || {
+        let all = openvim.must("GET", &servers, &Value::Null).expect("a list");
+        all["servers"].as_array().expect("a list").clone()
+    };
+    eventually("nothing is in between", || {
+        known()
+            .iter()
+            .all(|it| it["status"] == "ACTIVE" || it["status"] == "INACTIVE")
+    });
+    let active = known().iter().filter(|it| it["status"] == "ACTIVE").count();
+    assert_eq!(count(&remote.platform, "instances"), active);
+    for server in known() {
+        let path = format!("{servers}/{}", server["id"].as_str().expect("an id"));
+        openvim
+            .must("DELETE", &path, &Value::Null)
+            .expect("it goes");
+    }
+    assert_eq!(count(&remote.platform, "instances"), 0);
+    openvim
+        .must("DELETE", &format!("networks/{network}"), &Value::Null)
+        .expect("it goes");
+    assert_eq!(count(&remote.platform, "switches"), 0);
+}
