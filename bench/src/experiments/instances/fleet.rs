@@ -35,6 +35,8 @@ const PARTS: usize = 10;
 const FUNCTIONS: usize = 10;
 /// Network functions of a chain, again from the first after the last.
 const KINDS: [&str; 4] = ["firewall", "nat", "limiter", "counter"];
+/// The status of an answer that there is such an object.
+const CONFLICT: u16 = 409;
 /// Requests for chains that are under way at a time.
 const AT_A_TIME: usize = 16;
 /// Time for which the cluster is watched at rest, and until it is taken to be at rest.
@@ -165,7 +167,7 @@ impl Cluster {
             self.check()?;
             // From the API server's memory: the look takes nothing from what is looked at.
             let cached = ListParams::default().match_any();
-            let all = self.runtime.block_on(nodes.list(&cached))?;
+            let all = self.patiently(|| nodes.list(&cached))?;
             let takes_pods = |node: &&Node| {
                 let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
                 let mut conditions = conditions.into_iter().flatten();
@@ -197,6 +199,24 @@ impl Cluster {
         Ok(())
     }
 
+    /// Asks the API server until it answers: under load it ends connections.
+    fn patiently<T, F>(&mut self, ask: impl Fn() -> F) -> anyhow::Result<T>
+    where
+        F: Future<Output = kube::Result<T>>,
+    {
+        let begun = Instant::now();
+        loop {
+            self.check()?;
+            match self.runtime.block_on(ask()) {
+                Ok(answer) => return Ok(answer),
+                Err(error) if is_refusal(&error) || begun.elapsed() > PATIENCE => {
+                    return Err(error.into());
+                }
+                Err(_) => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
     fn chains(&self) -> Api<DynamicObject> {
         let kind = GroupVersionKind::gvk("nfluid.io", "v1alpha1", "ServiceChain");
         Api::namespaced_with(
@@ -212,7 +232,7 @@ impl Cluster {
         let begun = Instant::now();
         loop {
             // A watch ends now and then.
-            let (mut known, version) = self.runtime.block_on(list(&api))?;
+            let (mut known, version) = self.patiently(|| list(&api))?;
             let is_wrong = |chain: &Chain| !(chain.is_ready && lives(&chain.nodes));
             let mut wrong: HashSet<String> = known
                 .iter()
@@ -222,10 +242,8 @@ impl Cluster {
             if known.len() == count && wrong.is_empty() {
                 return Ok(now_ms());
             }
-            let mut events = self
-                .runtime
-                .block_on(api.watch(&WatchParams::default(), &version))?
-                .boxed();
+            let watch = WatchParams::default();
+            let mut events = self.patiently(|| api.watch(&watch, &version))?.boxed();
             loop {
                 self.check()?;
                 ensure!(
@@ -272,7 +290,14 @@ impl Cluster {
                 let (api, parameters) = (&api, &parameters);
                 async move {
                     interrupt::check()?;
-                    api.create(parameters, &chain).await?;
+                    while let Err(error) = api.create(parameters, &chain).await {
+                        match error {
+                            // The answer to an earlier request was lost.
+                            kube::Error::Api(status) if status.code == CONFLICT => break,
+                            error if is_refusal(&error) => return Err(error.into()),
+                            _ => tokio::time::sleep(LOOK).await,
+                        }
+                    }
                     anyhow::Ok(())
                 }
             })
@@ -286,7 +311,8 @@ impl Cluster {
     fn lose(&mut self, part: usize, count: usize) -> anyhow::Result<f64> {
         let prefix = format!("{}-", prefix(part));
         let lives = |nodes: &str| nodes.split(',').all(|node| !node.starts_with(&prefix));
-        let (known, _) = self.runtime.block_on(list(&self.chains()))?;
+        let api = self.chains();
+        let (known, _) = self.patiently(|| list(&api))?;
         ensure!(
             !known.values().all(|chain| lives(&chain.nodes)),
             "no chain is on the nodes that are to be lost"
@@ -355,10 +381,15 @@ fn read(object: &DynamicObject) -> (String, Chain) {
     (object.name_any(), chain)
 }
 
-async fn list(api: &Api<DynamicObject>) -> anyhow::Result<(HashMap<String, Chain>, String)> {
+/// Returns true if the API server has answered, and will answer the same again. It asks callers to come later (429) and says so of itself (5xx).
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code < 500 && status.code != 429)
+}
+
+async fn list(api: &Api<DynamicObject>) -> kube::Result<(HashMap<String, Chain>, String)> {
     let all = api.list(&ListParams::default()).await?;
-    let version = all.metadata.resource_version;
-    let version = version.context("a list without a version")?;
+    // Without a version a watch begins with all that there is.
+    let version = all.metadata.resource_version.unwrap_or_default();
     Ok((all.items.iter().map(read).collect(), version))
 }
 
