@@ -152,6 +152,11 @@ pub struct RestoreRequest {
     /// own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<serde_json::Value>,
+    /// The keys of a clone, in the syntax of a deployment's `instances`, instead of all that was saved of the instance: the clone has
+    /// its state and its frames alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub instance: Option<serde_json::Value>,
     /// Leaves the instance paused, so that its ports can be connected before the frames in its rings are processed.
     #[serde(default)]
     pub paused: bool,

@@ -139,6 +139,7 @@ pub async fn restore(client: &Client, screen: Screen, args: &RestoreArgs) -> Res
         name: args.name.clone(),
         config,
         paused: args.paused,
+        ..RestoreRequest::default()
     };
     let report = client.restore(&request).await?;
     let mut frames = format!("{} frames in its rings", report.frames);

@@ -15,7 +15,7 @@ use crate::cut::{array, part};
 use crate::frames::{FramesError, frames};
 use crate::json::{self, JsonError};
 use nfluid_api::types::SAVED_BYTES_MAX;
-use serde_json::Value;
+use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Format that this version writes and reads.
@@ -176,6 +176,11 @@ impl Image {
         instances.insert(name.to_owned(), instance);
         Ok(())
     }
+
+    /// Turns it into another instance, which has its state and its frames alone.
+    pub fn become_another(&mut self, name: &str, instance: Value) {
+        self.document = json!({ "version": 1, "instances": { name: instance } });
+    }
 }
 
 /// Checks the settings that a clone must not share with its original: the keys of the configuration that have its IP
@@ -223,7 +228,6 @@ fn long_part<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SavedError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn image() -> Image {
         let port = json!({ "name": "in", "mac": "02:00:00:00:00:01" });
@@ -317,6 +321,17 @@ mod tests {
                 );
             }
         }
+    }
+
+    // promise: 5.9
+    #[test]
+    fn another_instance_has_the_state_and_the_frames_alone() {
+        let mut other = image();
+        let keys = json!({ "nf": "firewall", "ports": { "in": { "mac": "02:00:00:00:00:02" } } });
+        other.become_another("fw2", keys.clone());
+        assert_eq!(other.name().expect("one"), "fw2");
+        assert_eq!(other.document["instances"]["fw2"], keys);
+        assert_eq!((other.state, other.frames), (image().state, image().frames));
     }
 
     #[test]

@@ -56,8 +56,17 @@ impl Daemon {
         let bytes = bytes.map_err(|why| Problem::bad_request(format!("not base64: {why}")))?;
         let mut image = Image::parse(&bytes).map_err(refused)?;
         drop(bytes);
-        match &request.name {
-            Some(name) => {
+        match (&request.name, request.instance) {
+            (Some(name), Some(instance)) if request.config.is_none() => {
+                image.become_another(name, instance);
+            }
+            (_, Some(_)) => {
+                let detail =
+                    "keys of its own are for a clone, and say its configuration; nothing was made";
+                return Err(Problem::bad_request(detail)
+                    .with_remedy("give it a name, and no 'config' beside them"));
+            }
+            (Some(name), None) => {
                 let renamed = image.rename(name, request.config.clone());
                 renamed.map_err(|why| {
                     refused(why).with_remedy(
@@ -65,11 +74,11 @@ impl Daemon {
                     )
                 })?;
             }
-            None if request.config.is_some() => {
+            (None, None) if request.config.is_some() => {
                 let detail = "only a clone gets another configuration; nothing was made";
                 return Err(Problem::bad_request(detail).with_remedy("give it a name as well"));
             }
-            None => {}
+            (None, None) => {}
         }
         let name = image.name().map_err(refused)?.to_owned();
         watch.lap("read");
