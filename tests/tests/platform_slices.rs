@@ -293,6 +293,46 @@ fn a_slice_whose_process_ends_takes_no_interval_of_another_with_it() {
     ends.until_results(0, next + begin + 200, &input);
 }
 
+// Catches: lateness that nobody is told of, or for which a slice is killed again and again.
+// promise: 31.16
+#[test]
+fn a_slice_that_is_late_is_unhealthy_and_goes_on() {
+    let Some(mut platform) = Platform::new("a_slice_that_is_late_is_unhealthy_and_goes_on") else {
+        return;
+    };
+    SITE.hosts(&mut platform);
+    let slice = |deadline: &str| {
+        let slice = format!(
+            "  cell: {{ graph: hash-tree, deadline: {deadline}, memory: 64MiB, parameters: {{ blocks: 64, block_bytes: 4096 }}, \
+             health: {{ interval: 100ms, timeout: 60s, failures: 3, grace: 100ms, action: restart }} }}\n"
+        );
+        deployment(&slice, &[&SITE])
+    };
+    platform.apply(&slice("10us"));
+    let pid = platform.pids()["cell"];
+    assert!(platform.reaches("radio", &SITE.address(2)));
+    let ends = Ends::of(&platform, &SITE);
+    let input = [7; 64 * 4096];
+    let state = || platform.instance("cell")["state"].clone();
+    let mut interval = 0;
+    eventually("it is unhealthy", || {
+        ends.send(0, interval, &input);
+        interval = interval.wrapping_add(1);
+        state() == "unhealthy"
+    });
+    let why = platform.instance("cell")["unhealthy"].clone();
+    assert!(
+        why.as_str().is_some_and(|why| why.contains("late")),
+        "{why}"
+    );
+    platform.apply(&slice("10s"));
+    eventually("it is well again", || state() == "running");
+    assert_eq!(platform.pids()["cell"], pid, "it was not started anew");
+    let events = platform.events_of("cell");
+    let told = |kind: &str| events.iter().filter(|event| event.contains(kind)).count();
+    assert_eq!((told("unhealthy"), told("healthy")), (1, 2), "{events:?}");
+}
+
 // promise: 31.15
 #[test]
 fn a_slice_comes_from_a_pool_and_is_upgraded_in_place() {

@@ -81,6 +81,8 @@ pub enum Answer {
     NotAsked,
     /// The answer has come.
     Came,
+    /// The answer has come, and says that work was late since the last one.
+    Late,
     /// The answer is awaited.
     Awaited,
     /// An invalid answer has come, or the NF does not listen.
@@ -116,6 +118,8 @@ pub struct Look {
 pub enum Turn {
     /// The instance has become unhealthy, with the reason.
     Fell(String),
+    /// The instance does its work, but too late, with the reason. Another start would not help it.
+    Late(String),
     /// The instance is healthy again.
     Recovered,
 }
@@ -136,6 +140,9 @@ pub struct Checkup {
     /// The instance's own time at the last failure that was counted.
     counted: Millis,
     is_unhealthy: bool,
+    /// Consecutive answers that say that work was late.
+    late: u32,
+    is_late: bool,
 }
 
 impl Checkup {
@@ -152,7 +159,9 @@ impl Checkup {
         let Some((lasted, why)) = self.trouble(look) else {
             self.failures = 0;
             self.counted = Millis(0);
-            return std::mem::take(&mut self.is_unhealthy).then_some(Turn::Recovered);
+            let is_well = std::mem::take(&mut self.is_unhealthy);
+            let lateness = self.lateness(health, look);
+            return is_well.then_some(Turn::Recovered).or(lateness);
         };
         let is_wrong = matches!(look.answer, Answer::Wrong(_));
         if is_wrong || lasted.0 >= self.counted.0.saturating_add(health.timeout.0) {
@@ -163,13 +172,34 @@ impl Checkup {
             return None;
         }
         self.is_unhealthy = true;
+        (self.late, self.is_late) = (0, false);
         Some(Turn::Fell(why))
+    }
+
+    /// Counts the answers of an instance that does not hang. Returns a change.
+    fn lateness(&mut self, health: &Health, look: &Look) -> Option<Turn> {
+        match look.answer {
+            Answer::Late => self.late = self.late.saturating_add(1),
+            Answer::Came => self.late = 0,
+            Answer::NotAsked | Answer::Awaited | Answer::Wrong(_) => return None,
+        }
+        if self.late == 0 {
+            return std::mem::take(&mut self.is_late).then_some(Turn::Recovered);
+        }
+        if self.late < health.failures || self.is_late {
+            return None;
+        }
+        self.is_late = true;
+        let checks = self.late;
+        Some(Turn::Late(format!(
+            "it was late with its work in {checks} checks in a row"
+        )))
     }
 
     fn follow(&mut self, look: &Look) {
         self.silent = match look.answer {
             Answer::Awaited | Answer::Wrong(_) => self.silent.plus(look.had),
-            Answer::NotAsked | Answer::Came => Millis(0),
+            Answer::NotAsked | Answer::Came | Answer::Late => Millis(0),
         };
         self.stalls.resize_with(look.rings.len(), Stall::default);
         for (stall, ring) in self.stalls.iter_mut().zip(&look.rings) {
@@ -300,6 +330,28 @@ mod tests {
             ..look(0, 1_000, Answer::NotAsked, 64, 7)
         };
         assert_eq!(first_change(&mut Checkup::default(), 10, 100, held), None);
+    }
+
+    // promise: 31.16
+    #[test]
+    fn work_that_is_late_is_told_once_and_does_not_hide_that_an_instance_hangs() {
+        let mut checkup = Checkup::default();
+        let late = look(0, 1_000, Answer::Late, 0, 7);
+        let well = look(60_000, 1_000, Answer::Came, 0, 7);
+        assert_eq!(first_change(&mut checkup, 10, 2, late.clone()), None);
+        assert_eq!(checkup.look(&health(), &well), None, "not in a row");
+        let (at, turn) = first_change(&mut checkup, 20, 9, late.clone()).expect("it is late");
+        assert_eq!(at, 22);
+        assert!(matches!(turn, Turn::Late(why) if why.contains("3 checks")));
+        assert_eq!(first_change(&mut checkup, 23, 20, late.clone()), None);
+        let hung = look(0, 1_000, Answer::Awaited, 0, 7);
+        let (_, turn) = first_change(&mut checkup, 50, 20, hung).expect("it falls");
+        assert!(matches!(turn, Turn::Fell(_)));
+        assert_eq!(checkup.look(&health(), &well), Some(Turn::Recovered));
+        let (_, turn) = first_change(&mut checkup, 80, 9, late).expect("it is late again");
+        assert!(matches!(turn, Turn::Late(_)));
+        assert_eq!(checkup.look(&health(), &well), Some(Turn::Recovered));
+        assert_eq!(checkup.look(&health(), &well), None);
     }
 
     #[test]

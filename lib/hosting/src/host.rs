@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use nfluid_nf::attached::port_info;
 use nfluid_nf::stateful::{self, StateError};
 use nfluid_nf::{Nanos, NetworkFunction, PortInfo};
-use nfluid_protocol::answer::{Departed, Drained, Exported, HandedOver, Imported};
+use nfluid_protocol::answer::{Departed, Drained, Exported, HandedOver, Imported, LATE};
 use nfluid_protocol::instance::{Control, Received};
 use nfluid_protocol::request::Part;
 use nfluid_protocol::{Answer, Request};
@@ -338,6 +338,7 @@ impl Host {
             return Answer::Error("its successor has its ports".to_owned());
         }
         match received.request {
+            Request::Beat if self.nf.was_late() => Answer::Ok(LATE.into()),
             Request::Beat => Answer::Ok(Value::Null),
             Request::Metrics => {
                 Answer::Ok(metrics::of(self.nf.as_ref(), &self.engine, &self.attached))

@@ -165,6 +165,12 @@ pub trait NetworkFunction: Send {
     /// Reports all counters and gauges.
     fn metrics(&self, sink: &mut dyn FnMut(Metric));
 
+    /// Returns true if work has missed its deadline, or was given up, since this was asked last. Health checks ask; an NF whose work has no
+    /// deadlines is never late.
+    fn was_late(&mut self) -> bool {
+        false
+    }
+
     /// Runs an operator's command, for example `top-talkers`; the answer is JSON.
     ///
     /// # Errors

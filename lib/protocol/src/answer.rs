@@ -7,6 +7,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// What an instance answers to a beat whose work was late since the last one; otherwise it answers `null`.
+pub const LATE: &str = "late";
+
 /// An answer. On the wire: `{"ok": ...}` or `{"error": "..."}`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]

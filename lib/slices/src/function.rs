@@ -309,6 +309,12 @@ impl NetworkFunction for Slices {
         }
     }
 
+    fn was_late(&mut self) -> bool {
+        let slices = self.running.iter_mut().flat_map(|it| &mut it.slices);
+        // Each has to be asked.
+        slices.fold(false, |late, slice| slice.was_late() | late)
+    }
+
     fn command(&mut self, _now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
         let running = self.running()?;
         let mode = self.config.mode().name();

@@ -113,6 +113,8 @@ pub struct Slice {
     busy: Vec<u64>,
     /// Intervals that were dropped because too many were under way.
     overrun: u64,
+    /// An interval was dropped since a health check asked last.
+    is_behind: bool,
     /// The last reason why a graph was dropped or refused.
     trouble: Option<String>,
     /// When a line about it was written.
@@ -136,6 +138,7 @@ impl Slice {
             makespan_sum: 0,
             busy: vec![0; engine.pes()],
             overrun: 0,
+            is_behind: false,
             trouble: None,
             told: None,
             is_woken: false,
@@ -171,6 +174,7 @@ impl Slice {
                 self.is_woken = false;
                 if self.under_way.len() >= UNDER_WAY_MAX {
                     self.overrun += 1;
+                    self.is_behind = true;
                     return Ok(());
                 }
                 let envelope = envelope().ok_or(Drop::Malformed)?;
@@ -220,8 +224,14 @@ impl Slice {
         Some((ended.interval, ended.envelope))
     }
 
+    /// Returns true if an interval was dropped since this was asked last.
+    pub fn was_late(&mut self) -> bool {
+        std::mem::take(&mut self.is_behind)
+    }
+
     /// Keeps the reason why an interval was dropped, and writes it to the instance's log now and then.
     fn dropped(&mut self, interval: u16, why: String) {
+        self.is_behind = true;
         let is_told = |told: Instant| told.elapsed() < TOLD_EVERY;
         if !self.told.is_some_and(is_told) {
             self.told = Some(Instant::now());

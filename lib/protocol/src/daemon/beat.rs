@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 const QUESTION: &[u8] = b"{\"op\":\"beat\"}\n";
 const ANSWER: &[u8] = b"{\"ok\":null}\n";
+/// The answer of an NF whose work was late ([`crate::answer::LATE`]).
+const LATE: &[u8] = b"{\"ok\":\"late\"}\n";
 /// The answer of a program that an older daemon has started. It does not know the question, but it is alive.
 const REFUSAL: &[u8] = b"{\"error\":";
 
@@ -58,7 +60,7 @@ fn ask(control: &Path) -> std::io::Result<UnixStream> {
 
 /// Reads what has come, behind what `got` has of the answer.
 fn read(stream: &mut UnixStream, got: &mut Vec<u8>) -> Answer {
-    let mut buffer = [0; ANSWER.len()];
+    let mut buffer = [0; LATE.len()];
     let room = buffer.len().saturating_sub(got.len());
     match stream.read(&mut buffer[..room]) {
         Ok(0) => Answer::Wrong("it ends the conversation on its control socket"),
@@ -74,8 +76,10 @@ fn read(stream: &mut UnixStream, got: &mut Vec<u8>) -> Answer {
 }
 
 fn judge(got: &[u8]) -> Answer {
-    let answers = [ANSWER, REFUSAL];
-    if answers.iter().any(|answer| got.starts_with(answer)) {
+    let answers = [ANSWER, REFUSAL, LATE];
+    if got.starts_with(LATE) {
+        Answer::Late
+    } else if answers.iter().any(|answer| got.starts_with(answer)) {
         Answer::Came
     } else if answers.iter().any(|answer| answer.starts_with(got)) {
         Answer::Awaited
@@ -136,6 +140,21 @@ mod tests {
         stream.write_all(b"\n").expect("it works");
         assert_eq!(nf.beat.look(), Answer::Came);
         nf.asked();
+    }
+
+    // promise: 31.16
+    #[test]
+    fn an_answer_says_whether_work_was_late() {
+        let line = crate::answer::Answer::Ok(crate::answer::LATE.into()).line();
+        assert_eq!(line.expect("JSON"), LATE);
+        let mut nf = nf();
+        for (said, expected) in [(LATE, Answer::Late), (ANSWER, Answer::Came)] {
+            nf.beat.look();
+            nf.asked().write_all(said).expect("it works");
+            assert_eq!(nf.beat.look(), expected);
+            drop(nf.asked());
+            nf.beat.look();
+        }
     }
 
     #[test]

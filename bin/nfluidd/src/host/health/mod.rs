@@ -142,13 +142,14 @@ impl Host {
                 running.condition.unhealthy = None;
                 self.event(EventKind::Healthy, subject, "it is well again");
             }
-            Turn::Fell(why) => {
+            Turn::Fell(why) | Turn::Late(why) => {
                 running.condition.unhealthy = Some(why.clone());
                 running.condition.times += 1;
                 let health = running.spec.health.as_ref();
                 let action = health.map(|health| health.action);
+                let hangs = matches!(turn, Turn::Fell(_));
                 self.event(EventKind::Unhealthy, subject, why);
-                if action == Some(Remedy::Restart) {
+                if hangs && action == Some(Remedy::Restart) {
                     self.end_unhealthy(name);
                 }
             }
