@@ -45,7 +45,7 @@ const DEMO: Packages = &[
 ];
 /// Further programs that generate or capture the tests' traffic.
 const TRAFFIC: Packages = &["ethtool", "nftables", "openssl", "tcpdump", "tcpreplay"];
-/// Tests: the kernel as an oracle, guests, and the API's checker.
+/// Tests: the kernel, numpy and scipy as oracles, guests, and the API's checker.
 const TEST: Packages = &[
     "binutils",
     "busybox-static",
@@ -53,7 +53,9 @@ const TEST: Packages = &[
     "containernetworking-plugins",
     "libndpi-bin",
     "libxdp1",
+    "python3-numpy",
     "python3-pip",
+    "python3-scipy",
     "python3-venv",
     "qemu-system-x86",
     "snmpd",
