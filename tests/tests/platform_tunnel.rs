@@ -1,24 +1,18 @@
 //! Tunnels between two hosts: two daemons, each in a network namespace of its own, joined by a wire.
 
-use nfluid_testbed::namespace::path_of;
 use nfluid_testbed::process::signal;
 use nfluid_tests::harness::command::{must, run};
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
-use nfluid_tests::harness::skip::skip;
 use nfluid_tests::harness::soak::choose;
 use nfluid_tests::harness::transfer::stream_between;
-use nfluid_tests::harness::within;
+use nfluid_tests::harness::two_daemons::{TwoDaemons, WIRE};
+use nfluid_tests::harness::two_hosts::SERVER;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::thread;
 use std::time::Duration;
-
-/// Addresses of the hosts on the wire, of one kind and of the other.
-const WIRE: [[&str; 2]; 2] = [["192.0.2.1", "192.0.2.2"], ["fd00:2::1", "fd00:2::2"]];
-const CLIENT: &str = "10.0.0.1";
-const SERVER: &str = "10.0.0.2";
 
 /// Two hosts with a wire between them.
 struct Hosts {
@@ -28,42 +22,7 @@ struct Hosts {
 
 impl Hosts {
     fn new(test: &str) -> Option<Self> {
-        let mut a = Platform::at_rest(test)?;
-        let mut b = a.beside(test)?;
-        for (platform, host, address) in [(&mut a, "client", CLIENT), (&mut b, "server", SERVER)] {
-            platform.run_at_edge();
-            platform.host(host, &format!("{address}/24"));
-        }
-        let (at_a, at_b) = (a.edge(), b.edge());
-        let probe = "probe type vxlan id 1 remote 192.0.2.9 dstport 1";
-        if !run(&format!("ip -n {at_a} link add {probe}")).succeeded() {
-            skip(test, "this kernel has no VXLAN");
-            return None;
-        }
-        must(&format!("ip -n {at_a} link delete probe"));
-        must(&format!(
-            "ip -n {at_a} link add wire mtu 1600 type veth peer name wire mtu 1600 netns {at_b}"
-        ));
-        for (index, edge) in [&at_a, &at_b].into_iter().enumerate() {
-            // New interfaces would speak IPv6 by themselves.
-            within(&path_of(edge), || {
-                for which in ["all", "default", "wire"] {
-                    let path = format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6");
-                    std::fs::write(path, "0").expect("IPv6");
-                }
-            });
-            must(&format!("ip -n {edge} link set wire up"));
-            must(&format!(
-                "ip -n {edge} address add {}/24 dev wire",
-                WIRE[0][index]
-            ));
-            must(&format!(
-                "ip -n {edge} address add {}/64 dev wire nodad",
-                WIRE[1][index]
-            ));
-        }
-        a.start();
-        b.start();
+        let TwoDaemons { a, b } = TwoDaemons::wired(test)?;
         Some(Hosts { a, b })
     }
 

@@ -23,6 +23,7 @@ pub mod segments;
 pub mod skip;
 pub mod soak;
 pub mod transfer;
+pub mod two_daemons;
 pub mod two_hosts;
 
 use std::path::Path;
