@@ -5,8 +5,11 @@ use nfluid_testbed::program::find_built;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::remote::Remote;
+use nfluid_tests::harness::two_daemons::{TwoDaemons, WIRE};
+use nfluid_tests::harness::two_hosts::SERVER;
 use serde_json::{Value, json};
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -71,21 +74,22 @@ impl<'a> Tenant<'a> {
     }
 }
 
-// promise: 32.9
-#[test]
-fn traffic_goes_through_a_server_as_long_as_it_is_active() {
-    let test = "traffic_goes_through_a_server_as_long_as_it_is_active";
-    let Some(mut platform) = Platform::at_rest(test) else {
-        return;
-    };
+/// A platform between two hosts, whose daemon is where the interfaces to them are, `eth1` and `eth2`, and a manager that knows it.
+fn edge(test: &str) -> Option<(OpenVim, Platform)> {
+    let mut platform = Platform::at_rest(test)?;
     platform.run_at_edge();
-    platform.host("left", "10.0.0.1/24");
-    platform.host("right", "10.0.0.2/24");
+    platform.host("eth1", "10.0.0.1/24");
+    platform.host("eth2", "10.0.0.2/24");
     platform.start();
-    let mut openvim = manager(platform.directory(), Vec::new());
+    let openvim = manager(platform.directory(), Vec::new());
     let host = json!({ "name": "here", "ip_name": platform.socket(), "user": "nobody" });
     openvim.make("hosts", "host", host).expect("a host");
-    let networks = ["left", "right"].map(|interface| {
+    Some((openvim, platform))
+}
+
+/// Makes a network on each of the two interfaces.
+fn networks(openvim: &OpenVim) -> [String; 2] {
+    ["eth1", "eth2"].map(|interface| {
         let network = json!({ "name": interface, "type": "data" });
         let network = openvim
             .make("networks", "network", network)
@@ -94,7 +98,22 @@ fn traffic_goes_through_a_server_as_long_as_it_is_active() {
             json!({ "name": interface, "network_id": network, "binding:switch_port": interface });
         openvim.make("ports", "port", port).expect("an interface");
         network
-    });
+    })
+}
+
+/// Returns true if a ping crosses the platform.
+fn crosses(platform: &Platform) -> bool {
+    platform.pings("eth1", "10.0.0.2")
+}
+
+// promise: 32.9
+#[test]
+fn traffic_goes_through_a_server_as_long_as_it_is_active() {
+    let test = "traffic_goes_through_a_server_as_long_as_it_is_active";
+    let Some((mut openvim, platform)) = edge(test) else {
+        return;
+    };
+    let networks = networks(&openvim);
     let tenant = Tenant::new(&openvim);
     let server = tenant.server("fw", &[&networks[0], &networks[1]]);
     let answer = openvim
@@ -102,16 +121,14 @@ fn traffic_goes_through_a_server_as_long_as_it_is_active() {
         .expect("it is made");
     let id = answer["server"]["id"].as_str().expect("an id").to_owned();
     assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
-    eventually("the first echo comes", || {
-        platform.pings("left", "10.0.0.2")
-    });
+    eventually("the first echo comes", || crosses(&platform));
 
     tenant.act(&id, "pause");
     assert_eq!(tenant.status(&id), "PAUSED");
-    assert!(!platform.pings("left", "10.0.0.2"));
+    assert!(!crosses(&platform));
     tenant.act(&id, "resume");
     assert_eq!(tenant.status(&id), "ACTIVE");
-    eventually("it goes on", || platform.pings("left", "10.0.0.2"));
+    eventually("it goes on", || crosses(&platform));
     let pids = platform.pids();
     tenant.act(&id, "reboot");
     eventually("another process", || {
@@ -122,23 +139,23 @@ fn traffic_goes_through_a_server_as_long_as_it_is_active() {
     for off in ["shutoff", "forceOff"] {
         tenant.act(&id, off);
         assert_eq!(tenant.status(&id), "INACTIVE");
-        assert!(!platform.pings("left", "10.0.0.2"));
+        assert!(!crosses(&platform));
         tenant.act(&id, "start");
-        eventually("it is back", || platform.pings("left", "10.0.0.2"));
+        eventually("it is back", || crosses(&platform));
     }
     let down = json!({ "network": { "admin_state_up": false } });
     let up = json!({ "network": { "admin_state_up": true } });
     let network = format!("networks/{}", networks[1]);
     openvim.must("PUT", &network, &down).expect("it is changed");
-    assert!(!platform.pings("left", "10.0.0.2"));
+    assert!(!crosses(&platform));
     openvim.must("PUT", &network, &up).expect("it is changed");
-    eventually("it is up again", || platform.pings("left", "10.0.0.2"));
+    eventually("it is up again", || crosses(&platform));
 
     // The manager's end is nothing to its servers.
     let pids = platform.pids();
     let servers = tenant.servers.clone();
     openvim.kill();
-    assert!(platform.pings("left", "10.0.0.2"));
+    assert!(crosses(&platform));
     openvim.start().expect("it serves again");
     assert_eq!(platform.pids(), pids);
     let path = format!("{servers}/{id}");
@@ -159,6 +176,146 @@ fn traffic_goes_through_a_server_as_long_as_it_is_active() {
     for kind in ["instances", "uplinks", "switches"] {
         assert_eq!(count(&platform, kind), 0, "{kind}");
     }
+}
+
+// promise: 32.11
+#[test]
+fn an_image_of_a_server_has_its_state() {
+    let Some((openvim, platform)) = edge("an_image_of_a_server_has_its_state") else {
+        return;
+    };
+    let [lan, wan] = networks(&openvim);
+    let tenant = Tenant::new(&openvim);
+    let owner = tenant.servers.replace("/servers", "");
+    let rules = "allow icmp from any to any keep-state";
+    let config = json!({ "rules": rules, "states": { "timeouts": { "icmp": 3600 } } });
+    let firewall = json!({ "name": "fw", "path": "/nf/firewall", "metadata": { "nfluid": { "config": config } } });
+    let firewall = openvim.make(&format!("{owner}/images"), "image", firewall);
+    let mut server = tenant.server("fw", &[&lan, &wan]);
+    server["server"]["imageRef"] = firewall.expect("an image").into();
+    let made = |server: &Value| {
+        let answer = openvim
+            .must("POST", &tenant.servers, server)
+            .expect("it is made");
+        assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
+        format!(
+            "{}/{}",
+            tenant.servers,
+            answer["server"]["id"].as_str().expect("an id")
+        )
+    };
+    let states = || {
+        let name = platform.pids().into_keys().next().expect("an instance");
+        let said = platform.must_say(&["command", &name, "states"]);
+        said.contains("10.0.0.1")
+    };
+    let first = made(&server);
+    eventually("a ping crosses", || crosses(&platform));
+    assert!(states());
+    let action = json!({ "createImage": { "name": "with states" } });
+    let answer = openvim
+        .must("POST", &format!("{first}/action"), &action)
+        .expect("an image");
+    let image = answer["image"]["id"].as_str().expect("an id").to_owned();
+    openvim
+        .must("DELETE", &first, &Value::Null)
+        .expect("it goes");
+
+    let empty = made(&server);
+    assert!(!states(), "a server of the program alone knows nothing");
+    openvim
+        .must("DELETE", &empty, &Value::Null)
+        .expect("it goes");
+    server["server"]["imageRef"] = image.as_str().into();
+    let second = made(&server);
+    assert!(states());
+    eventually("a ping crosses", || crosses(&platform));
+    let path = format!("{owner}/images/{image}");
+    let (status, _) = openvim
+        .ask("DELETE", &path, &Value::Null)
+        .expect("an answer");
+    assert_eq!(status, 409, "it is used");
+    openvim
+        .must("DELETE", &second, &Value::Null)
+        .expect("it goes");
+    openvim
+        .must("DELETE", &path, &Value::Null)
+        .expect("it goes");
+}
+
+// promise: 32.13
+#[test]
+fn traffic_crosses_a_network_of_two_hosts() {
+    let Some(TwoDaemons { a, b }) = TwoDaemons::wired("traffic_crosses_a_network_of_two_hosts")
+    else {
+        return;
+    };
+    let openvim = manager(a.directory(), Vec::new());
+    let make = |path: &str, word: &str, object: Value| {
+        openvim.make(path, word, object).expect("it is made")
+    };
+    let tenant = Tenant::new(&openvim);
+    let between = make(
+        "networks",
+        "network",
+        json!({ "name": "between", "type": "ptp" }),
+    );
+    let sides = [("a", &a, "client"), ("b", &b, "server")];
+    let mut paths = Vec::new();
+    for ((name, platform, interface), address) in sides.into_iter().zip(WIRE[0]) {
+        let host = json!({ "name": name, "ip_name": platform.socket(), "user": "nobody", "tunnel_address": address });
+        let host = make("hosts", "host", host);
+        let network = make("networks", "network", json!({ "name": name }));
+        let port = json!({ "name": name, "network_id": network, "binding:switch_port": format!("{name}:{interface}") });
+        let port = make("ports", "port", port);
+        let mut server = tenant.server(name, &[&network, &between]);
+        server["server"]["hostId"] = host.into();
+        let answer = openvim
+            .must("POST", &tenant.servers, &server)
+            .expect("it is made");
+        assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
+        let id = answer["server"]["id"].as_str().expect("an id");
+        paths.extend([format!("{}/{id}", tenant.servers), format!("ports/{port}")]);
+    }
+    eventually("a ping crosses both", || a.pings("client", SERVER));
+    for path in paths {
+        openvim
+            .must("DELETE", &path, &Value::Null)
+            .expect("it goes");
+    }
+    for platform in [&a, &b] {
+        for kind in ["instances", "uplinks", "switches"] {
+            assert_eq!(count(platform, kind), 0, "{kind}");
+        }
+    }
+}
+
+// promise: 32.12
+#[test]
+fn the_commands_of_the_guide_work() {
+    let Some((openvim, platform)) = edge("the_commands_of_the_guide_work") else {
+        return;
+    };
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/openvim.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide");
+    let (_, section) = guide
+        .split_once("## A firewall between two interfaces")
+        .expect("the section");
+    let (_, block) = section.split_once("```sh\n").expect("its commands");
+    let (commands, _) = block.split_once("```").expect("their end");
+    let script = format!("vim={}\n{commands}", openvim.administrators());
+    let done = Command::new("sh")
+        .args(["-ec", &script])
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(
+        done.status.success(),
+        "{said}{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(said.contains("\"status\": \"ACTIVE\""), "{said}");
+    eventually("a ping crosses", || crosses(&platform));
 }
 
 // Catches: a server that is made, changed or removed when the manager is killed is doubled or forgotten.

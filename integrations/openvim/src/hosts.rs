@@ -7,7 +7,9 @@ use nfluid_api::types::{Capacity, InstanceStatus};
 use nfluid_engine::requests::found;
 use nfluid_tls::mutual::Mutual;
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::time::Duration;
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 /// The port of daemons' APIs, unless a host names another.
@@ -79,6 +81,32 @@ impl Hosts {
         self.asked(host, instance).await
     }
 
+    /// Returns the address of a host for tunnels.
+    ///
+    /// # Errors
+    /// It has none, or its name leads to no address.
+    pub async fn address(&self, host: &Host) -> Result<IpAddr, Fault> {
+        let Some(name) = host.tunnel_address() else {
+            return Err(Fault::conflict(format!(
+                "host {} has no tunnel_address",
+                host.name
+            )));
+        };
+        if let Ok(address) = name.parse() {
+            return Ok(address);
+        }
+        let unknown = |why: String| {
+            Fault::unavailable(format!("host {}: no address of {name}: {why}", host.name))
+        };
+        let looked_up = timeout(PATIENCE, lookup_host((name, PORT))).await;
+        let found = looked_up.map_err(|_| unknown("nobody says it".to_owned()))?;
+        let mut found = found.map_err(|error| unknown(error.to_string()))?;
+        let first = found.next();
+        Ok(first
+            .ok_or_else(|| unknown("there is none".to_owned()))?
+            .ip())
+    }
+
     async fn asked<T>(
         &self,
         host: &Host,
@@ -98,4 +126,25 @@ impl Hosts {
 /// The fault of a host whose daemon has refused something, or does not answer.
 pub fn refused(host: &Host, error: &ClientError) -> Fault {
     Fault::of_daemon(error, &host.name, str::to_owned)
+}
+
+/// Asks all at once, and returns all answers in the order of the questions.
+pub async fn at_once<T, F>(asked: impl IntoIterator<Item = F>) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let asked: Vec<_> = asked.into_iter().map(tokio::spawn).collect();
+    let mut answers = Vec::with_capacity(asked.len());
+    for answer in asked {
+        match answer.await {
+            Ok(answer) => answers.push(answer),
+            Err(error) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+    answers
 }

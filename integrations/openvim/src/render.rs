@@ -3,7 +3,9 @@
 use crate::objects::{Flavor, Image, Network, Physical, Port, Server, own_keys};
 use nfluid_api::types::CreateRequest;
 use nfluid_control::model::DEFAULT_PORTS;
+use nfluid_engine::names::TUNNELS;
 use serde_json::{Map, Value, json};
+use std::net::IpAddr;
 use uuid::Uuid;
 
 /// Longest part of a server's name that becomes part of its instance's.
@@ -51,6 +53,29 @@ pub fn network(network: &Network, owner: &str) -> Result<Value, String> {
         uplinks.insert(uplink_of(network.id), keys);
     }
     Ok(json!({ "version": 1, "switches": { switch: { "owner": owner } }, "uplinks": uplinks }))
+}
+
+/// Returns the name of the tunnel of a network with this number, at both ends.
+pub fn tunnel_of(network: Uuid, vni: u32) -> String {
+    format!("tun-{}-{vni:x}", digits(network))
+}
+
+/// Returns a tunnel to the host at an address, on the network's switch, as a document.
+pub fn tunnel(network: &Network, vni: u32, remote: IpAddr, owner: &str) -> Value {
+    let keys = json!({
+        "interface": format!("{TUNNELS}{vni:x}"), "tunnel": { "remote": remote, "vni": vni },
+        "switch": switch_of(network.id), "owner": owner,
+    });
+    json!({ "version": 1, "uplinks": { tunnel_of(network.id, vni): keys } })
+}
+
+/// Adds the uplinks of another document to one.
+pub fn add_uplinks(document: &mut Value, other: &Value) {
+    let own = document.get_mut("uplinks").and_then(Value::as_object_mut);
+    let others = other.get("uplinks").and_then(Value::as_object);
+    if let (Some(own), Some(others)) = (own, others) {
+        own.extend(others.clone());
+    }
 }
 
 /// Returns the names of a network's uplink, if it has one, and its switch: to be removed in this order.
@@ -173,4 +198,128 @@ fn size(flavor: &Flavor) -> Result<Map<String, Value>, String> {
     }
     keys.extend(own_keys(&flavor.extended).map_err(|why| format!("extended.{why}"))?);
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::made;
+
+    fn parts(flavor: Value, image: Value, server: Value) -> (Flavor, Image, Server) {
+        let with = |mut object: Value, more: Value| {
+            let (all, more) = (object.as_object_mut(), more.as_object());
+            all.expect("attributes")
+                .extend(more.expect("attributes").clone());
+            object
+        };
+        let id = Uuid::from_u128(7);
+        let flavor = with(json!({ "name": "f" }), flavor);
+        let image = with(json!({ "name": "i", "path": "/nf/bridge" }), image);
+        let own = json!({
+            "name": "s", "tenant_id": id, "flavorRef": id, "imageRef": id, "hostId": id,
+            "wanted": "running", "is_settled": false
+        });
+        let server = with(own, server);
+        (
+            made(json!({ "flavor": flavor })).expect("a flavor"),
+            made(json!({ "image": image })).expect("an image"),
+            made(json!({ "server": server })).expect("a server"),
+        )
+    }
+
+    fn port(name: &str, switch: Option<&str>) -> Plugged {
+        let port = json!({ "port": {
+            "name": name, "mac_address": "02:00:00:00:00:01", "binding:switch_port": "eth1"
+        } });
+        Plugged {
+            port: made(port).expect("a port"),
+            switch: switch.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn keys_of_the_server_count_before_the_flavors_and_these_before_the_images() {
+        let of = |share: &str| json!({ "nfluid": { "share": share } });
+        let (flavor, image, server) = parts(
+            json!({ "ram": 32, "extended": { "nfluid": { "share": "2%", "ring": 64 } } }),
+            json!({ "metadata": { "os_type": "linux", "nfluid": { "share": "1%", "ring": 32, "tier": "microvm" } } }),
+            json!({ "extended": of("3%") }),
+        );
+        let request = instance(&server, (&flavor, &image), &[], "vim").expect("valid");
+        let expected = json!({ "nf": "bridge", "share": "3%", "ring": 64, "tier": "microvm", "memory": "32MiB", "owner": "vim" });
+        assert_eq!(request.instance, expected);
+    }
+
+    #[test]
+    fn a_promised_core_is_one_that_the_instance_has() {
+        for kind in ["cores", "threads", "paired-threads"] {
+            let numas = json!({ "extended": { "numas": [{ kind: 1, "memory": 2 }] } });
+            let (flavor, image, server) = parts(numas, json!({ "path": "/opt/probe" }), json!({}));
+            let request = instance(&server, (&flavor, &image), &[], "vim").expect("valid");
+            let expected = json!({ "program": "/opt/probe", "memory": "2GiB", "share": "100%", "placement": "pinned", "owner": "vim" });
+            assert_eq!(request.instance, expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn ports_are_in_the_order_of_the_image_with_their_switches() {
+        let on =
+            |switch: &str| json!({ "mac": "02:00:00:00:00:01", "switch": switch, "learn": true });
+        let off = json!({ "mac": "02:00:00:00:00:01" });
+        for (named, plugged, expected) in [
+            (
+                json!(null),
+                vec![port("in", Some("a"))],
+                json!({ "in": on("a"), "out": {} }),
+            ),
+            (
+                json!(null),
+                vec![port("left", Some("a")), port("right", None)],
+                json!({ "left": on("a"), "right": off }),
+            ),
+            (
+                json!(["wan", "lan"]),
+                vec![port("lan", Some("a"))],
+                json!({ "wan": {}, "lan": on("a") }),
+            ),
+            (
+                json!({ "lan": { "learn": false, "mtu": 9000 } }),
+                vec![port("lan", Some("a")), port("dmz", Some("b"))],
+                json!({ "lan": { "learn": false, "mtu": 9000, "mac": "02:00:00:00:00:01", "switch": "a" }, "dmz": on("b") }),
+            ),
+        ] {
+            let image = json!({ "metadata": { "nfluid": { "ports": named } } });
+            let (flavor, image, server) = parts(json!({}), image, json!({}));
+            let request = instance(&server, (&flavor, &image), &plugged, "vim").expect("valid");
+            let ports = &request.instance["ports"];
+            assert_eq!(*ports, expected);
+            let names = |value: &Value| {
+                let names = value.as_object().expect("ports").keys();
+                names.cloned().collect::<Vec<_>>()
+            };
+            assert_eq!(names(ports), names(&expected), "the order counts");
+        }
+        for wrong in [json!(1), json!([1]), json!({ "in": 1 })] {
+            let image = json!({ "metadata": { "nfluid": { "ports": wrong } } });
+            let (flavor, image, server) = parts(json!({}), image, json!({}));
+            let plugged = [port("in", Some("a"))];
+            instance(&server, (&flavor, &image), &plugged, "vim").expect_err("no ports");
+        }
+    }
+
+    #[test]
+    fn names_are_names_of_nfluid() {
+        for (name, expected) in [
+            ("fw", "fw-000000000000"),
+            ("edge 1 (b)", "edge-1-b-000000000000"),
+            ("\u{e9}", "000000000000"),
+            ("-", "000000000000"),
+        ] {
+            let (_, _, mut server) = parts(json!({}), json!({}), json!({ "name": name }));
+            server.id = Uuid::from_u128(7);
+            assert_eq!(instance_of(&server), expected);
+        }
+        let (_, _, long) = parts(json!({}), json!({}), json!({ "name": "x".repeat(255) }));
+        assert!(instance_of(&long).len() <= 63);
+    }
 }

@@ -5,6 +5,8 @@ use crate::objects::{Flavor, Host, Image, Network, Object, Port, Server, Tenant}
 use redb::{
     Database, ReadableDatabase as _, ReadableTable, ReadableTableMetadata as _, TableDefinition,
 };
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -13,6 +15,11 @@ const OBJECTS_MAX: u64 = 100_000;
 
 /// A table: objects as JSON by their ids.
 type Definition = TableDefinition<'static, u128, &'static [u8]>;
+
+/// The states of images that were made of servers, by the images' ids: what a daemon has saved.
+const STATES: Definition = TableDefinition::new("states");
+/// Most of them. Each has 62 MB at most.
+const STATES_MAX: u64 = 256;
 
 /// The database.
 pub struct Store {
@@ -90,12 +97,21 @@ fn listed<T: Object>(
 }
 
 impl Store {
-    /// Opens a database; makes it if there is none.
+    /// Opens a database; makes it if there is none. Nobody but its owner reads it: configurations of functions are in it.
     ///
     /// # Errors
     /// The file cannot be made, is no database, or belongs to another server that runs.
     pub fn open(path: &Path) -> Result<Self, Fault> {
-        let database = Database::create(path).map_err(|it| failed(path, it))?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(|it| failed(path, it))?;
+        let database = Database::builder().create_file(file);
+        let database = database.map_err(|it| failed(path, it))?;
         let store = Store {
             database,
             path: path.to_owned(),
@@ -107,7 +123,8 @@ impl Store {
             all.make::<Host>()?;
             all.make::<Network>()?;
             all.make::<Port>()?;
-            all.make::<Server>()
+            all.make::<Server>()?;
+            all.states().map(drop)
         })?;
         Ok(store)
     }
@@ -154,6 +171,21 @@ impl View for Reading<'_> {
     }
 }
 
+impl Reading<'_> {
+    /// Returns the state of an image, as the daemon that saved it has written it.
+    ///
+    /// # Errors
+    /// It has none, or the database fails.
+    pub fn state(&self, image: Uuid) -> Result<String, Fault> {
+        let table = self.transaction.open_table(STATES);
+        let table = table.map_err(|it| failed(self.path, it))?;
+        let state = table.get(image.as_u128());
+        let state = state.map_err(|it| failed(self.path, it))?;
+        let text = state.and_then(|it| String::from_utf8(it.value().to_vec()).ok());
+        text.ok_or_else(|| Fault::internal(format!("image {image} has no state")))
+    }
+}
+
 impl View for Writing<'_> {
     fn find<T: Object>(&self, id: Uuid) -> Result<Option<T>, Fault> {
         found(&self.table::<T>()?, id, self.path)
@@ -168,6 +200,36 @@ impl Writing<'_> {
     fn table<T: Object>(&self) -> Result<redb::Table<'_, u128, &'static [u8]>, Fault> {
         let table = self.transaction.open_table(table::<T>());
         table.map_err(|it| failed(self.path, it))
+    }
+
+    fn states(&self) -> Result<redb::Table<'_, u128, &'static [u8]>, Fault> {
+        let table = self.transaction.open_table(STATES);
+        table.map_err(|it| failed(self.path, it))
+    }
+
+    /// Writes the state of an image.
+    ///
+    /// # Errors
+    /// There are too many, or the database fails.
+    pub fn put_state(&self, image: Uuid, state: &str) -> Result<(), Fault> {
+        let mut table = self.states()?;
+        if table.len().map_err(|it| failed(self.path, it))? >= STATES_MAX {
+            return Err(Fault::conflict(format!(
+                "there are {STATES_MAX} images of servers, the most"
+            )));
+        }
+        let old = table.insert(image.as_u128(), state.as_bytes());
+        old.map(drop).map_err(|it| failed(self.path, it))
+    }
+
+    /// Removes the state of an image, if it has one.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn remove_state(&self, image: Uuid) -> Result<(), Fault> {
+        let mut table = self.states()?;
+        let old = table.remove(image.as_u128());
+        old.map(drop).map_err(|it| failed(self.path, it))
     }
 
     fn make<T: Object>(&self) -> Result<(), Fault> {

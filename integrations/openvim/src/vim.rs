@@ -9,11 +9,11 @@ use crate::objects::{Flavor, Host, Image, Network, Port, Server, Wanted};
 use crate::render::{self, Plugged};
 use crate::store::{Store, View};
 use crate::turns::Turns;
-use nfluid_api::client::Client;
+use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{
-    Change, CreateRequest, InstanceState, Kind, PauseRequest, StopRequest, Verb,
+    Change, CreateRequest, InstanceState, Kind, PauseRequest, RestoreRequest, StopRequest, Verb,
 };
-use nfluid_engine::requests::{merge, place_in, remove_own, remove_owned};
+use nfluid_engine::requests::{found, merge, place_in, remove_own, remove_owned};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -33,13 +33,14 @@ pub struct Vim {
     /// Who settles a server.
     servers: Turns,
     /// Who makes or removes a network on a host.
-    networks: Turns,
+    pub(crate) networks: Turns,
     unsettled: Notify,
 }
 
 /// All that a server consists of, at one time.
 struct Parts {
     server: Server,
+    image: Image,
     host: Host,
     networks: Vec<Network>,
     wanted: CreateRequest,
@@ -122,6 +123,7 @@ impl Vim {
     async fn tell(&self, id: Uuid) -> Result<(), Fault> {
         let Parts {
             server,
+            image,
             host,
             networks,
             wanted,
@@ -133,12 +135,25 @@ impl Vim {
             return removed.map_err(|error| refused(&host, &error));
         }
         for network in networks {
-            self.make_network(network.id, &host, &client).await?;
+            self.make_network(network.id, &host).await?;
         }
-        let created = client.create(&name, &wanted).await;
-        let created = created.map_err(|error| {
+        let failed = |error: ClientError| {
             Fault::of_daemon(&error, &host.name, |path| place_in("server", path, &name))
-        })?;
+        };
+        if image.has_state
+            && found(client.instance(&name).await)
+                .map_err(failed)?
+                .is_none()
+        {
+            let request = RestoreRequest {
+                image: self.store.read()?.state(image.id)?,
+                name: Some(name.clone()),
+                instance: Some(wanted.instance.clone()),
+                ..RestoreRequest::default()
+            };
+            client.restore(&request).await.map_err(failed)?;
+        }
+        let created = client.create(&name, &wanted).await.map_err(failed)?;
         let is_paused = server.wanted == Wanted::Paused;
         let is_new = |change: &Change| matches!(change.verb, Verb::Created | Verb::Replaced);
         if !is_paused && created.changes.iter().any(is_new) {
@@ -230,6 +245,17 @@ impl Vim {
         restarted.map_err(|error| refused(&host, &error))
     }
 
+    /// Returns the state of a server's instance, as its daemon writes it.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn save(&self, server: &Server) -> Result<String, Fault> {
+        let host: Host = self.store.read()?.get(server.host)?;
+        let client = self.hosts.client(&host)?;
+        let saved = client.save(&render::instance_of(server)).await;
+        Ok(saved.map_err(|error| refused(&host, &error))?.image)
+    }
+
     /// Reads all that a server consists of.
     fn parts(&self, id: Uuid) -> Result<Parts, Fault> {
         let view = self.store.read()?;
@@ -252,84 +278,11 @@ impl Vim {
         let wanted = render::instance(&server, (&flavor, &image), &ports, &self.owner);
         Ok(Parts {
             server,
+            image,
             host,
             networks,
             wanted: wanted.map_err(Fault::bad)?,
         })
-    }
-
-    /// Makes the switch of a network on a host, unless that has been done.
-    ///
-    /// # Errors
-    /// The network lies on another host. Or the host refuses, or does not answer.
-    pub async fn make_network(&self, id: Uuid, host: &Host, client: &Client) -> Result<(), Fault> {
-        let _turn = self.networks.wait(id).await;
-        let network: Network = self.store.read()?.get(id)?;
-        if network.hosts.contains(&host.id) {
-            return Ok(());
-        }
-        if network.is_elsewhere(host.id) {
-            return Err(Fault::conflict(format!(
-                "network {} lies on another host than {}: it has no provider:physical that leads there",
-                network.name, host.name
-            )));
-        }
-        let document = render::network(&network, &self.owner).map_err(Fault::bad)?;
-        let made = merge(client, &document).await;
-        made.map_err(|error| refused(host, &error))?;
-        self.store.write(|all| {
-            all.change::<Network>(id, |network| {
-                network.hosts.insert(host.id);
-            })
-        })?;
-        Ok(())
-    }
-
-    /// Removes the switch of a network from a host that has no port on it any more. If the host refuses, the switch stays until its network goes.
-    pub async fn clear_network(&self, id: Uuid, host: &Host) {
-        if let Err(fault) = self.unmake_network(id, host).await {
-            tracing::warn!(network = %id, "a switch stays: {}", fault.text);
-        }
-    }
-
-    /// Removes the switch of a network from a host, unless a port is on it there.
-    ///
-    /// # Errors
-    /// The host refuses, or does not answer.
-    pub async fn unmake_network(&self, id: Uuid, host: &Host) -> Result<(), Fault> {
-        let _turn = self.networks.wait(id).await;
-        let view = self.store.read()?;
-        let Some(network) = view.find::<Network>(id)? else {
-            return Ok(());
-        };
-        if !network.hosts.contains(&host.id) {
-            return Ok(());
-        }
-        for port in view.all::<Port>()? {
-            if port.network_id != Some(id) {
-                continue;
-            }
-            let of_server = match port.device_id {
-                Some(server) => view.find::<Server>(server)?.map(|it| it.host),
-                None => port.host,
-            };
-            if of_server == Some(host.id) {
-                return Ok(());
-            }
-        }
-        let client = self.hosts.client(host)?;
-        let (uplink, switch) = render::objects_of(&network);
-        let uplink = uplink.map(|uplink| (Kind::Uplink, uplink));
-        for (kind, name) in uplink.into_iter().chain([(Kind::Switch, switch)]) {
-            let removed = remove_owned(&client, (kind, &name), &self.owner, true).await;
-            removed.map_err(|error| refused(host, &error))?;
-        }
-        self.store.write(|all| {
-            all.change::<Network>(id, |network| {
-                network.hosts.remove(&host.id);
-            })
-        })?;
-        Ok(())
     }
 
     /// Makes the uplink of an external port what it is to be.
@@ -351,7 +304,7 @@ impl Vim {
         let on = network.filter(|network| network.admin_state_up && port.admin_state_up);
         let client = self.hosts.client(&host)?;
         if let Some(network) = &on {
-            self.make_network(network.id, &host, &client).await?;
+            self.make_network(network.id, &host).await?;
         }
         let switch = on.map(|it| render::switch_of(it.id));
         let interface = interface.rsplit_once(':').map_or(interface, |(_, it)| it);

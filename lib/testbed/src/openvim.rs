@@ -89,6 +89,11 @@ impl OpenVim {
         }
     }
 
+    /// Returns the address of administrators.
+    pub fn administrators(&self) -> String {
+        format!("http://127.0.0.1:{}/openvim", self.ports[1])
+    }
+
     /// Sends a request of an administrator, and returns status and answer.
     ///
     /// # Errors

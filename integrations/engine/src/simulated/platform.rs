@@ -1,6 +1,7 @@
 //! A simulated host has three parts: facts that are always favourable, a platform that does nothing, and a store that keeps nothing. What there is
 //! to know of its objects is in the controller above them.
 
+use crate::names::TUNNELS;
 use nfluid_control::apply::{Platform, PlatformError};
 use nfluid_control::diff::Diff;
 use nfluid_control::group::Group;
@@ -35,7 +36,10 @@ impl Host for Size {
         self.memory_bytes
     }
 
-    fn interface(&self, _name: &str, _netns: Option<&str>) -> InterfaceFact {
+    fn interface(&self, name: &str, _netns: Option<&str>) -> InterfaceFact {
+        if name.starts_with(TUNNELS) {
+            return InterfaceFact::Missing(Vec::new());
+        }
         InterfaceFact::Present
     }
 

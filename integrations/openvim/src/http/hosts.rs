@@ -1,10 +1,11 @@
 //! Hosts.
 
 use super::content::Content;
+use super::front::{Front, Outcome, done, links, one};
 use super::query::{Pairs, Query};
-use super::{Front, Outcome, done, links, one};
 use crate::fault::{Fault, id};
-use crate::objects::{self, Host, Network, Object, Port, Server, seen};
+use crate::hosts::at_once;
+use crate::objects::{self, Host, Network, Object, Port, Server, Wanted, seen};
 use crate::store::View as _;
 use axum::extract::{Path, Query as Pairing, State};
 use axum::http::HeaderMap;
@@ -50,18 +51,16 @@ pub async fn list(
     let all = front.vim.store.read()?.all::<Host>()?;
     let asked = all.into_iter().map(|host| {
         let hosts = front.vim.hosts.clone();
-        tokio::spawn(async move {
+        async move {
             let capacity = hosts.capacity(&host).await;
             shown(&host, &capacity)
-        })
+        }
     });
-    let mut rows = Vec::new();
-    for answer in asked.collect::<Vec<_>>() {
-        let mut row = answer.await.map_err(|it| Fault::internal(it.to_string()))?;
+    let mut rows = at_once(asked).await;
+    for row in &mut rows {
         let id = row.get("id").and_then(Value::as_str).unwrap_or_default();
         let links = links(&headers, &format!("hosts/{id}"));
         row.insert("links".to_owned(), links);
-        rows.push(row);
     }
     query.answer::<Host>(rows)
 }
@@ -122,20 +121,44 @@ pub async fn change(
 pub async fn remove(State(front): State<Front>, Path(host): Path<String>) -> Outcome {
     front.admit("the removal of a host")?;
     let id = id(Host::WORD, &host)?;
+    let host: Host = front.vim.store.read()?.get(id)?;
+    let mut networks = front.vim.store.read()?.all::<Network>()?;
+    networks.retain(|network| network.hosts.contains_key(&id));
+    for network in networks {
+        front.vim.clear_network(network.id, &host).await;
+    }
+    // What is on a host that does not answer stays there, and is no more here.
+    let is_away = front.vim.hosts.capacity(&host).await.is_err();
     front.vim.store.write(|all| {
-        let host: Host = all.get(id)?;
-        let servers = all.all::<Server>()?;
-        let ports = all.all::<Port>()?;
-        let is_used =
-            servers.iter().any(|it| it.host == id) || ports.iter().any(|it| it.host == Some(id));
-        if is_used {
-            return Err(Fault::conflict(format!(
-                "host {} has servers or external ports: delete them first",
-                host.name
-            )));
+        for server in all.all::<Server>()?.into_iter().filter(|it| it.host == id) {
+            if !(is_away && server.wanted == Wanted::Gone) {
+                return Err(Fault::conflict(format!(
+                    "host {} has servers: delete them first",
+                    host.name
+                )));
+            }
+            for port in server.ports {
+                all.remove::<Port>(port)?;
+            }
+            all.remove::<Server>(server.id)?;
+        }
+        for port in all.all::<Port>()?.into_iter().filter(|it| it.host == Some(id)) {
+            if !is_away {
+                return Err(Fault::conflict(format!(
+                    "host {} has external ports: delete them first",
+                    host.name
+                )));
+            }
+            all.remove::<Port>(port.id)?;
         }
         for mut network in all.all::<Network>()? {
-            if network.hosts.remove(&id) {
+            if network.hub() == Some(id) && network.hosts.len() > 1 {
+                return Err(Fault::conflict(format!(
+                    "host {} is in the middle of network {}: delete the servers on that network first",
+                    host.name, network.name
+                )));
+            }
+            if network.hosts.remove(&id).is_some() {
                 all.put(&network)?;
             }
         }

@@ -2,44 +2,29 @@
 //!
 //! Two routers serve the same objects. That of administrators also makes hosts, tenants and external ports, and knows the tenant `any`.
 
-mod compute;
+mod attached;
 mod content;
+mod front;
 mod hosts;
 mod networks;
 mod query;
+mod servers;
 mod tenants;
 
-use crate::fault::{Fault, id};
-use crate::objects::{Object, Tenant};
-use crate::store::View as _;
+use crate::attached::Attached;
+use crate::fault::Fault;
+use crate::objects::{Flavor, Image};
 use crate::vim::Vim;
 use axum::extract::DefaultBodyLimit;
-use axum::http::HeaderMap;
-use axum::http::header::HOST;
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 use content::Answer;
-use serde_json::{Map, Value, json};
+use front::{BASE, Front};
+use serde_json::json;
 use std::sync::Arc;
-use uuid::Uuid;
 
-/// The path of all objects.
-const BASE: &str = "/openvim";
 /// Longest requests, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
-/// The tenant that stands for all.
-const ANY: &str = "any";
-
-/// What requests need.
-#[derive(Clone)]
-pub struct Front {
-    vim: Arc<Vim>,
-    is_admin: bool,
-}
-
-/// The result of a request.
-type Outcome = Result<Answer, Fault>;
-
 /// Returns the router of users, or of administrators.
 pub fn router(vim: Arc<Vim>, is_admin: bool) -> Router {
     let paths = Router::new()
@@ -88,43 +73,14 @@ pub fn router(vim: Arc<Vim>, is_admin: bool) -> Router {
                 .put(networks::change_port)
                 .delete(networks::remove_port),
         )
-        .route(
-            "/{tenant}/flavors",
-            get(compute::flavors).post(compute::make_flavor),
-        )
-        .route(
-            "/{tenant}/flavors/{id}",
-            get(compute::flavor)
-                .put(compute::change_flavor)
-                .delete(compute::remove_flavor),
-        )
-        .route(
-            "/{tenant}/flavors/{id}/{action}",
-            post(compute::attach_flavor),
-        )
-        .route(
-            "/{tenant}/images",
-            get(compute::images).post(compute::make_image),
-        )
-        .route(
-            "/{tenant}/images/{id}",
-            get(compute::image)
-                .put(compute::change_image)
-                .delete(compute::remove_image),
-        )
-        .route(
-            "/{tenant}/images/{id}/{action}",
-            post(compute::attach_image),
-        )
-        .route(
-            "/{tenant}/servers",
-            get(compute::servers).post(compute::make_server),
-        )
+        .route("/{tenant}/servers", get(servers::list).post(servers::make))
         .route(
             "/{tenant}/servers/{id}",
-            get(compute::server).delete(compute::remove_server),
+            get(servers::show).delete(servers::remove),
         )
-        .route("/{tenant}/servers/{id}/action", post(compute::act));
+        .route("/{tenant}/servers/{id}/action", post(servers::act))
+        .merge(of_tenants::<Flavor>())
+        .merge(of_tenants::<Image>());
     Router::new()
         .nest(BASE, paths)
         .route(&format!("{BASE}/"), get(async || "works"))
@@ -135,47 +91,15 @@ pub fn router(vim: Arc<Vim>, is_admin: bool) -> Router {
         .layer(middleware::from_fn(content::write))
 }
 
-impl Front {
-    /// Checks that the caller is an administrator.
-    fn admit(&self, what: &str) -> Result<(), Fault> {
-        if self.is_admin {
-            Ok(())
-        } else {
-            Err(Fault::of_administrators(what))
-        }
-    }
-
-    /// Returns the tenant in a path; `None`: all.
-    fn tenant(&self, text: &str) -> Result<Option<Uuid>, Fault> {
-        if text == ANY {
-            self.admit("the tenant 'any'")?;
-            return Ok(None);
-        }
-        let id = id(Tenant::WORD, text)?;
-        self.vim.store.read()?.get::<Tenant>(id)?;
-        Ok(Some(id))
-    }
-
-    /// Returns the one tenant in a path.
-    fn one_tenant(&self, text: &str) -> Result<Uuid, Fault> {
-        let tenant = self.tenant(text)?;
-        tenant.ok_or_else(|| Fault::bad("the tenant 'any' is none for this"))
-    }
-}
-
-/// Returns an answer about one object.
-fn one<T: Object>(attributes: Map<String, Value>) -> Outcome {
-    Ok(Answer(json!({ T::WORD: attributes })))
-}
-
-/// Returns the answer of an action or a removal.
-fn done(what: &str) -> Outcome {
-    Ok(Answer(json!({ "result": what })))
-}
-
-/// Returns the links of an object, as the caller reaches this server.
-fn links(headers: &HeaderMap, path: &str) -> Value {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.unwrap_or("localhost");
-    json!([{ "href": format!("http://{host}{BASE}/{path}"), "rel": "bookmark" }])
+/// The paths of objects that are attached to tenants.
+fn of_tenants<T: Attached + 'static>() -> Router<Front> {
+    let all = format!("/{{tenant}}/{}", T::PLURAL);
+    let one = format!("{all}/{{id}}");
+    let one_of_them = get(attached::show::<T>)
+        .put(attached::change::<T>)
+        .delete(attached::remove::<T>);
+    Router::new()
+        .route(&all, get(attached::list::<T>).post(attached::make::<T>))
+        .route(&one, one_of_them)
+        .route(&format!("{one}/{{action}}"), post(attached::attach::<T>))
 }

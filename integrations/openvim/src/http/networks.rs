@@ -1,11 +1,12 @@
 //! Networks and ports.
 
 use super::content::Content;
+use super::front::{Front, Outcome, done, one};
 use super::query::{Pairs, Query};
-use super::{Front, Outcome, done, one};
+use crate::creation::has_room;
 use crate::fault::{Fault, id};
+use crate::networks::{out_of_reach, reaches};
 use crate::objects::{self, Host, Network, Object, Port, PortKind, Server, Tenant, seen};
-use crate::servers::has_room;
 use crate::store::{View, Writing};
 use axum::extract::{Path, Query as Pairing, State};
 use serde_json::{Map, Value, json};
@@ -137,12 +138,19 @@ pub async fn remove(State(front): State<Front>, Path(network): Path<String>) -> 
         Ok(network)
     };
     let network = front.vim.store.write(unused)?;
-    for host in &network.hosts {
+    // The hub is the last one.
+    let hosts = network.hosts.iter();
+    let (hubs, spokes): (Vec<_>, Vec<_>) = hosts.partition(|(_, leg)| leg.vni.is_none());
+    for (host, _) in spokes.into_iter().chain(hubs) {
         let host: Host = front.vim.store.read()?.get(*host)?;
         front.vim.unmake_network(id, &host).await?;
     }
     front.vim.store.write(|all| {
-        unused(all)?;
+        let network = unused(all)?;
+        if !network.hosts.is_empty() {
+            let name = network.name;
+            return Err(Fault::conflict(format!("network {name} is in use again")));
+        }
         all.remove::<Network>(id)
     })?;
     done(&format!("network {id} deleted"))
@@ -213,11 +221,9 @@ fn put_on(all: &Writing<'_>, port: &Port, host: Uuid) -> Result<(), Fault> {
     if port.tenant_id.is_some_and(|tenant| !network.is_for(tenant)) {
         return Err(Fault::unknown(Network::WORD, network.id));
     }
-    if network.is_elsewhere(host) {
-        return Err(Fault::conflict(format!(
-            "network {} lies on another host: it has no provider:physical that leads there",
-            network.name
-        )));
+    let host: Host = all.get(host)?;
+    if !reaches(all, &network, &host)? {
+        return Err(out_of_reach(&network, &host));
     }
     has_room(all, &network)
 }

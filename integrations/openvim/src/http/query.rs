@@ -1,7 +1,7 @@
 //! Lists, as their queries ask for them: `?field=id&field=name&limit=10&name=fw`.
 
-use super::Outcome;
 use super::content::Answer;
+use super::front::Outcome;
 use crate::fault::Fault;
 use crate::objects::Object;
 use serde_json::{Map, Value, json};
@@ -55,7 +55,10 @@ impl Query {
             .all(|(key, wanted)| match attributes.get(key) {
                 None | Some(Value::Null) => wanted == "null",
                 Some(Value::String(text)) => text == wanted,
-                Some(other) => other.to_string() == *wanted,
+                Some(other) => {
+                    let text = other.to_string();
+                    text == *wanted
+                }
             })
     }
 

@@ -1,8 +1,8 @@
 //! Tenants.
 
 use super::content::Content;
+use super::front::{Front, Outcome, done, one};
 use super::query::{Pairs, Query};
-use super::{Front, Outcome, done, one};
 use crate::fault::{Fault, id};
 use crate::objects::{self, Flavor, Image, Network, Object, Server, Tenant, seen};
 use crate::store::View as _;

@@ -49,6 +49,8 @@ pub struct Host {
     pub name: String,
     /// The address of the daemon's API: `NAME`, `NAME:PORT`, or the absolute path of its socket.
     pub ip_name: String,
+    /// Its address for tunnels to other hosts, a name or an IP address. Without it, that of the daemon's API, unless this is a socket.
+    pub tunnel_address: Option<String>,
     /// Nobody logs in at hosts: kept for clients.
     pub user: String,
     /// What it is.
@@ -62,6 +64,24 @@ pub struct Host {
     /// When it was added.
     #[serde(default = "now")]
     pub created_at: String,
+}
+
+impl Host {
+    /// Returns its address for tunnels to other hosts; `None`: none leads to it.
+    pub fn tunnel_address(&self) -> Option<&str> {
+        if self.tunnel_address.is_some() {
+            return self.tunnel_address.as_deref();
+        }
+        let address = self.ip_name.as_str();
+        if address.starts_with('/') {
+            return None;
+        }
+        let name = match address.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
+            None => address.rsplit_once(':').map_or(address, |(name, _)| name),
+        };
+        Some(name)
+    }
 }
 
 impl Object for Host {
@@ -79,13 +99,21 @@ impl Object for Host {
         "id",
         "name",
         "ip_name",
+        "tunnel_address",
         "user",
         "description",
         "admin_state_up",
         "ranking",
     ];
-    const CHANGEABLE: &'static [&'static str] =
-        &["name", "ip_name", "user", "description", "admin_state_up"];
+    const CHANGEABLE: &'static [&'static str] = &[
+        "name",
+        "ip_name",
+        "tunnel_address",
+        "user",
+        "description",
+        "admin_state_up",
+        "ranking",
+    ];
 
     fn id(&self) -> Uuid {
         self.id
@@ -264,6 +292,9 @@ pub struct Image {
     /// The tenants to which it is attached.
     #[serde(default)]
     pub tenants: BTreeSet<Uuid>,
+    /// True if a state belongs to it, of the server that it was made of.
+    #[serde(default)]
+    pub has_state: bool,
 }
 
 fn active() -> String {
@@ -307,7 +338,7 @@ impl Object for Image {
         &["id", "name", "description", "path", "metadata", "public"];
     const CHANGEABLE: &'static [&'static str] =
         &["name", "description", "path", "metadata", "public"];
-    const HIDDEN: &'static [&'static str] = &["tenants"];
+    const HIDDEN: &'static [&'static str] = &["tenants", "has_state"];
 
     fn id(&self) -> Uuid {
         self.id

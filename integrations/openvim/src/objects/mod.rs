@@ -4,7 +4,7 @@ mod compute;
 mod network;
 
 pub use compute::{Flavor, Host, Image, Public, Server, Tenant, Wanted};
-pub use network::{Network, NetworkKind, Physical, Port, PortKind};
+pub use network::{Leg, Network, NetworkKind, Physical, Port, PortKind};
 
 use crate::fault::Fault;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use super::{Object, yes};
 use nfluid_control::quantity::Mac;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// The kind of a network.
@@ -40,6 +40,15 @@ pub enum Physical<'a> {
     Interface(&'a str),
 }
 
+/// What a network has on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leg {
+    /// False while it is made or removed.
+    pub is_made: bool,
+    /// The number of the tunnel to the hub; `None`: this is the hub, or no tunnel is needed.
+    pub vni: Option<u32>,
+}
+
 /// A network: a switch on each host that has servers on it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Network {
@@ -71,9 +80,9 @@ pub struct Network {
     pub enable_dhcp: bool,
     /// Why it is not as it should be.
     pub last_error: Option<String>,
-    /// The hosts on which its switch has been made.
+    /// The hosts on which it has something.
     #[serde(default)]
-    pub hosts: BTreeSet<Uuid>,
+    pub hosts: BTreeMap<Uuid, Leg>,
 }
 
 impl Network {
@@ -96,10 +105,13 @@ impl Network {
         }
     }
 
-    /// Returns true if its ports have to be on this host.
-    pub fn is_elsewhere(&self, host: Uuid) -> bool {
-        let is_within = self.physical() == Ok(Physical::Nothing);
-        is_within && !self.hosts.is_empty() && !self.hosts.contains(&host)
+    /// Returns the host from which tunnels lead to the others; `None`: it has no host yet, or needs no tunnels.
+    pub fn hub(&self) -> Option<Uuid> {
+        if self.physical() != Ok(Physical::Nothing) {
+            return None;
+        }
+        let mut hosts = self.hosts.iter();
+        hosts.find(|(_, leg)| leg.vni.is_none()).map(|(id, _)| *id)
     }
 
     /// Returns true if a tenant may use it.

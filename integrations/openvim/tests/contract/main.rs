@@ -380,6 +380,137 @@ async fn what_makes_no_sense_is_refused_and_leaves_nothing() {
     assert_eq!(answer["ports"], json!([]));
 }
 
+// Catches: a value of another kind than expected, in any place, ends a request without an answer.
+// promise: 32.2
+#[tokio::test(flavor = "multi_thread")]
+async fn no_content_of_a_request_is_too_strange_for_an_answer() {
+    let fixture = Fixture::new();
+    fixture.start("a", 2);
+    let host = fixture.add_host("a").await;
+    let [tenant, flavor, image] = fixture.tenant().await;
+    let network = fixture
+        .made("networks", "network", json!({ "name": "n" }))
+        .await;
+    let administrators = fixture.administrators();
+    let server = json!({ "name": "s", "flavorRef": flavor, "imageRef": image, "networks": [{ "uuid": network }] });
+    let path = format!("{tenant}/servers");
+    let (_, answer) = ask(
+        &administrators,
+        "POST",
+        &path,
+        Some(json!({ "server": server })),
+    )
+    .await;
+    let id = text(&answer["server"]["id"]);
+    let port = text(&answer["server"]["networks"][0]["iface_id"]);
+    let strange = [
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(1e300),
+        json!(""),
+        json!("\u{0}\u{202e}"),
+        json!("x".repeat(70_000)),
+        json!([]),
+        json!([null, [1]]),
+        json!({}),
+        json!({ "": {} }),
+        json!({ "nfluid": [] }),
+    ];
+    let keys = [
+        "id",
+        "name",
+        "description",
+        "enabled",
+        "ram",
+        "vcpus",
+        "extended",
+        "public",
+        "path",
+        "metadata",
+        "type",
+        "shared",
+        "tenant_id",
+        "admin_state_up",
+        "provider:vlan",
+        "provider:physical",
+        "cidr",
+        "enable_dhcp",
+        "network_id",
+        "mac_address",
+        "bandwidth",
+        "binding:switch_port",
+        "binding:vlan",
+        "ip_name",
+        "tunnel_address",
+        "user",
+        "ranking",
+        "flavorRef",
+        "imageRef",
+        "hostId",
+        "start",
+        "networks",
+    ];
+    let places = [
+        ("POST", "tenants".to_owned(), "tenant"),
+        ("PUT", format!("tenants/{tenant}"), "tenant"),
+        ("POST", format!("{tenant}/flavors"), "flavor"),
+        ("PUT", format!("{tenant}/flavors/{flavor}"), "flavor"),
+        ("POST", format!("{tenant}/images"), "image"),
+        ("PUT", format!("{tenant}/images/{image}"), "image"),
+        ("POST", "networks".to_owned(), "network"),
+        ("PUT", format!("networks/{network}"), "network"),
+        ("POST", "ports".to_owned(), "port"),
+        ("PUT", format!("ports/{port}"), "port"),
+        ("POST", path.clone(), "server"),
+        ("POST", format!("{path}/{id}/action"), "start"),
+        ("POST", "hosts".to_owned(), "host"),
+        ("PUT", format!("hosts/{host}"), "host"),
+    ];
+    for (method, path, word) in &places {
+        let mut contents: Vec<Value> = strange.to_vec();
+        contents.extend(strange.iter().map(|it| json!({ *word: it })));
+        for key in keys {
+            // What makes the host itself unreachable is another test's.
+            if *word == "host" && *method == "PUT" {
+                break;
+            }
+            for value in &strange {
+                let mut object =
+                    json!({ "name": "x", "path": "/nf/bridge", "ip_name": "/tmp/x", "user": "x" });
+                object[key] = value.clone();
+                contents.push(json!({ *word: object }));
+            }
+        }
+        for content in contents {
+            let (status, answer) = ask(&administrators, method, path, Some(content.clone())).await;
+            let content: String = content.to_string().chars().take(200).collect();
+            let is_answered = matches!(status, 200 | 400 | 401 | 404 | 405 | 409);
+            assert!(is_answered, "{method} {path} {content}: {status} {answer}");
+        }
+    }
+    for action in [
+        "reboot",
+        "rebuild",
+        "createImage",
+        "pause",
+        "forceOff",
+        "nothing",
+    ] {
+        for value in &strange {
+            let action = json!({ action: value });
+            let (status, answer) = ask(
+                &administrators,
+                "POST",
+                &format!("{path}/{id}/action"),
+                Some(action),
+            )
+            .await;
+            assert!(matches!(status, 200 | 400 | 404 | 405), "{status} {answer}");
+        }
+    }
+}
+
 // promise: 32.3
 #[tokio::test(flavor = "multi_thread")]
 async fn users_have_fewer_rights_than_administrators() {
@@ -453,6 +584,16 @@ async fn users_have_fewer_rights_than_administrators() {
     assert_eq!(ask(&administrators, "POST", &attach, None).await.0, 200);
     let path = format!("{other}/flavors/{flavor}");
     assert_eq!(ask(&users, "GET", &path, None).await.0, 200);
+    // Others have a server of the public image: it stays until that is gone.
+    let of_others = json!({ "server": { "name": "t", "flavorRef": flavor, "imageRef": image } });
+    let servers = format!("{other}/servers");
+    let (_, answer) = ask(&users, "POST", &servers, Some(of_others)).await;
+    let of_others = format!("{servers}/{}", text(&answer["server"]["id"]));
+    let own = format!("{tenant}/servers/{id}");
+    assert_eq!(ask(&users, "DELETE", &own, None).await.0, 200);
+    assert_eq!(ask(&users, "DELETE", &own_image, None).await.0, 409);
+    assert_eq!(ask(&users, "DELETE", &of_others, None).await.0, 200);
+    assert_eq!(ask(&users, "DELETE", &own_image, None).await.0, 200);
     assert_eq!(ask(&users, "DELETE", &path, None).await.0, 200);
     assert_eq!(ask(&users, "GET", &path, None).await.0, 404);
     let own = format!("{tenant}/flavors/{flavor}");
@@ -556,6 +697,128 @@ async fn servers_go_where_there_is_room_and_where_their_networks_are() {
     assert_eq!(status, 409, "{answer}");
 }
 
+// Catches: a network with two ways between two hosts, a tunnel without an end, the hub goes before the others.
+// promise: 32.13
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_reaches_from_host_to_host_by_tunnels() {
+    let fixture = Fixture::new();
+    let names = ["a", "b", "c"];
+    let hosts = names.map(|name| fixture.start(name, 2));
+    let mut ids = Vec::new();
+    for (index, name) in names.iter().enumerate() {
+        let address = format!("192.0.2.{}", index + 1);
+        let host = json!({ "name": name, "ip_name": fixture.socket(name), "user": "nobody", "tunnel_address": address });
+        ids.push(fixture.made("hosts", "host", host).await);
+    }
+    let [tenant, flavor, image] = fixture.tenant().await;
+    let mut networks = Vec::new();
+    for name in ["n", "m"] {
+        networks.push(
+            fixture
+                .made("networks", "network", json!({ "name": name }))
+                .await,
+        );
+    }
+    let path = format!("{tenant}/servers");
+    let make = async |host: usize, network: usize| {
+        let server = json!({ "name": "s", "flavorRef": flavor, "imageRef": image, "hostId": ids[host], "networks": [{ "uuid": networks[network] }] });
+        let (status, answer) = ask(
+            &fixture.users(),
+            "POST",
+            &path,
+            Some(json!({ "server": server })),
+        )
+        .await;
+        assert_eq!(
+            (status, &answer["server"]["status"]),
+            (200, &json!("ACTIVE")),
+            "{answer}"
+        );
+        format!("{path}/{}", text(&answer["server"]["id"]))
+    };
+    let tunnels = async |host: usize| {
+        let deployment: Value = hosts[host].get("/v1/deployment").await.expect("an answer");
+        let uplinks = deployment["uplinks"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
+        let tunnels = uplinks.values().map(|it| {
+            let tunnel = &it["tunnel"];
+            (
+                text(&tunnel["remote"]),
+                tunnel["vni"].as_u64().expect("a number"),
+            )
+        });
+        let mut tunnels: Vec<_> = tunnels.collect();
+        tunnels.sort();
+        tunnels
+    };
+    // The first host is the hub, whatever the order of their ids.
+    let mut servers = vec![make(1, 0).await];
+    assert_eq!(tunnels(1).await, []);
+    servers.push(make(0, 0).await);
+    servers.push(make(2, 0).await);
+    servers.push(make(2, 0).await);
+    let ends = [tunnels(0).await, tunnels(1).await, tunnels(2).await];
+    let remotes = ends
+        .each_ref()
+        .map(|all| all.iter().map(|it| it.0.clone()).collect::<Vec<_>>());
+    assert_eq!(
+        remotes,
+        [
+            vec!["192.0.2.2"],
+            vec!["192.0.2.1", "192.0.2.3"],
+            vec!["192.0.2.2"]
+        ]
+    );
+    assert_eq!(ends[0][0].1, ends[1][0].1);
+    assert_eq!(ends[2][0].1, ends[1][1].1);
+    // Another network has tunnels of its own.
+    servers.push(make(0, 1).await);
+    servers.push(make(1, 1).await);
+    let all = tunnels(1).await;
+    let mut numbers: Vec<_> = all.iter().map(|it| it.1).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 3, "{all:?}");
+
+    // The hub stays while others are there, also without a server of its own.
+    let remove = async |server: &String| {
+        let (status, answer) = ask(&fixture.users(), "DELETE", server, None).await;
+        assert_eq!(status, 200, "{answer}");
+    };
+    remove(&servers[0]).await;
+    assert_eq!(tunnels(1).await.len(), 3);
+    remove(&servers[2]).await;
+    assert_eq!(tunnels(2).await.len(), 1, "it has another server there");
+    remove(&servers[3]).await;
+    assert_eq!(
+        (tunnels(1).await.len(), everything(&hosts[2]).await.len()),
+        (2, 0)
+    );
+    for server in [1, 4, 5] {
+        remove(&servers[server]).await;
+    }
+    for host in &hosts {
+        let rest = everything(host).await;
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+    // A host without an address is out of reach.
+    let host = json!({ "host": { "tunnel_address": null } });
+    let path_of_host = format!("hosts/{}", ids[2]);
+    let administrators = fixture.administrators();
+    assert_eq!(
+        ask(&administrators, "PUT", &path_of_host, Some(host))
+            .await
+            .0,
+        200
+    );
+    let _first = make(0, 0).await;
+    let server = json!({ "server": { "name": "s", "flavorRef": flavor, "imageRef": image, "hostId": ids[2], "networks": [{ "uuid": networks[0] }] } });
+    let (status, answer) = ask(&administrators, "POST", &path, Some(server)).await;
+    assert_eq!(status, 409, "{answer}");
+}
+
 // promise: 32.5
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_does_not_answer_is_told_later_also_by_the_next_process() {
@@ -612,6 +875,28 @@ async fn a_host_that_does_not_answer_is_told_later_also_by_the_next_process() {
     while !everything(&host).await.is_empty() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+
+    // It is gone for good.
+    let (_, answer) = ask(&fixture.users(), "POST", &path, Some(server)).await;
+    let of_server = format!("{path}/{}", text(&answer["server"]["id"]));
+    let administrators = fixture.administrators();
+    let (_, answer) = ask(&administrators, "GET", "hosts", None).await;
+    let of_host = format!("hosts/{}", text(&answer["hosts"][0]["id"]));
+    std::fs::remove_file(&socket).expect("ours");
+    let (status, _) = ask(&administrators, "DELETE", &of_host, None).await;
+    assert_eq!(status, 409, "its server is not deleted");
+    assert_eq!(
+        ask(&administrators, "DELETE", &of_server, None).await.0,
+        200
+    );
+    let (status, answer) = ask(&administrators, "DELETE", &of_host, None).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(ask(&administrators, "GET", &of_server, None).await.0, 404);
+    let of_network = format!("networks/{network}");
+    assert_eq!(
+        ask(&administrators, "DELETE", &of_network, None).await.0,
+        200
+    );
 }
 
 // Catches: a switch is removed under a server that is being made, or stays without one.

@@ -1,0 +1,201 @@
+//! Networks on hosts: a switch on each host that has a port on the network. Where no interface of the hosts joins these switches, tunnels do: from the network's
+//! first host, the hub, to each other one. So there is one way between any two hosts, and no frame comes twice.
+
+use crate::fault::Fault;
+use crate::hosts::refused;
+use crate::objects::{Host, Leg, Network, Port, Server};
+use crate::render;
+use crate::store::{View, Writing};
+use crate::vim::Vim;
+use nfluid_api::types::Kind;
+use nfluid_engine::requests::{merge, remove_owned};
+use uuid::Uuid;
+
+/// Numbers of tunnels.
+const VNIS: std::ops::Range<u32> = 0x4f_0000..0x50_0000;
+
+/// Returns true if a network can have a port on a host.
+///
+/// # Errors
+/// The database fails.
+pub fn reaches(view: &impl View, network: &Network, host: &Host) -> Result<bool, Fault> {
+    let Some(hub) = network.hub() else {
+        return Ok(true);
+    };
+    if network.hosts.contains_key(&host.id) {
+        return Ok(true);
+    }
+    let hub = view.find::<Host>(hub)?;
+    let has_way = |host: &Host| host.tunnel_address().is_some();
+    Ok(has_way(host) && hub.as_ref().is_some_and(has_way))
+}
+
+/// The fault of a network that cannot have a port on a host.
+pub fn out_of_reach(network: &Network, host: &Host) -> Fault {
+    Fault::conflict(format!(
+        "network {} lies on another host than {}, and no tunnel leads there: give both hosts a tunnel_address, or the network a provider:physical",
+        network.name, host.name
+    ))
+}
+
+/// Returns true if a network has a port on a host.
+fn has_ports(view: &impl View, network: Uuid, host: Uuid) -> Result<bool, Fault> {
+    for port in view.all::<Port>()? {
+        if port.network_id != Some(network) {
+            continue;
+        }
+        let at = match port.device_id {
+            Some(server) => view.find::<Server>(server)?.map(|it| it.host),
+            None => port.host,
+        };
+        if at == Some(host) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Writes down that a network is about to have something on a host; returns what.
+fn begin(all: &Writing<'_>, id: Uuid, host: &Host) -> Result<Leg, Fault> {
+    let mut network: Network = all.get(id)?;
+    if let Some(leg) = network.hosts.get(&host.id) {
+        return Ok(*leg);
+    }
+    if !reaches(all, &network, host)? {
+        return Err(out_of_reach(&network, host));
+    }
+    let vni = match network.hub() {
+        None => None,
+        Some(_) => Some(free_vni(all)?),
+    };
+    let leg = Leg {
+        is_made: false,
+        vni,
+    };
+    network.hosts.insert(host.id, leg);
+    all.put(&network)?;
+    Ok(leg)
+}
+
+fn free_vni(view: &impl View) -> Result<u32, Fault> {
+    let networks = view.all::<Network>()?;
+    let legs = networks.iter().flat_map(|network| network.hosts.values());
+    let used: std::collections::HashSet<u32> = legs.filter_map(|leg| leg.vni).collect();
+    let free = VNIS.into_iter().find(|vni| !used.contains(vni));
+    free.ok_or_else(|| Fault::conflict("all numbers of tunnels are in use"))
+}
+
+impl Vim {
+    /// Makes the switch of a network on a host, and the tunnel to it, unless that has been done.
+    ///
+    /// # Errors
+    /// No tunnel leads to the host. Or a host refuses, or does not answer.
+    pub async fn make_network(&self, id: Uuid, host: &Host) -> Result<(), Fault> {
+        let _turn = self.networks.wait(id).await;
+        let network: Network = self.store.read()?.get(id)?;
+        if network.hosts.get(&host.id).is_some_and(|leg| leg.is_made) {
+            return Ok(());
+        }
+        let leg = self.store.write(|all| begin(all, id, host))?;
+        let mut document = render::network(&network, &self.owner).map_err(Fault::bad)?;
+        if let Some((hub, vni)) = network.hub().zip(leg.vni) {
+            let hub: Host = self.store.read()?.get(hub)?;
+            let addresses = [
+                self.hosts.address(host).await?,
+                self.hosts.address(&hub).await?,
+            ];
+            let [there, here] =
+                addresses.map(|address| render::tunnel(&network, vni, address, &self.owner));
+            self.tell_host(&hub, &there).await?;
+            render::add_uplinks(&mut document, &here);
+        }
+        self.tell_host(host, &document).await?;
+        self.store.write(|all| {
+            all.change::<Network>(id, |network| {
+                if let Some(leg) = network.hosts.get_mut(&host.id) {
+                    leg.is_made = true;
+                }
+            })
+        })?;
+        Ok(())
+    }
+
+    async fn tell_host(&self, host: &Host, document: &serde_json::Value) -> Result<(), Fault> {
+        let client = self.hosts.client(host)?;
+        let made = merge(&client, document).await;
+        made.map_err(|error| refused(host, &error))
+    }
+
+    /// Removes a network from a host that has no port on it any more. If a host refuses, it stays until the network goes.
+    pub async fn clear_network(&self, id: Uuid, host: &Host) {
+        if let Err(fault) = self.unmake_network(id, host).await {
+            tracing::warn!(network = %id, "a switch stays: {}", fault.text);
+        }
+    }
+
+    /// Removes a network from a host that has no port on it, and from the hub, if nothing is left for that either.
+    ///
+    /// # Errors
+    /// A host refuses, or does not answer.
+    pub async fn unmake_network(&self, id: Uuid, host: &Host) -> Result<(), Fault> {
+        let _turn = self.networks.wait(id).await;
+        self.take_down(id, host).await?;
+        let view = self.store.read()?;
+        let network = view.find::<Network>(id)?;
+        let hub = network.and_then(|network| network.hub());
+        match hub.filter(|hub| *hub != host.id) {
+            Some(hub) => self.take_down(id, &view.get(hub)?).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn take_down(&self, id: Uuid, host: &Host) -> Result<(), Fault> {
+        // Whoever makes it after this does all of it again.
+        let begun = self.store.write(|all| {
+            let Some(mut network) = all.find::<Network>(id)? else {
+                return Ok(None);
+            };
+            let has_spokes = network.hub() == Some(host.id) && network.hosts.len() > 1;
+            if has_spokes || has_ports(all, id, host.id)? {
+                return Ok(None);
+            }
+            let Some(leg) = network.hosts.get_mut(&host.id) else {
+                return Ok(None);
+            };
+            leg.is_made = false;
+            let vni = leg.vni;
+            all.put(&network)?;
+            Ok(Some((network, vni)))
+        })?;
+        let Some((network, vni)) = begun else {
+            return Ok(());
+        };
+        let tunnel = vni.map(|vni| (Kind::Uplink, render::tunnel_of(id, vni)));
+        // The hub first: the other end may be away for good.
+        if let (Some(tunnel), Some(hub)) = (&tunnel, network.hub()) {
+            let hub: Host = self.store.read()?.get(hub)?;
+            self.remove_from(&hub, tunnel.clone()).await?;
+        }
+        let (uplink, switch) = render::objects_of(&network);
+        let uplink = uplink.map(|uplink| (Kind::Uplink, uplink));
+        for object in tunnel
+            .into_iter()
+            .chain(uplink)
+            .chain([(Kind::Switch, switch)])
+        {
+            self.remove_from(host, object).await?;
+        }
+        self.store.write(|all| {
+            all.change::<Network>(id, |network| {
+                network.hosts.remove(&host.id);
+            })
+        })?;
+        Ok(())
+    }
+
+    async fn remove_from(&self, host: &Host, (kind, name): (Kind, String)) -> Result<(), Fault> {
+        let client = self.hosts.client(host)?;
+        let removed = remove_owned(&client, (kind, &name), &self.owner, true).await;
+        removed.map_err(|error| refused(host, &error))
+    }
+}
