@@ -10,8 +10,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// Most objects of a kind.
-const OBJECTS_MAX: u64 = 100_000;
+/// Most bytes of all objects: a list reads all of a kind.
+const BYTES_MAX: u64 = 32 << 20;
+/// Bytes of all objects, under the key 0.
+const BYTES: TableDefinition<'static, u128, u64> = TableDefinition::new("bytes");
 
 /// A table: objects as JSON by their ids.
 type Definition = TableDefinition<'static, u128, &'static [u8]>;
@@ -239,18 +241,11 @@ impl Writing<'_> {
     /// Writes an object that is not there yet.
     ///
     /// # Errors
-    /// An object has this id, there are too many, or the database fails.
+    /// An object has this id, there is no room, or the database fails.
     pub fn add<T: Object>(&self, object: &T) -> Result<(), Fault> {
         if self.find::<T>(object.id())?.is_some() {
             let (word, id) = (T::WORD, object.id());
             return Err(Fault::conflict(format!("{word} {id} exists")));
-        }
-        let count = self.table::<T>()?.len();
-        if count.map_err(|it| failed(self.path, it))? >= OBJECTS_MAX {
-            let plural = T::PLURAL;
-            return Err(Fault::conflict(format!(
-                "there are {OBJECTS_MAX} {plural}, the most"
-            )));
         }
         self.put(object)
     }
@@ -258,12 +253,30 @@ impl Writing<'_> {
     /// Writes an object.
     ///
     /// # Errors
-    /// The database fails.
+    /// There is no room, or the database fails.
     pub fn put<T: Object>(&self, object: &T) -> Result<(), Fault> {
         let text = serde_json::to_vec(object).map_err(|it| failed(self.path, it))?;
         let mut table = self.table::<T>()?;
         let old = table.insert(object.id().as_u128(), text.as_slice());
-        old.map(drop).map_err(|it| failed(self.path, it))
+        let old = old.map_err(|it| failed(self.path, it))?;
+        let old = old.map_or(0, |old| old.value().len());
+        self.count(old, text.len())
+    }
+
+    /// Counts the bytes of an object that takes the place of another.
+    fn count(&self, old: usize, new: usize) -> Result<(), Fault> {
+        let table = self.transaction.open_table(BYTES);
+        let mut table = table.map_err(|it| failed(self.path, it))?;
+        let before = table.get(0).map_err(|it| failed(self.path, it))?;
+        let before = before.map_or(0, |before| before.value());
+        let after = before.saturating_sub(old as u64) + new as u64;
+        if after > BYTES_MAX && new > old {
+            return Err(Fault::conflict(format!(
+                "the database is full: its objects have {BYTES_MAX} bytes, the most"
+            )));
+        }
+        let written = table.insert(0, after);
+        written.map(drop).map_err(|it| failed(self.path, it))
     }
 
     /// Changes an object that has to be there, and returns it.
@@ -284,6 +297,81 @@ impl Writing<'_> {
     pub fn remove<T: Object>(&self, id: Uuid) -> Result<(), Fault> {
         let mut table = self.table::<T>()?;
         let old = table.remove(id.as_u128());
-        old.map(drop).map_err(|it| failed(self.path, it))
+        let old = old.map_err(|it| failed(self.path, it))?;
+        self.count(old.map_or(0, |old| old.value().len()), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::made;
+    use serde_json::json;
+
+    fn tenant(bytes: usize) -> Tenant {
+        // More than a client can say: only the sum counts here.
+        let mut tenant: Tenant = made(json!({ "tenant": { "name": "t" } })).expect("valid");
+        tenant.description = Some("x".repeat(bytes));
+        tenant
+    }
+
+    // promise: 32.14
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_full_database_takes_no_more_until_something_goes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("openvim.redb");
+        let open = || {
+            Store::open(&path)
+                .map_err(|fault| fault.text)
+                .expect("it opens")
+        };
+        let store = open();
+        let size = 4 << 20;
+        let first = tenant(size);
+        store.write(|all| all.add(&first)).expect("room");
+        let mut count = 1;
+        while store.write(|all| all.add(&tenant(size))).is_ok() {
+            count += 1;
+        }
+        assert_eq!(count, 7, "each has a little more than its text");
+        drop(store);
+        let store = open();
+        store
+            .write(|all| all.add(&tenant(size)))
+            .expect_err("it is still full");
+        let smaller = Tenant {
+            description: None,
+            ..first.clone()
+        };
+        store
+            .write(|all| all.put(&smaller))
+            .expect("less is possible");
+        store
+            .write(|all| all.put(&first))
+            .expect("and as much as before");
+        store
+            .write(|all| all.remove::<Tenant>(first.id))
+            .expect("it goes");
+        store
+            .write(|all| all.add(&tenant(size)))
+            .expect("room again");
+        let mode = std::fs::metadata(&path).expect("a file").permissions();
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777,
+            0o600
+        );
+    }
+
+    // promise: 32.14
+    #[test]
+    fn what_is_no_database_is_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notes.txt");
+        std::fs::write(&path, "my notes").expect("ours");
+        let fault = Store::open(&path).err().expect("no database");
+        assert!(fault.text.contains("notes.txt"), "{}", fault.text);
+        assert_eq!(std::fs::read(&path).expect("ours"), b"my notes");
+        let missing = folder.path().join("none/openvim.redb");
+        assert!(Store::open(&missing).is_err());
     }
 }
