@@ -3,10 +3,9 @@
 use crate::attached::visible;
 use crate::fault::{Fault, id};
 use crate::hosts::at_once;
-use crate::networks::reaches;
+use crate::networks::{has_room, ports_on, reaches};
 use crate::objects::{
-    self, Flavor, Host, Image, Network, NetworkKind, Object, Physical, Port, PortKind, Server,
-    Tenant, Wanted,
+    self, Flavor, Host, Image, Network, NetworkKind, Object, Port, PortKind, Server, Tenant, Wanted,
 };
 use crate::render;
 use crate::store::{View, Writing};
@@ -14,7 +13,8 @@ use crate::vim::Vim;
 use nfluid_control::model::DEFAULT_PORTS;
 use nfluid_control::quantity::Mac;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// What a client says of a port of a new server.
@@ -77,14 +77,9 @@ impl NewServer {
             Some("no") => Wanted::Off,
             Some(_) => return Err(Fault::bad("server.start: yes, no or paused is expected")),
         };
-        given.insert("tenant_id".to_owned(), tenant.to_string().into());
-        given.insert("hostId".to_owned(), Uuid::nil().to_string().into());
-        given.insert(
-            "wanted".to_owned(),
-            serde_json::to_value(wanted).unwrap_or(Value::Null),
-        );
-        given.insert("is_settled".to_owned(), false.into());
-        let server = objects::made::<Server>(request)?;
+        let mut server: Server = objects::made(request)?;
+        server.tenant_id = tenant;
+        server.wanted = wanted;
         Ok(NewServer {
             server,
             ports,
@@ -215,12 +210,12 @@ fn add(all: &Writing<'_>, new: &NewServer) -> Result<(), Fault> {
     let given = new.ports.iter().filter_map(|port| port.name.as_ref());
     names.retain(|name| !given.clone().any(|given| given == name));
     let mut names = names.into_iter();
-    let mut taken: Map<String, Value> = Map::new();
+    let mut taken = HashSet::new();
     for (index, new_port) in new.ports.iter().enumerate() {
         let port = port(all, &server, index, new_port, || {
             names.next().unwrap_or_else(|| format!("port{index}"))
         })?;
-        if taken.insert(port.name.clone(), Value::Null).is_some() {
+        if !taken.insert(port.name.clone()) {
             return Err(Fault::bad(format!(
                 "server.networks[{index}].name: {} is there twice",
                 port.name
@@ -254,7 +249,7 @@ fn port(
     let id = Uuid::new_v4();
     let mac = match &new.mac_address {
         Some(mac) => {
-            is_free(all, mac, &network).map_err(|why| Fault::conflict(format!("{at}.{why}")))?;
+            is_free(all, mac, &network, &at)?;
             mac.clone()
         }
         None => Mac::derived(&id.to_string()).to_string(),
@@ -284,40 +279,17 @@ fn port(
     Ok(port)
 }
 
-/// Checks that no port of a network has this address.
-fn is_free(all: &Writing<'_>, mac: &str, network: &Network) -> Result<(), String> {
-    let ports = all.all::<Port>().map_err(|fault| fault.text)?;
+/// Checks that no port of a network has the address of the port at `at`.
+fn is_free(all: &Writing<'_>, mac: &str, network: &Network, at: &str) -> Result<(), Fault> {
     let has_it = |port: &Port| {
         let other = port.mac_address.as_deref();
-        port.network_id == Some(network.id) && other.is_some_and(|it| it.eq_ignore_ascii_case(mac))
+        other.is_some_and(|it| it.eq_ignore_ascii_case(mac))
     };
-    if ports.iter().any(has_it) {
+    if ports_on(all, network.id)?.iter().any(has_it) {
         let name = &network.name;
-        return Err(format!("mac_address: {mac} is on network {name} already"));
+        return Err(Fault::conflict(format!(
+            "{at}.mac_address: {mac} is on network {name} already"
+        )));
     }
     Ok(())
-}
-
-/// Checks that a network takes one more port.
-///
-/// # Errors
-/// It is full.
-pub fn has_room(view: &impl View, network: &Network) -> Result<(), Fault> {
-    let ports_max = network.kind.ports_max();
-    if ports_max == usize::MAX {
-        return Ok(());
-    }
-    let ports = view.all::<Port>()?;
-    let mut used = ports
-        .iter()
-        .filter(|it| it.network_id == Some(network.id))
-        .count();
-    used += usize::from(!matches!(network.physical(), Ok(Physical::Nothing)));
-    if used < ports_max {
-        return Ok(());
-    }
-    Err(Fault::conflict(format!(
-        "network {} is between {ports_max} ports, and has them",
-        network.name
-    )))
 }

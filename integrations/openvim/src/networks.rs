@@ -3,16 +3,19 @@
 
 use crate::fault::Fault;
 use crate::hosts::refused;
-use crate::objects::{Host, Leg, Network, Port, Server};
+use crate::objects::{Host, Leg, Network, Physical, Port, Server};
 use crate::render;
 use crate::store::{View, Writing};
 use crate::vim::Vim;
 use nfluid_api::types::Kind;
 use nfluid_engine::requests::{merge, remove_owned};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::ops::Range;
 use uuid::Uuid;
 
 /// Numbers of tunnels.
-const VNIS: std::ops::Range<u32> = 0x4f_0000..0x50_0000;
+const VNIS: Range<u32> = 0x4f_0000..0x50_0000;
 
 /// Returns true if a network can have a port on a host.
 ///
@@ -38,17 +41,63 @@ pub fn out_of_reach(network: &Network, host: &Host) -> Fault {
     ))
 }
 
+/// Returns the ports on a network.
+///
+/// # Errors
+/// The database fails.
+pub fn ports_on(view: &impl View, network: Uuid) -> Result<Vec<Port>, Fault> {
+    let mut ports = view.all::<Port>()?;
+    ports.retain(|port| port.network_id == Some(network));
+    Ok(ports)
+}
+
+/// Returns the host of a port: that of its server, or of its interface.
+///
+/// # Errors
+/// The database fails.
+pub fn host_of(view: &impl View, port: &Port) -> Result<Option<Uuid>, Fault> {
+    match port.device_id {
+        Some(server) => Ok(view.find::<Server>(server)?.map(|server| server.host)),
+        None => Ok(port.host),
+    }
+}
+
+/// Returns the network of a port, if both are up.
+///
+/// # Errors
+/// The database fails.
+pub fn network_of(view: &impl View, port: &Port) -> Result<Option<Network>, Fault> {
+    let Some(network) = port.network_id else {
+        return Ok(None);
+    };
+    let network = view.find::<Network>(network)?;
+    Ok(network.filter(|network| network.admin_state_up && port.admin_state_up))
+}
+
+/// Checks that a network takes one more port.
+///
+/// # Errors
+/// The network is full, or the database fails.
+pub fn has_room(view: &impl View, network: &Network) -> Result<(), Fault> {
+    let ports_max = network.kind.ports_max();
+    if ports_max == usize::MAX {
+        return Ok(());
+    }
+    let is_joined = !matches!(network.physical(), Ok(Physical::Nothing));
+    let used = ports_on(view, network.id)?.len() + usize::from(is_joined);
+    if used < ports_max {
+        return Ok(());
+    }
+    Err(Fault::conflict(format!(
+        "network {} is between {ports_max} ports, and has them",
+        network.name
+    )))
+}
+
 /// Returns true if a network has a port on a host.
 fn has_ports(view: &impl View, network: Uuid, host: Uuid) -> Result<bool, Fault> {
-    for port in view.all::<Port>()? {
-        if port.network_id != Some(network) {
-            continue;
-        }
-        let at = match port.device_id {
-            Some(server) => view.find::<Server>(server)?.map(|it| it.host),
-            None => port.host,
-        };
-        if at == Some(host) {
+    for port in ports_on(view, network)? {
+        if host_of(view, &port)? == Some(host) {
             return Ok(true);
         }
     }
@@ -80,7 +129,7 @@ fn begin(all: &Writing<'_>, id: Uuid, host: &Host) -> Result<Leg, Fault> {
 fn free_vni(view: &impl View) -> Result<u32, Fault> {
     let networks = view.all::<Network>()?;
     let legs = networks.iter().flat_map(|network| network.hosts.values());
-    let used: std::collections::HashSet<u32> = legs.filter_map(|leg| leg.vni).collect();
+    let used: HashSet<u32> = legs.filter_map(|leg| leg.vni).collect();
     let free = VNIS.into_iter().find(|vni| !used.contains(vni));
     free.ok_or_else(|| Fault::conflict("all numbers of tunnels are in use"))
 }
@@ -120,7 +169,11 @@ impl Vim {
         Ok(())
     }
 
-    async fn tell_host(&self, host: &Host, document: &serde_json::Value) -> Result<(), Fault> {
+    /// Adds the objects of a document to a host, or changes them.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn tell_host(&self, host: &Host, document: &Value) -> Result<(), Fault> {
         let client = self.hosts.client(host)?;
         let made = merge(&client, document).await;
         made.map_err(|error| refused(host, &error))
@@ -193,7 +246,15 @@ impl Vim {
         Ok(())
     }
 
-    async fn remove_from(&self, host: &Host, (kind, name): (Kind, String)) -> Result<(), Fault> {
+    /// Removes an uplink with its links, or a switch, from a host.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn remove_from(
+        &self,
+        host: &Host,
+        (kind, name): (Kind, String),
+    ) -> Result<(), Fault> {
         let client = self.hosts.client(host)?;
         let removed = remove_owned(&client, (kind, &name), &self.owner, true).await;
         removed.map_err(|error| refused(host, &error))

@@ -113,9 +113,7 @@ pub fn instance(
     ports: &[Plugged],
     owner: &str,
 ) -> Result<CreateRequest, String> {
-    let mut keys = image.program().map_err(|why| format!("image.{why}"))?;
-    keys.extend(size(flavor).map_err(|why| format!("flavor.{why}"))?);
-    keys.extend(own_keys(&server.extended).map_err(|why| format!("server.extended.{why}"))?);
+    let mut keys = keys(server, (flavor, image))?;
     keys.insert("owner".to_owned(), owner.into());
     if !ports.is_empty() {
         let mut all = named_ports(keys.remove("ports"))?;
@@ -149,6 +147,14 @@ pub fn instance(
     })
 }
 
+/// Returns the keys that image, flavor and server give to an instance: the server's count before the flavor's, and these before the image's.
+fn keys(server: &Server, (flavor, image): (&Flavor, &Image)) -> Result<Map<String, Value>, String> {
+    let mut keys = image.program().map_err(|why| format!("image.{why}"))?;
+    keys.extend(size(flavor).map_err(|why| format!("flavor.{why}"))?);
+    keys.extend(own_keys(&server.extended).map_err(|why| format!("server.extended.{why}"))?);
+    Ok(keys)
+}
+
 /// Returns the ports that an instance's keys name, which is a list of names or a mapping.
 fn named_ports(ports: Option<Value>) -> Result<Map<String, Value>, String> {
     match ports {
@@ -169,14 +175,8 @@ fn named_ports(ports: Option<Value>) -> Result<Map<String, Value>, String> {
 ///
 /// # Errors
 /// They say no ports.
-pub fn port_names(
-    server: &Server,
-    (flavor, image): (&Flavor, &Image),
-) -> Result<Vec<String>, String> {
-    let mut keys = own_keys(&image.metadata)?;
-    keys.extend(own_keys(&flavor.extended)?);
-    keys.extend(own_keys(&server.extended)?);
-    let ports = named_ports(keys.remove("ports"))?;
+pub fn port_names(server: &Server, of: (&Flavor, &Image)) -> Result<Vec<String>, String> {
+    let ports = named_ports(keys(server, of)?.remove("ports"))?;
     Ok(ports.into_iter().map(|(name, _)| name).collect())
 }
 
@@ -215,10 +215,7 @@ mod tests {
         let id = Uuid::from_u128(7);
         let flavor = with(json!({ "name": "f" }), flavor);
         let image = with(json!({ "name": "i", "path": "/nf/bridge" }), image);
-        let own = json!({
-            "name": "s", "tenant_id": id, "flavorRef": id, "imageRef": id, "hostId": id,
-            "wanted": "running", "is_settled": false
-        });
+        let own = json!({ "name": "s", "flavorRef": id, "imageRef": id });
         let server = with(own, server);
         (
             made(json!({ "flavor": flavor })).expect("a flavor"),

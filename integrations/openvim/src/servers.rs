@@ -90,9 +90,9 @@ impl Vim {
                 "one action is expected: start, pause, resume, shutoff, shutdown, forceOff, terminate, reboot, rebuild or createImage",
             ));
         };
-        let known = self.statuses(std::slice::from_ref(&server)).await?;
-        let status = known.get(&server.id).map_or(Status::Error, |it| it.0);
-        let only = |allowed: &[Status]| {
+        let only = async |allowed: &[Status]| {
+            let known = self.statuses(std::slice::from_ref(&server)).await?;
+            let status = known.get(&server.id).map_or(Status::Error, |it| it.0);
             if allowed.contains(&status) {
                 return Ok(());
             }
@@ -106,11 +106,11 @@ impl Vim {
             "start" if detail == "rebuild" => self.rebuild(&server, &Value::Null).await,
             "start" => self.want(&server, Wanted::Running).await,
             "pause" => {
-                only(&[Status::Active, Status::Paused])?;
+                only(&[Status::Active, Status::Paused]).await?;
                 self.want(&server, Wanted::Paused).await
             }
             "resume" => {
-                only(&[Status::Active, Status::Paused])?;
+                only(&[Status::Active, Status::Paused]).await?;
                 self.want(&server, Wanted::Running).await
             }
             "shutoff" | "shutdown" => self.want(&server, Wanted::Off).await,
@@ -120,12 +120,12 @@ impl Vim {
             }
             "terminate" => self.remove(&server).await,
             "reboot" => {
-                only(&[Status::Active])?;
+                only(&[Status::Active]).await?;
                 self.restart(&server).await
             }
             "rebuild" => self.rebuild(&server, detail).await,
             "createImage" => {
-                only(&[Status::Active])?;
+                only(&[Status::Active]).await?;
                 return self.save_as(&server, detail).await.map(Some);
             }
             other => Err(Fault::bad(format!("'{other}' is no action"))),

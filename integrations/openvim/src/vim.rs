@@ -5,6 +5,7 @@
 
 use crate::fault::Fault;
 use crate::hosts::{Hosts, refused};
+use crate::networks::{network_of, ports_on};
 use crate::objects::{Flavor, Host, Image, Network, Port, Server, Wanted};
 use crate::render::{self, Plugged};
 use crate::store::{Store, View};
@@ -13,7 +14,7 @@ use nfluid_api::client::{Client, ClientError};
 use nfluid_api::types::{
     Change, CreateRequest, InstanceState, Kind, PauseRequest, RestoreRequest, StopRequest, Verb,
 };
-use nfluid_engine::requests::{found, merge, place_in, remove_own, remove_owned};
+use nfluid_engine::requests::{found, place_in, remove_own};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -39,7 +40,6 @@ pub struct Vim {
 
 /// All that a server consists of, at one time.
 struct Parts {
-    server: Server,
     image: Image,
     host: Host,
     networks: Vec<Network>,
@@ -101,11 +101,10 @@ impl Vim {
         let Some(server) = self.store.read()?.find::<Server>(id)? else {
             return Ok(());
         };
-        let told = if server.wanted == Wanted::Gone {
+        if server.wanted == Wanted::Gone {
             return self.end(server).await;
-        } else {
-            self.tell(id).await
-        };
+        }
+        let told = self.tell(&server).await;
         let is_settled = !told.as_ref().is_err_and(Fault::may_pass);
         if !is_settled {
             self.unsettled.notify_one();
@@ -120,20 +119,18 @@ impl Vim {
         told
     }
 
-    async fn tell(&self, id: Uuid) -> Result<(), Fault> {
+    async fn tell(&self, server: &Server) -> Result<(), Fault> {
         let Parts {
-            server,
             image,
             host,
             networks,
             wanted,
-        } = self.parts(id)?;
-        let client = self.hosts.client(&host)?;
-        let name = render::instance_of(&server);
+        } = self.parts(server)?;
         if server.wanted == Wanted::Off {
-            let removed = remove_own(&client, &name, &self.owner, None).await;
-            return removed.map_err(|error| refused(&host, &error));
+            return self.remove_instance(server, &host, None).await;
         }
+        let client = self.hosts.client(&host)?;
+        let name = render::instance_of(server);
         for network in networks {
             self.make_network(network.id, &host).await?;
         }
@@ -189,13 +186,8 @@ impl Vim {
         // Between two hosts it is on none.
         let host = self.store.read()?.find::<Host>(server.host)?;
         if let Some(host) = &host {
-            let client = self.hosts.client(host)?;
-            let name = render::instance_of(&server);
-            let removed = remove_own(&client, &name, &self.owner, None).await;
-            if let Err(error) = removed {
-                self.unsettled.notify_one();
-                return Err(refused(host, &error));
-            }
+            let removed = self.remove_instance(&server, host, None).await;
+            removed.inspect_err(|_| self.unsettled.notify_one())?;
         }
         let networks = self.store.write(|all| {
             let mut networks = Vec::new();
@@ -223,14 +215,24 @@ impl Vim {
     /// The host refuses, or does not answer.
     pub async fn kill(&self, server: &Server) -> Result<(), Fault> {
         let host: Host = self.store.read()?.get(server.host)?;
-        let client = self.hosts.client(&host)?;
-        let name = render::instance_of(server);
         let how = StopRequest {
             signal: Some("SIGKILL".to_owned()),
             wait_ms: Some(0),
         };
-        let removed = remove_own(&client, &name, &self.owner, Some(&how)).await;
-        removed.map_err(|error| refused(&host, &error))
+        self.remove_instance(server, &host, Some(&how)).await
+    }
+
+    /// Removes the instance of a server, if it is there. `how` says how its program is asked to end.
+    async fn remove_instance(
+        &self,
+        server: &Server,
+        host: &Host,
+        how: Option<&StopRequest>,
+    ) -> Result<(), Fault> {
+        let client = self.hosts.client(host)?;
+        let name = render::instance_of(server);
+        let removed = remove_own(&client, &name, &self.owner, how).await;
+        removed.map_err(|error| refused(host, &error))
     }
 
     /// Starts the instance of a server anew.
@@ -257,27 +259,21 @@ impl Vim {
     }
 
     /// Reads all that a server consists of.
-    fn parts(&self, id: Uuid) -> Result<Parts, Fault> {
+    fn parts(&self, server: &Server) -> Result<Parts, Fault> {
         let view = self.store.read()?;
-        let server: Server = view.get(id)?;
         let flavor: Flavor = view.get(server.flavor)?;
         let image: Image = view.get(server.image)?;
         let host: Host = view.get(server.host)?;
         let (mut ports, mut networks) = (Vec::new(), Vec::new());
         for port in &server.ports {
             let port: Port = view.get(*port)?;
-            let network = match port.network_id {
-                Some(id) => view.find::<Network>(id)?,
-                None => None,
-            };
-            let on = network.filter(|network| network.admin_state_up && port.admin_state_up);
+            let on = network_of(&view, &port)?;
             let switch = on.as_ref().map(|it| render::switch_of(it.id));
             networks.extend(on);
             ports.push(Plugged { port, switch });
         }
-        let wanted = render::instance(&server, (&flavor, &image), &ports, &self.owner);
+        let wanted = render::instance(server, (&flavor, &image), &ports, &self.owner);
         Ok(Parts {
-            server,
             image,
             host,
             networks,
@@ -293,24 +289,17 @@ impl Vim {
         let _turn = self.servers.wait(id).await;
         let view = self.store.read()?;
         let port: Port = view.get(id)?;
-        let (Some(host), Some(interface)) = (port.host, port.interface.as_deref()) else {
+        let (Some(host), Some((_, interface))) = (port.host, port.binding()) else {
             return Ok(());
         };
         let host: Host = view.get(host)?;
-        let network = match port.network_id {
-            Some(id) => view.find::<Network>(id)?,
-            None => None,
-        };
-        let on = network.filter(|network| network.admin_state_up && port.admin_state_up);
-        let client = self.hosts.client(&host)?;
+        let on = network_of(&view, &port)?;
         if let Some(network) = &on {
             self.make_network(network.id, &host).await?;
         }
         let switch = on.map(|it| render::switch_of(it.id));
-        let interface = interface.rsplit_once(':').map_or(interface, |(_, it)| it);
         let document = render::external(&port, interface, switch.as_deref(), &self.owner);
-        let made = merge(&client, &document).await;
-        made.map_err(|error| refused(&host, &error))
+        self.tell_host(&host, &document).await
     }
 
     /// Removes the uplink of an external port.
@@ -323,10 +312,8 @@ impl Vim {
             return Ok(());
         };
         let host: Host = self.store.read()?.get(host)?;
-        let client = self.hosts.client(&host)?;
-        let name = render::uplink_of(port.id);
-        let removed = remove_owned(&client, (Kind::Uplink, &name), &self.owner, true).await;
-        removed.map_err(|error| refused(&host, &error))?;
+        let uplink = (Kind::Uplink, render::uplink_of(port.id));
+        self.remove_from(&host, uplink).await?;
         self.store.write(|all| all.remove::<Port>(port.id))?;
         if let Some(network) = port.network_id {
             self.clear_network(network, &host).await;
@@ -339,9 +326,9 @@ impl Vim {
     /// # Errors
     /// The database fails. What hosts refuse is told as the errors of their servers.
     pub async fn settle_network(&self, id: Uuid) -> Result<(), Fault> {
-        let all = self.store.read()?.all::<Port>()?;
+        let ports = ports_on(&self.store.read()?, id)?;
         let mut first = None;
-        for port in all.into_iter().filter(|port| port.network_id == Some(id)) {
+        for port in ports {
             let settled = match port.device_id {
                 Some(server) => self.settle(server).await,
                 None => self.settle_external(port.id).await,

@@ -51,18 +51,15 @@ pub async fn list(
     let all = front.vim.store.read()?.all::<Host>()?;
     let asked = all.into_iter().map(|host| {
         let hosts = front.vim.hosts.clone();
+        let links = links(&headers, &format!("hosts/{}", host.id));
         async move {
             let capacity = hosts.capacity(&host).await;
-            shown(&host, &capacity)
+            let mut row = shown(&host, &capacity);
+            row.insert("links".to_owned(), links);
+            row
         }
     });
-    let mut rows = at_once(asked).await;
-    for row in &mut rows {
-        let id = row.get("id").and_then(Value::as_str).unwrap_or_default();
-        let links = links(&headers, &format!("hosts/{id}"));
-        row.insert("links".to_owned(), links);
-    }
-    query.answer::<Host>(rows)
+    query.answer::<Host>(at_once(asked).await)
 }
 
 pub async fn show(State(front): State<Front>, Path(host): Path<String>) -> Outcome {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 /// Longest requests, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
+
 /// Returns the router of users, or of administrators.
 pub fn router(vim: Arc<Vim>, is_admin: bool) -> Router {
     let paths = Router::new()

@@ -3,10 +3,9 @@
 use super::content::Content;
 use super::front::{Front, Outcome, done, one};
 use super::query::{Pairs, Query};
-use crate::creation::has_room;
 use crate::fault::{Fault, id};
-use crate::networks::{out_of_reach, reaches};
-use crate::objects::{self, Host, Network, Object, Port, PortKind, Server, Tenant, seen};
+use crate::networks::{has_room, host_of, network_of, out_of_reach, ports_on, reaches};
+use crate::objects::{self, Host, Network, Object, Port, PortKind, Tenant, seen};
 use crate::store::{View, Writing};
 use axum::extract::{Path, Query as Pairing, State};
 use serde_json::{Map, Value, json};
@@ -31,11 +30,7 @@ fn shown(network: &Network) -> Map<String, Value> {
 
 fn shown_port(view: &impl View, port: &Port) -> Result<Map<String, Value>, Fault> {
     let mut row = seen(port);
-    let network = match port.network_id {
-        Some(network) => view.find::<Network>(network)?,
-        None => None,
-    };
-    let is_up = port.admin_state_up && network.is_some_and(|it| it.admin_state_up);
+    let is_up = network_of(view, port)?.is_some();
     row.insert("status".to_owned(), status(is_up, false));
     Ok(row)
 }
@@ -53,11 +48,13 @@ pub async fn show(State(front): State<Front>, Path(network): Path<String>) -> Ou
     let view = front.vim.store.read()?;
     let network: Network = view.get(id)?;
     let mut row = shown(&network);
-    let ports = view.all::<Port>()?;
-    let on_it = ports.iter().filter(|port| port.network_id == Some(id));
-    let on_it: Vec<Value> = on_it.map(|port| json!({ "port_id": port.id })).collect();
-    if !on_it.is_empty() {
-        row.insert("ports".to_owned(), on_it.into());
+    let ports = ports_on(&view, id)?;
+    let ports: Vec<Value> = ports
+        .iter()
+        .map(|port| json!({ "port_id": port.id }))
+        .collect();
+    if !ports.is_empty() {
+        row.insert("ports".to_owned(), ports.into());
     }
     one::<Network>(row)
 }
@@ -101,11 +98,7 @@ pub async fn change(
                 )));
             }
         }
-        let ports = all.all::<Port>()?;
-        let used = ports
-            .iter()
-            .filter(|port| port.network_id == Some(id))
-            .count();
+        let used = ports_on(all, id)?.len();
         if used > new.kind.ports_max() {
             return Err(Fault::not_now(format!(
                 "network {} has {used} ports: too many for this type",
@@ -119,25 +112,20 @@ pub async fn change(
     one::<Network>(shown(&network))
 }
 
+/// Returns a network that has no ports.
+fn unused(view: &impl View, id: Uuid) -> Result<Network, Fault> {
+    let network: Network = view.get(id)?;
+    let used = ports_on(view, id)?.len();
+    if used > 0 {
+        let name = network.name;
+        return Err(Fault::conflict(format!("network {name} has {used} ports")));
+    }
+    Ok(network)
+}
+
 pub async fn remove(State(front): State<Front>, Path(network): Path<String>) -> Outcome {
     let id = id(Network::WORD, &network)?;
-    // From now on no port can be put on it: a port names a network that is there.
-    let unused = |view: &Writing<'_>| {
-        let network: Network = view.get(id)?;
-        let ports = view.all::<Port>()?;
-        let used = ports
-            .iter()
-            .filter(|port| port.network_id == Some(id))
-            .count();
-        if used > 0 {
-            return Err(Fault::conflict(format!(
-                "network {} has {used} ports",
-                network.name
-            )));
-        }
-        Ok(network)
-    };
-    let network = front.vim.store.write(unused)?;
+    let network = unused(&front.vim.store.read()?, id)?;
     // The hub is the last one.
     let hosts = network.hosts.iter();
     let (hubs, spokes): (Vec<_>, Vec<_>) = hosts.partition(|(_, leg)| leg.vni.is_none());
@@ -146,7 +134,8 @@ pub async fn remove(State(front): State<Front>, Path(network): Path<String>) -> 
         front.vim.unmake_network(id, &host).await?;
     }
     front.vim.store.write(|all| {
-        let network = unused(all)?;
+        // A port may have been put on it meanwhile.
+        let network = unused(all, id)?;
         if !network.hosts.is_empty() {
             let name = network.name;
             return Err(Fault::conflict(format!("network {name} is in use again")));
@@ -180,8 +169,7 @@ pub async fn make_port(State(front): State<Front>, Content(request): Content) ->
     front.admit("an external port")?;
     let mut port: Port = objects::made(request)?;
     front.vim.store.write(|all| {
-        let interface = port.interface.as_deref().unwrap_or_default();
-        let host = host_of(all, interface)?;
+        let host = bound_to(all, &port)?;
         port.host = Some(host);
         put_on(all, &port, host)?;
         all.add(&port)
@@ -194,11 +182,12 @@ pub async fn make_port(State(front): State<Front>, Content(request): Content) ->
     get_port(&front, port.id)
 }
 
-/// Returns the host of an interface, which a client has named as `INTERFACE` or `HOST:INTERFACE`.
-fn host_of(view: &impl View, interface: &str) -> Result<Uuid, Fault> {
+/// Returns the host of an external port.
+fn bound_to(view: &impl View, port: &Port) -> Result<Uuid, Fault> {
     let hosts = view.all::<Host>()?;
-    match (interface.rsplit_once(':'), hosts.as_slice()) {
-        (Some((name, _)), hosts) => {
+    let named = port.binding().and_then(|(host, _)| host);
+    match (named, hosts.as_slice()) {
+        (Some(name), hosts) => {
             let named = hosts.iter().find(|host| host.name == name);
             let named =
                 named.ok_or_else(|| Fault::unknown(Host::WORD, format_args!("'{name}'")))?;
@@ -241,11 +230,7 @@ pub async fn change_port(
         }
         let new: Port = objects::changed(&old, request)?;
         if old.network_id != new.network_id {
-            let host = match old.device_id {
-                Some(server) => Some(all.get::<Server>(server)?.host),
-                None => old.host,
-            };
-            put_on(all, &new, host.unwrap_or_default())?;
+            put_on(all, &new, host_of(all, &old)?.unwrap_or_default())?;
         }
         all.put(&new)?;
         Ok((old, new))
@@ -262,14 +247,7 @@ pub async fn change_port(
     }
     if let Some(network) = old.network_id.filter(|_| old.network_id != new.network_id) {
         let view = front.vim.store.read()?;
-        let host = match new.device_id {
-            Some(server) => Some(view.get::<Server>(server)?.host),
-            None => new.host,
-        };
-        let host = host
-            .map(|host| view.find::<Host>(host))
-            .transpose()?
-            .flatten();
+        let host = view.find::<Host>(host_of(&view, &new)?.unwrap_or_default())?;
         if let Some(host) = host {
             front.vim.clear_network(network, &host).await;
         }

@@ -355,10 +355,11 @@ impl Object for Image {
 }
 
 /// What a server is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
     /// It runs.
+    #[default]
     Running,
     /// It exists, and does nothing.
     Paused,
@@ -378,6 +379,7 @@ pub struct Server {
     /// What it is.
     pub description: Option<String>,
     /// Whose it is.
+    #[serde(default)]
     pub tenant_id: Uuid,
     /// Its flavor.
     #[serde(rename = "flavorRef")]
@@ -386,7 +388,7 @@ pub struct Server {
     #[serde(rename = "imageRef")]
     pub image: Uuid,
     /// Its host.
-    #[serde(rename = "hostId")]
+    #[serde(rename = "hostId", default)]
     pub host: Uuid,
     /// The keys of its instance (`nfluid`) beside those of flavor and image.
     #[serde(default)]
@@ -400,8 +402,10 @@ pub struct Server {
     #[serde(default)]
     pub ports: Vec<Uuid>,
     /// What it is to be.
+    #[serde(default)]
     pub wanted: Wanted,
     /// False while its host has not been told what it is to be.
+    #[serde(default)]
     pub is_settled: bool,
 }
 
@@ -422,13 +426,9 @@ impl Object for Server {
         "id",
         "name",
         "description",
-        "tenant_id",
         "flavorRef",
         "imageRef",
-        "hostId",
         "extended",
-        "wanted",
-        "is_settled",
     ];
     const CHANGEABLE: &'static [&'static str] = &[];
     const HIDDEN: &'static [&'static str] = &["ports", "wanted", "is_settled"];

@@ -237,6 +237,17 @@ pub struct Port {
     pub host: Option<Uuid>,
 }
 
+impl Port {
+    /// Returns the host, if the client has named one, and the interface of an external port.
+    pub fn binding(&self) -> Option<(Option<&str>, &str)> {
+        let binding = self.interface.as_deref()?;
+        Some(match binding.rsplit_once(':') {
+            Some((host, interface)) => (Some(host), interface),
+            None => (None, binding),
+        })
+    }
+}
+
 impl Object for Port {
     const WORD: &'static str = "port";
     const PLURAL: &'static str = "ports";
