@@ -4,6 +4,7 @@
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use nfluid_engine::program::{run, until_asked_to_end};
 use nfluid_engine::simulated::{Description, Size};
 use nfluid_kubernetes::settings::{ServiceSettings, Settings};
 use nfluid_kubernetes::simulation::{self, Simulation};
@@ -11,8 +12,6 @@ use nfluid_kubernetes::{agent, controller, crds};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// nfluid for Kubernetes: hosts are nodes, pods are instances, chains are objects.
 ///
@@ -103,29 +102,7 @@ struct Simulate {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .log_internal_errors(false)
-        .init();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?
-        .block_on(run(arguments))
-}
-
-async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        ended = perform(arguments) => ended,
-        // Pods and instances go on; the next one finds them.
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-    }
+    run(until_asked_to_end(perform(Arguments::parse())))
 }
 
 async fn perform(arguments: Arguments) -> anyhow::Result<()> {

@@ -4,6 +4,7 @@
 use anyhow::{Context, bail};
 use axum::Router;
 use clap::Parser;
+use nfluid_engine::program::{run, until_asked_to_end};
 use nfluid_engine::serve::{serve, speak};
 use nfluid_openvim::hosts::Hosts;
 use nfluid_openvim::http::router;
@@ -15,8 +16,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tracing_subscriber::EnvFilter;
 
 /// A server with OpenVIM's interface, whose servers are instances of nfluid.
 ///
@@ -52,23 +51,10 @@ struct Arguments {
 }
 
 fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
-    tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .log_internal_errors(false)
-        .init();
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?
-        .block_on(run(arguments))
+    run(until_asked_to_end(perform(Arguments::parse())))
 }
 
-async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+async fn perform(arguments: Arguments) -> anyhow::Result<()> {
     let store = match Store::open(&arguments.database) {
         Ok(store) => store,
         Err(fault) => bail!(fault.text),
@@ -92,9 +78,6 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         ended = answer(users, router(Arc::clone(&vim), false)) => Ok(ended?),
         ended = answer(administrators, router(Arc::clone(&vim), true)) => Ok(ended?),
         () = vim.keep_up() => Ok(()),
-        // Instances go on. What is not done yet is written down.
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
     }
 }
 
