@@ -1,6 +1,6 @@
 //! OpenVIM's interface over real daemons: traffic through servers, and a manager that is killed.
 
-use nfluid_testbed::openvim::OpenVim;
+use nfluid_testbed::openvim::{OpenVim, Tenant};
 use nfluid_testbed::program::find_built;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
@@ -27,51 +27,34 @@ fn count(platform: &Platform, kind: &str) -> usize {
     all.as_array().expect("a list").len()
 }
 
-/// A tenant, and what its servers are made of.
-struct Tenant<'a> {
-    manager: &'a OpenVim,
-    servers: String,
-    flavor: String,
-    image: String,
+/// Makes a tenant.
+fn tenant(manager: &OpenVim) -> Tenant {
+    Tenant::new(manager, "5%").expect("it is made")
 }
 
-impl<'a> Tenant<'a> {
-    fn new(manager: &'a OpenVim) -> Self {
-        let make = |path: &str, word: &str, object: Value| {
-            manager.make(path, word, object).expect("it is made")
-        };
-        let tenant = make("tenants", "tenant", json!({ "name": "acme" }));
-        let flavor = json!({ "name": "small", "ram": 16, "extended": { "nfluid": { "share": "5%", "flavor": "small" } } });
-        let flavor = make(&format!("{tenant}/flavors"), "flavor", flavor);
-        let image = json!({ "name": "bridge", "path": "/nf/bridge" });
-        let image = make(&format!("{tenant}/images"), "image", image);
-        Tenant {
-            manager,
-            servers: format!("{tenant}/servers"),
-            flavor,
-            image,
-        }
-    }
+/// Makes a server, which is active, and returns its path.
+fn made(manager: &OpenVim, tenant: &Tenant, server: &Value) -> String {
+    let answer = manager.must("POST", &tenant.servers, server);
+    let answer = answer.expect("it is made");
+    assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
+    let id = answer["server"]["id"].as_str().expect("an id");
+    format!("{}/{id}", tenant.servers)
+}
 
-    fn server(&self, name: &str, networks: &[&String]) -> Value {
-        let networks: Vec<_> = networks
-            .iter()
-            .map(|uuid| json!({ "uuid": uuid }))
-            .collect();
-        json!({ "server": { "name": name, "flavorRef": self.flavor, "imageRef": self.image, "networks": networks } })
-    }
+fn status(manager: &OpenVim, server: &str) -> Value {
+    let answer = manager.must("GET", server, &Value::Null);
+    answer.expect("it is there")["server"]["status"].take()
+}
 
-    fn status(&self, id: &str) -> Value {
-        let path = format!("{}/{id}", self.servers);
-        let answer = self.manager.must("GET", &path, &Value::Null);
-        answer.expect("it is there")["server"]["status"].take()
-    }
+fn act(manager: &OpenVim, server: &str, action: &str) {
+    let path = format!("{server}/action");
+    let done = manager.must("POST", &path, &json!({ action: null }));
+    done.unwrap_or_else(|why| panic!("{action}: {why:#}"));
+}
 
-    fn act(&self, id: &str, action: &str) {
-        let path = format!("{}/{id}/action", self.servers);
-        let done = self.manager.must("POST", &path, &json!({ action: null }));
-        done.unwrap_or_else(|why| panic!("{action}: {why:#}"));
-    }
+fn delete(manager: &OpenVim, path: &str) {
+    let done = manager.must("DELETE", path, &Value::Null);
+    done.unwrap_or_else(|why| panic!("{why:#}"));
 }
 
 /// A platform between two hosts, whose daemon is where the interfaces to them are, `eth1` and `eth2`, and a manager that knows it.
@@ -90,13 +73,7 @@ fn edge(test: &str) -> Option<(OpenVim, Platform)> {
 /// Makes a network on each of the two interfaces.
 fn networks(openvim: &OpenVim) -> [String; 2] {
     ["eth1", "eth2"].map(|interface| {
-        let network = json!({ "name": interface, "type": "data" });
-        let network = openvim
-            .make("networks", "network", network)
-            .expect("a network");
-        let port =
-            json!({ "name": interface, "network_id": network, "binding:switch_port": interface });
-        openvim.make("ports", "port", port).expect("an interface");
+        let [network, _port] = openvim.network_on(interface).expect("a network");
         network
     })
 }
@@ -114,33 +91,29 @@ fn traffic_goes_through_a_server_as_long_as_it_is_active() {
         return;
     };
     let networks = networks(&openvim);
-    let tenant = Tenant::new(&openvim);
+    let tenant = tenant(&openvim);
     let server = tenant.server("fw", &[&networks[0], &networks[1]]);
-    let answer = openvim
-        .must("POST", &tenant.servers, &server)
-        .expect("it is made");
-    let id = answer["server"]["id"].as_str().expect("an id").to_owned();
-    assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
+    let server = made(&openvim, &tenant, &server);
     eventually("the first echo comes", || crosses(&platform));
 
-    tenant.act(&id, "pause");
-    assert_eq!(tenant.status(&id), "PAUSED");
+    act(&openvim, &server, "pause");
+    assert_eq!(status(&openvim, &server), "PAUSED");
     assert!(!crosses(&platform));
-    tenant.act(&id, "resume");
-    assert_eq!(tenant.status(&id), "ACTIVE");
+    act(&openvim, &server, "resume");
+    assert_eq!(status(&openvim, &server), "ACTIVE");
     eventually("it goes on", || crosses(&platform));
     let pids = platform.pids();
-    tenant.act(&id, "reboot");
+    act(&openvim, &server, "reboot");
     eventually("another process", || {
         let now = platform.pids();
         now.len() == 1 && now != pids
     });
-    eventually("it is active", || tenant.status(&id) == "ACTIVE");
+    eventually("it is active", || status(&openvim, &server) == "ACTIVE");
     for off in ["shutoff", "forceOff"] {
-        tenant.act(&id, off);
-        assert_eq!(tenant.status(&id), "INACTIVE");
+        act(&openvim, &server, off);
+        assert_eq!(status(&openvim, &server), "INACTIVE");
         assert!(!crosses(&platform));
-        tenant.act(&id, "start");
+        act(&openvim, &server, "start");
         eventually("it is back", || crosses(&platform));
     }
     let down = json!({ "network": { "admin_state_up": false } });
@@ -153,25 +126,16 @@ fn traffic_goes_through_a_server_as_long_as_it_is_active() {
 
     // The manager's end is nothing to its servers.
     let pids = platform.pids();
-    let servers = tenant.servers.clone();
     openvim.kill();
     assert!(crosses(&platform));
     openvim.start().expect("it serves again");
     assert_eq!(platform.pids(), pids);
-    let path = format!("{servers}/{id}");
-    let answer = openvim
-        .must("GET", &path, &Value::Null)
-        .expect("it is known");
-    assert_eq!(answer["server"]["status"], "ACTIVE");
-    openvim
-        .must("DELETE", &path, &Value::Null)
-        .expect("it goes");
+    assert_eq!(status(&openvim, &server), "ACTIVE");
+    delete(&openvim, &server);
     let ports = openvim.must("GET", "ports", &Value::Null).expect("a list");
     for port in ports["ports"].as_array().expect("ports") {
         let path = format!("ports/{}", port["id"].as_str().expect("an id"));
-        openvim
-            .must("DELETE", &path, &Value::Null)
-            .expect("it goes");
+        delete(&openvim, &path);
     }
     for kind in ["instances", "uplinks", "switches"] {
         assert_eq!(count(&platform, kind), 0, "{kind}");
@@ -185,31 +149,19 @@ fn an_image_of_a_server_has_its_state() {
         return;
     };
     let [lan, wan] = networks(&openvim);
-    let tenant = Tenant::new(&openvim);
-    let owner = tenant.servers.replace("/servers", "");
+    let tenant = tenant(&openvim);
     let rules = "allow icmp from any to any keep-state";
     let config = json!({ "rules": rules, "states": { "timeouts": { "icmp": 3600 } } });
     let firewall = json!({ "name": "fw", "path": "/nf/firewall", "metadata": { "nfluid": { "config": config } } });
-    let firewall = openvim.make(&format!("{owner}/images"), "image", firewall);
+    let firewall = openvim.make(&tenant.images, "image", firewall);
     let mut server = tenant.server("fw", &[&lan, &wan]);
     server["server"]["imageRef"] = firewall.expect("an image").into();
-    let made = |server: &Value| {
-        let answer = openvim
-            .must("POST", &tenant.servers, server)
-            .expect("it is made");
-        assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
-        format!(
-            "{}/{}",
-            tenant.servers,
-            answer["server"]["id"].as_str().expect("an id")
-        )
-    };
     let states = || {
         let name = platform.pids().into_keys().next().expect("an instance");
         let said = platform.must_say(&["command", &name, "states"]);
         said.contains("10.0.0.1")
     };
-    let first = made(&server);
+    let first = made(&openvim, &tenant, &server);
     eventually("a ping crosses", || crosses(&platform));
     assert!(states());
     let action = json!({ "createImage": { "name": "with states" } });
@@ -217,30 +169,22 @@ fn an_image_of_a_server_has_its_state() {
         .must("POST", &format!("{first}/action"), &action)
         .expect("an image");
     let image = answer["image"]["id"].as_str().expect("an id").to_owned();
-    openvim
-        .must("DELETE", &first, &Value::Null)
-        .expect("it goes");
+    delete(&openvim, &first);
 
-    let empty = made(&server);
+    let empty = made(&openvim, &tenant, &server);
     assert!(!states(), "a server of the program alone knows nothing");
-    openvim
-        .must("DELETE", &empty, &Value::Null)
-        .expect("it goes");
+    delete(&openvim, &empty);
     server["server"]["imageRef"] = image.as_str().into();
-    let second = made(&server);
+    let second = made(&openvim, &tenant, &server);
     assert!(states());
     eventually("a ping crosses", || crosses(&platform));
-    let path = format!("{owner}/images/{image}");
+    let path = format!("{}/{image}", tenant.images);
     let (status, _) = openvim
         .ask("DELETE", &path, &Value::Null)
         .expect("an answer");
     assert_eq!(status, 409, "it is used");
-    openvim
-        .must("DELETE", &second, &Value::Null)
-        .expect("it goes");
-    openvim
-        .must("DELETE", &path, &Value::Null)
-        .expect("it goes");
+    delete(&openvim, &second);
+    delete(&openvim, &path);
 }
 
 // promise: 32.13
@@ -254,7 +198,7 @@ fn traffic_crosses_a_network_of_two_hosts() {
     let make = |path: &str, word: &str, object: Value| {
         openvim.make(path, word, object).expect("it is made")
     };
-    let tenant = Tenant::new(&openvim);
+    let tenant = tenant(&openvim);
     let between = make(
         "networks",
         "network",
@@ -265,23 +209,16 @@ fn traffic_crosses_a_network_of_two_hosts() {
     for ((name, platform, interface), address) in sides.into_iter().zip(WIRE[0]) {
         let host = json!({ "name": name, "ip_name": platform.socket(), "user": "nobody", "tunnel_address": address });
         let host = make("hosts", "host", host);
-        let network = make("networks", "network", json!({ "name": name }));
-        let port = json!({ "name": name, "network_id": network, "binding:switch_port": format!("{name}:{interface}") });
-        let port = make("ports", "port", port);
+        let own = openvim.network_on(&format!("{name}:{interface}"));
+        let [network, port] = own.expect("a network");
         let mut server = tenant.server(name, &[&network, &between]);
         server["server"]["hostId"] = host.into();
-        let answer = openvim
-            .must("POST", &tenant.servers, &server)
-            .expect("it is made");
-        assert_eq!(answer["server"]["status"], "ACTIVE", "{answer}");
-        let id = answer["server"]["id"].as_str().expect("an id");
-        paths.extend([format!("{}/{id}", tenant.servers), format!("ports/{port}")]);
+        let server = made(&openvim, &tenant, &server);
+        paths.extend([server, format!("ports/{port}")]);
     }
     eventually("a ping crosses both", || a.pings("client", SERVER));
     for path in paths {
-        openvim
-            .must("DELETE", &path, &Value::Null)
-            .expect("it goes");
+        delete(&openvim, &path);
     }
     for platform in [&a, &b] {
         for kind in ["instances", "uplinks", "switches"] {
@@ -345,7 +282,7 @@ fn a_manager_that_is_killed_at_any_time_loses_and_doubles_nothing() {
         .make("networks", "network", network)
         .expect("a network");
     let (servers, server) = {
-        let tenant = Tenant::new(&openvim);
+        let tenant = tenant(&openvim);
         (tenant.servers.clone(), tenant.server("s", &[&network]))
     };
     for turn in 0..24 {
@@ -383,13 +320,9 @@ fn a_manager_that_is_killed_at_any_time_loses_and_doubles_nothing() {
     assert_eq!(count(&remote.platform, "instances"), active);
     for server in known() {
         let path = format!("{servers}/{}", server["id"].as_str().expect("an id"));
-        openvim
-            .must("DELETE", &path, &Value::Null)
-            .expect("it goes");
+        delete(&openvim, &path);
     }
     assert_eq!(count(&remote.platform, "instances"), 0);
-    openvim
-        .must("DELETE", &format!("networks/{network}"), &Value::Null)
-        .expect("it goes");
+    delete(&openvim, &format!("networks/{network}"));
     assert_eq!(count(&remote.platform, "switches"), 0);
 }

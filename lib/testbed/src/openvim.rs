@@ -1,16 +1,15 @@
 //! A server with OpenVIM's interface, `nfluid-openvim`, as a process of a test's or an experiment's own.
 
+use crate::http;
 use crate::port::free_ports;
-use crate::process::signal;
-use crate::{http, interrupt};
+use crate::process::{Service, signal};
 use anyhow::{Context, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 /// Time after which a server will not serve.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -23,7 +22,7 @@ pub struct OpenVim {
     arguments: Vec<String>,
     /// The ports of users and of administrators.
     ports: [u16; 2],
-    process: Option<Child>,
+    service: Option<Service>,
 }
 
 impl OpenVim {
@@ -37,7 +36,7 @@ impl OpenVim {
             folder: folder.to_owned(),
             arguments,
             ports: free_ports()?,
-            process: None,
+            service: None,
         })
     }
 
@@ -46,47 +45,38 @@ impl OpenVim {
     /// # Errors
     /// It does not.
     pub fn start(&mut self) -> anyhow::Result<()> {
-        let path = self.folder.join("openvim.log");
-        let log = File::options().create(true).append(true).open(&path)?;
         let [users, administrators] = self.ports.map(|port| format!("127.0.0.1:{port}"));
-        let process = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(["--listen", &users, "--admin-listen", &administrators])
             .arg("--database")
             .arg(self.folder.join("openvim.redb"))
-            .args(&self.arguments)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn();
-        let process = self.process.insert(process.context("nfluid-openvim")?);
-        let begun = Instant::now();
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[1]));
-        while http::request(server, "GET", "/openvim/", &Value::Null).is_err() {
-            interrupt::check()?;
-            let has_ended = process.try_wait().is_ok_and(|end| end.is_some());
-            ensure!(
-                !has_ended && begun.elapsed() < PATIENCE,
-                "nfluid-openvim does not serve: {}",
-                std::fs::read_to_string(&path).unwrap_or_default()
-            );
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+            .args(&self.arguments);
+        let log = self.folder.join("openvim.log");
+        let service = Service::start("nfluid-openvim", &mut command, log)?;
+        let server = self.server();
+        let service = self.service.insert(service);
+        service.await_service(PATIENCE, || {
+            http::request(server, "GET", "/openvim/", &Value::Null).is_ok()
+        })
     }
 
     /// Kills the server, and does not wait for its end.
     pub fn crash(&self) {
-        if let Some(process) = &self.process {
-            signal(process.id(), Signal::KILL);
+        if let Some(service) = &self.service {
+            signal(service.pid(), Signal::KILL);
         }
     }
 
     /// Ends the server as a crash would.
     pub fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _gone = process.kill();
-            let _status = process.wait();
+        if let Some(mut service) = self.service.take() {
+            service.kill();
         }
+    }
+
+    fn server(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports[1]).into()
     }
 
     /// Returns the address of administrators.
@@ -99,9 +89,8 @@ impl OpenVim {
     /// # Errors
     /// The server does not answer.
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports[1]));
         let path = format!("/openvim/{path}");
-        let (status, text) = http::request(server, method, &path, body)?;
+        let (status, text) = http::request(self.server(), method, &path, body)?;
         let answer = serde_json::from_str(&text).with_context(|| text.clone())?;
         Ok((status, answer))
     }
@@ -125,10 +114,56 @@ impl OpenVim {
         let id = answer[word]["id"].as_str().context("no id")?;
         Ok(id.to_owned())
     }
+
+    /// Makes a network on an interface, which is named as for `binding:switch_port`; returns its id, and that of the external port.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub fn network_on(&self, interface: &str) -> anyhow::Result<[String; 2]> {
+        let network = json!({ "name": interface, "type": "data" });
+        let network = self.make("networks", "network", network)?;
+        let port =
+            json!({ "name": interface, "network_id": network, "binding:switch_port": interface });
+        let port = self.make("ports", "port", port)?;
+        Ok([network, port])
+    }
 }
 
-impl Drop for OpenVim {
-    fn drop(&mut self) {
-        self.kill();
+/// A tenant, and what its servers are made of: a bridge with a share.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    /// The path of its servers.
+    pub servers: String,
+    /// The path of its images.
+    pub images: String,
+    flavor: String,
+    image: String,
+}
+
+impl Tenant {
+    /// Makes a tenant, with a flavor of this share.
+    ///
+    /// # Errors
+    /// The server refuses, or does not answer.
+    pub fn new(manager: &OpenVim, share: &str) -> anyhow::Result<Self> {
+        let tenant = manager.make("tenants", "tenant", json!({ "name": "acme" }))?;
+        let flavor = json!({ "name": "small", "ram": 16, "extended": { "nfluid": { "share": share, "flavor": "small" } } });
+        let flavor = manager.make(&format!("{tenant}/flavors"), "flavor", flavor)?;
+        let images = format!("{tenant}/images");
+        let image = json!({ "name": "bridge", "path": "/nf/bridge" });
+        let image = manager.make(&images, "image", image)?;
+        Ok(Tenant {
+            servers: format!("{tenant}/servers"),
+            images,
+            flavor,
+            image,
+        })
+    }
+
+    /// Returns the request for a server with a port on each of these networks.
+    pub fn server(&self, name: &str, networks: &[&str]) -> Value {
+        let networks = networks.iter().map(|uuid| json!({ "uuid": uuid }));
+        let networks: Vec<Value> = networks.collect();
+        json!({ "server": { "name": name, "flavorRef": self.flavor, "imageRef": self.image, "networks": networks } })
     }
 }

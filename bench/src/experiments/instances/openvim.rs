@@ -3,10 +3,11 @@
 
 use super::orchestrated::{Hosts, SHELLS, row};
 use crate::report::{Report, table};
+use anyhow::{Context, ensure};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
-use nfluid_testbed::openvim::OpenVim;
+use nfluid_testbed::openvim::{OpenVim, Tenant};
 use nfluid_testbed::program::built;
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -15,7 +16,6 @@ struct Setup {
     // The manager ends before its host.
     manager: OpenVim,
     hosts: Hosts,
-    networks: Vec<String>,
     /// The path of a tenant's servers, and the request for one.
     servers: String,
     server: Value,
@@ -31,29 +31,14 @@ impl Setup {
         manager.start()?;
         let host = json!({ "name": "here", "ip_name": hosts.platform.socket(), "user": "nobody" });
         manager.make("hosts", "host", host)?;
-        let mut networks = Vec::new();
-        for interface in ["lan", "wan"] {
-            let network = json!({ "name": interface, "type": "data" });
-            let network = manager.make("networks", "network", network)?;
-            let port = json!({ "name": interface, "network_id": network, "binding:switch_port": interface });
-            manager.make("ports", "port", port)?;
-            networks.push(network);
-        }
-        let tenant = manager.make("tenants", "tenant", json!({ "name": "acme" }))?;
-        let flavor = json!({ "name": "small", "ram": 16, "extended": { "nfluid": { "share": "1%", "flavor": "small" } } });
-        let flavor = manager.make(&format!("{tenant}/flavors"), "flavor", flavor)?;
-        let image = json!({ "name": "bridge", "path": "/nf/bridge" });
-        let image = manager.make(&format!("{tenant}/images"), "image", image)?;
-        let on: Vec<Value> = networks
-            .iter()
-            .map(|uuid| json!({ "uuid": uuid }))
-            .collect();
-        let server = json!({ "server": { "name": "s", "flavorRef": flavor, "imageRef": image, "networks": on } });
+        let [lan, _] = manager.network_on("lan")?;
+        let [wan, _] = manager.network_on("wan")?;
+        let tenant = Tenant::new(&manager, "1%")?;
+        let server = tenant.server("s", &[&lan, &wan]);
         Ok(Setup {
             manager,
             hosts,
-            networks,
-            servers: format!("{tenant}/servers"),
+            servers: tenant.servers,
             server,
             _folder: folder,
         })
@@ -65,7 +50,7 @@ impl Setup {
         let answer = self.manager.must("POST", &self.servers, &self.server)?;
         let ms = begun.elapsed().as_secs_f64() * 1e3;
         let server = &answer["server"];
-        anyhow::ensure!(
+        ensure!(
             server["status"] == "ACTIVE",
             "the server is not active: {answer}"
         );
@@ -81,13 +66,17 @@ impl Setup {
 
     /// The same instance by nfluid's own API, until the first frame.
     fn directly(&self) -> anyhow::Result<f64> {
-        let switch = |network: &str| {
-            let digits: String = network.chars().filter(|c| *c != '-').take(12).collect();
-            json!({ "switch": format!("net-{digits}"), "learn": true })
-        };
-        let ports = json!({ "in": switch(&self.networks[0]), "out": switch(&self.networks[1]) });
-        let instance = json!({ "nf": "bridge", "flavor": "small", "memory": "16MiB", "share": "1%", "ports": ports });
         let mut api = self.hosts.platform.api()?;
+        let deployment = api.get("/v1/deployment")?;
+        let port = |interface: &str| {
+            let uplinks = deployment["uplinks"].as_object();
+            let mut uplinks = uplinks.into_iter().flat_map(|all| all.values());
+            let uplink = uplinks.find(|uplink| uplink["interface"] == interface);
+            let uplink = uplink.context("no uplink on an interface")?;
+            anyhow::Ok(json!({ "switch": uplink["switch"], "learn": true }))
+        };
+        let ports = json!({ "in": port("lan")?, "out": port("wan")? });
+        let instance = json!({ "nf": "bridge", "flavor": "small", "memory": "16MiB", "share": "1%", "ports": ports });
         let request = json!({ "instance": instance });
         let path = "/v1/instances/direct";
         let (ms, _) = self
