@@ -166,3 +166,16 @@ pub async fn everything(host: &Client) -> Vec<String> {
     all.extend(names(host, "/v1/uplinks", |it: UplinkStatus| it.name).await);
     all
 }
+
+pub fn text(value: &Value) -> String {
+    value.as_str().expect("a text").to_owned()
+}
+
+/// Returns the request for a server of a flavor and an image, with further attributes or others.
+pub fn server([flavor, image]: [&str; 2], other: Value) -> Value {
+    let mut server = json!({ "name": "s", "flavorRef": flavor, "imageRef": image });
+    for (key, value) in other.as_object().expect("attributes") {
+        server[key] = value.clone();
+    }
+    json!({ "server": server })
+}
