@@ -1,4 +1,4 @@
-//! What drivers serve over TCP: so many connections at a time, and none that says nothing.
+//! A driver's service over TCP: the number of connections is limited, and a silent one is closed.
 
 use axum::Router;
 use hyper::server::conn::http1;

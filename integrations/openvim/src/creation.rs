@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// What a client says of a port of a new server.
+/// A port of a new server, in the words of its client.
 #[derive(Clone, Debug, Deserialize)]
 struct NewPort {
     uuid: Uuid,
@@ -30,7 +30,7 @@ struct NewPort {
     kind: NewPortKind,
 }
 
-/// What a port is to be made of.
+/// The kind of port that a client asks for. Only `virtual` exists here.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 enum NewPortKind {
     #[default]

@@ -60,7 +60,7 @@ impl Fault {
         Fault { status, text }
     }
 
-    /// What a daemon refused, or why it has not answered. `place` turns the place of a fault in a deployment into the place in OpenVIM's object.
+    /// Returns the fault of a request to a daemon, which has refused or not answered. `place` turns the place of a fault in a deployment into the place in OpenVIM's object.
     pub fn of_daemon(error: &ClientError, host: &str, place: impl Fn(&str) -> String) -> Self {
         let text = format!("host {host}: {}", requests::words(error, place));
         let ClientError::Problem(problem) = error else {

@@ -17,7 +17,7 @@ const PORT: u16 = 7444;
 /// Time in which a host has to answer a question of how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is needed to reach hosts.
+/// The way to the daemons of all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
     /// Certificate, key and authority; absent: only daemons with a socket on this machine can be reached.
@@ -55,7 +55,7 @@ impl Hosts {
     /// Returns what a host has.
     ///
     /// # Errors
-    /// It does not answer in time.
+    /// The host does not answer in time.
     pub async fn capacity(&self, host: &Host) -> Result<Capacity, Fault> {
         let client = self.client(host)?;
         self.asked(host, client.get("/v1/capacity")).await
@@ -64,7 +64,7 @@ impl Hosts {
     /// Returns the instances of a host by their names.
     ///
     /// # Errors
-    /// It does not answer in time.
+    /// The host does not answer in time.
     pub async fn instances(&self, host: &Host) -> Result<HashMap<String, InstanceStatus>, Fault> {
         let client = self.client(host)?;
         let all: Vec<InstanceStatus> = self.asked(host, client.get("/v1/instances")).await?;
@@ -74,7 +74,7 @@ impl Hosts {
     /// Returns an instance of a host, if it is there.
     ///
     /// # Errors
-    /// It does not answer in time.
+    /// The host does not answer in time.
     pub async fn instance(&self, host: &Host, name: &str) -> Result<Option<InstanceStatus>, Fault> {
         let client = self.client(host)?;
         let instance = async { found(client.instance(name).await) };
@@ -84,7 +84,7 @@ impl Hosts {
     /// Returns the address of a host for tunnels.
     ///
     /// # Errors
-    /// It has none, or its name leads to no address.
+    /// The host has no such address, or its name leads to none.
     pub async fn address(&self, host: &Host) -> Result<IpAddr, Fault> {
         let Some(name) = host.tunnel_address() else {
             return Err(Fault::conflict(format!(

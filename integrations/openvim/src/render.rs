@@ -1,4 +1,4 @@
-//! What the daemons are asked for: instances, switches and uplinks of servers, networks and ports.
+//! The objects of a daemon that servers, networks and ports of OpenVIM become: instances, switches and uplinks.
 
 use crate::objects::{Flavor, Image, Network, Physical, Port, Server, own_keys};
 use nfluid_api::types::CreateRequest;

@@ -13,21 +13,21 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
-/// What a server is doing.
+/// The status of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Status {
-    /// It is being made.
+    /// The instance is being made.
     Creating,
-    /// It runs.
+    /// The instance runs.
     Active,
-    /// It is paused.
+    /// The instance is paused.
     Paused,
-    /// It is off, or its program has ended.
+    /// The server is off, or its program has ended.
     Inactive,
-    /// It is not as it should be.
+    /// The server is not as desired.
     Error,
-    /// It is being ended.
+    /// The server is being removed.
     Deleting,
 }
 
@@ -198,7 +198,7 @@ impl Vim {
     }
 }
 
-/// What a server is doing, as its instance shows it.
+/// Returns the status of a server, and its error, from its instance.
 fn status(server: &Server, instance: Option<&InstanceStatus>) -> (Status, Option<String>) {
     let own = server.last_error.clone();
     let Some(instance) = instance else {
@@ -223,7 +223,7 @@ fn status(server: &Server, instance: Option<&InstanceStatus>) -> (Status, Option
     }
 }
 
-/// What a server is doing, as far as this process knows.
+/// Returns the status of a server from the database alone.
 fn unseen(server: &Server) -> Status {
     match server.wanted {
         Wanted::Gone => Status::Deleting,
@@ -235,7 +235,7 @@ fn unseen(server: &Server) -> Status {
     }
 }
 
-/// What a server is doing whose host does not answer.
+/// Returns the status of a server whose host does not answer.
 fn out_of_sight(server: &Server) -> Status {
     match server.wanted {
         Wanted::Running | Wanted::Paused => Status::Error,

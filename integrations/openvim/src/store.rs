@@ -41,7 +41,7 @@ pub struct Writing<'a> {
     path: &'a Path,
 }
 
-/// What can be asked of both.
+/// Questions to the state at one time, or within a change.
 pub trait View {
     /// Returns an object.
     ///
@@ -58,7 +58,7 @@ pub trait View {
     /// Returns an object that has to be there.
     ///
     /// # Errors
-    /// It is not, or the database fails.
+    /// The object is missing, or the database fails.
     fn get<T: Object>(&self, id: Uuid) -> Result<T, Fault> {
         self.find(id)?.ok_or_else(|| Fault::unknown(T::WORD, id))
     }
@@ -177,7 +177,7 @@ impl Reading<'_> {
     /// Returns the state of an image, as the daemon that saved it has written it.
     ///
     /// # Errors
-    /// It has none, or the database fails.
+    /// The image has no state, or the database fails.
     pub fn state(&self, image: Uuid) -> Result<String, Fault> {
         let table = self.transaction.open_table(STATES);
         let table = table.map_err(|it| failed(self.path, it))?;
@@ -282,7 +282,7 @@ impl Writing<'_> {
     /// Changes an object that has to be there, and returns it.
     ///
     /// # Errors
-    /// It is not there, or the database fails.
+    /// The object is missing, or the database fails.
     pub fn change<T: Object>(&self, id: Uuid, change: impl FnOnce(&mut T)) -> Result<T, Fault> {
         let mut object: T = self.get(id)?;
         change(&mut object);

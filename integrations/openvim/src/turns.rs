@@ -1,4 +1,4 @@
-//! Who does something with an object has others who want to wait.
+//! Locks of objects: one task at a time works on each.
 
 use tokio::sync::{Mutex, MutexGuard};
 use uuid::Uuid;

@@ -31,9 +31,9 @@ pub struct Vim {
     pub hosts: Hosts,
     /// The owner of what this manager makes on hosts.
     pub owner: String,
-    /// Who settles a server.
+    /// Locks of servers and external ports: one task at a time settles each.
     servers: Turns,
-    /// Who makes or removes a network on a host.
+    /// Locks of networks: one task at a time makes or removes each.
     pub(crate) networks: Turns,
     unsettled: Notify,
 }

@@ -43,7 +43,7 @@ impl OpenVim {
     /// Starts the server, and waits until it serves.
     ///
     /// # Errors
-    /// It does not.
+    /// The server ends, or does not serve in time.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let [users, administrators] = self.ports.map(|port| format!("127.0.0.1:{port}"));
         let mut command = Command::new(&self.program);

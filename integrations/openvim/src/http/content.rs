@@ -1,4 +1,4 @@
-//! What requests and answers consist of: JSON, or YAML if the client says so.
+//! The content of requests and answers: JSON, or YAML if the client says so.
 
 use crate::fault::Fault;
 use axum::body::Bytes;
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
 
-/// What a client sends.
+/// The content of a request.
 pub struct Content(pub Value);
 
-/// What a client gets: it is written by [`write`].
+/// The content of an answer, which [`write`] writes in the client's format.
 #[derive(Clone)]
 pub struct Answer(pub Value);
 

@@ -1,4 +1,4 @@
-//! What all requests share: the manager, the caller's rights, answers, links.
+//! The handlers of all requests share this: the manager, the caller's rights, answers, links.
 
 use super::content::Answer;
 use crate::fault::{Fault, id};
@@ -17,7 +17,7 @@ pub const BASE: &str = "/openvim";
 /// The tenant that stands for all.
 const ANY: &str = "any";
 
-/// What requests need.
+/// The state of a handler.
 #[derive(Clone)]
 pub struct Front {
     pub vim: Arc<Vim>,
@@ -72,7 +72,7 @@ pub fn links(headers: &HeaderMap, path: &str) -> Value {
     json!([{ "href": format!("http://{host}{BASE}/{path}"), "rel": "bookmark" }])
 }
 
-/// What a request about one object of a tenant names.
+/// The tenant and the object in a path.
 pub type OfTenant = Path<(String, String)>;
 
 /// Returns what clients see of an object, with its link.

@@ -12,7 +12,7 @@ const LIMIT: usize = 100;
 /// The pairs of a query string.
 pub type Pairs = Vec<(String, String)>;
 
-/// What a query asks for.
+/// A query of a list.
 pub struct Query {
     fields: Vec<String>,
     conditions: Pairs,

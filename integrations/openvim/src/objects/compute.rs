@@ -13,7 +13,7 @@ pub struct Tenant {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// A description, in the client's words.
     pub description: Option<String>,
     /// True if it may make servers.
     #[serde(default = "yes")]
@@ -51,9 +51,9 @@ pub struct Host {
     pub ip_name: String,
     /// Its address for tunnels to other hosts, a name or an IP address. Without it, that of the daemon's API, unless this is a socket.
     pub tunnel_address: Option<String>,
-    /// Nobody logs in at hosts: kept for clients.
+    /// The user for a login, which OpenVIM asks for. Nothing here logs in.
     pub user: String,
-    /// What it is.
+    /// A description, in the client's words.
     pub description: Option<String>,
     /// True if it gets servers.
     #[serde(default = "yes")]
@@ -128,7 +128,7 @@ impl Object for Host {
     }
 }
 
-/// Whether all tenants see an object.
+/// The visibility of an object to all tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Public {
@@ -146,7 +146,7 @@ pub struct Flavor {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// A description, in the client's words.
     pub description: Option<String>,
     /// Memory in MiB; 0: what the instance's own flavor says.
     #[serde(default)]
@@ -154,10 +154,10 @@ pub struct Flavor {
     /// CPUs that it may use. An instance uses one at most.
     #[serde(default)]
     pub vcpus: u64,
-    /// What is promised (`numas`), and the keys of an instance (`nfluid`).
+    /// The promised resources (`numas`), and the keys of an instance (`nfluid`).
     #[serde(default)]
     pub extended: Map<String, Value>,
-    /// Who sees it.
+    /// Its visibility.
     #[serde(default)]
     pub public: Public,
     /// The tenants to which it is attached.
@@ -273,14 +273,14 @@ pub struct Image {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// A description, in the client's words.
     pub description: Option<String>,
     /// `/nf/NAME` for a network function of nfluid, or the path of a program on the hosts.
     pub path: String,
-    /// What users say of it, and the keys of an instance (`nfluid`).
+    /// Remarks of users, and the keys of an instance (`nfluid`).
     #[serde(default)]
     pub metadata: Map<String, Value>,
-    /// Who sees it.
+    /// Its visibility.
     #[serde(default)]
     pub public: Public,
     /// Nothing has to be copied: it can be used as soon as it is there.
@@ -354,18 +354,18 @@ impl Object for Image {
     }
 }
 
-/// What a server is to be.
+/// The desired state of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
-    /// It runs.
+    /// The instance runs.
     #[default]
     Running,
-    /// It exists, and does nothing.
+    /// The instance is paused.
     Paused,
-    /// It has no instance.
+    /// The server has no instance.
     Off,
-    /// It goes.
+    /// The server is to be removed.
     Gone,
 }
 
@@ -376,9 +376,9 @@ pub struct Server {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// A description, in the client's words.
     pub description: Option<String>,
-    /// Whose it is.
+    /// The tenant that owns it.
     #[serde(default)]
     pub tenant_id: Uuid,
     /// Its flavor.
@@ -396,15 +396,15 @@ pub struct Server {
     /// When it was made.
     #[serde(default = "now")]
     pub created: String,
-    /// Why it is not as it should be.
+    /// The last error of its host; absent: the server is as desired.
     pub last_error: Option<String>,
     /// Its ports, in order.
     #[serde(default)]
     pub ports: Vec<Uuid>,
-    /// What it is to be.
+    /// The desired state.
     #[serde(default)]
     pub wanted: Wanted,
-    /// False while its host has not been told what it is to be.
+    /// False while the host has not been told the desired state.
     #[serde(default)]
     pub is_settled: bool,
 }

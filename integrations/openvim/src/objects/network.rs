@@ -31,7 +31,7 @@ impl NetworkKind {
     }
 }
 
-/// What a network is joined to on each of its hosts.
+/// The connection of a network on each of its hosts with the outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Physical<'a> {
     /// Nothing: it is within one host.
@@ -40,7 +40,7 @@ pub enum Physical<'a> {
     Interface(&'a str),
 }
 
-/// What a network has on a host.
+/// The part of a network on a host: its switch, and the tunnel to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leg {
     /// False while it is made or removed.
@@ -62,12 +62,12 @@ pub struct Network {
     /// True if all tenants may use it.
     #[serde(default)]
     pub shared: bool,
-    /// Whose it is; absent: everybody's.
+    /// The tenant that owns it; absent: all tenants use it.
     pub tenant_id: Option<Uuid>,
     /// False: its ports are on no switch.
     #[serde(default = "yes")]
     pub admin_state_up: bool,
-    /// What it is joined to: `macvtap:INTERFACE`.
+    /// The interface on each host that joins it: `macvtap:INTERFACE`.
     #[serde(rename = "provider:physical")]
     pub physical: Option<String>,
     /// A VLAN; see [`Network::check`].
@@ -78,7 +78,7 @@ pub struct Network {
     /// True if addresses are given on it.
     #[serde(default)]
     pub enable_dhcp: bool,
-    /// Why it is not as it should be.
+    /// The last error of a host; absent: the network is as desired.
     pub last_error: Option<String>,
     /// The hosts on which it has something.
     #[serde(default)]
@@ -89,7 +89,7 @@ impl Network {
     /// Returns what it is joined to.
     ///
     /// # Errors
-    /// It cannot be joined to that.
+    /// A network cannot be joined in this way.
     pub fn physical(&self) -> Result<Physical<'_>, String> {
         let Some(physical) = &self.physical else {
             return Ok(Physical::Nothing);
@@ -209,14 +209,14 @@ pub struct Port {
     pub name: String,
     /// The network that it is on.
     pub network_id: Option<Uuid>,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant_id: Option<Uuid>,
     /// Its address.
     pub mac_address: Option<String>,
     /// False: it is on no switch.
     #[serde(default = "yes")]
     pub admin_state_up: bool,
-    /// What its user wants, in his words; nothing holds it to that.
+    /// The bandwidth that its user wants. No limit enforces it.
     pub bandwidth: Option<String>,
     /// The interface, of an external port: `INTERFACE`, or `HOST:INTERFACE`.
     #[serde(rename = "binding:switch_port")]
