@@ -12,8 +12,6 @@ use std::time::Duration;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-/// The port of daemons' APIs, unless a host names another.
-const PORT: u16 = 7444;
 /// Time in which a host has to answer a question of how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -30,24 +28,14 @@ impl Hosts {
     /// # Errors
     /// Its address is none, or there are no certificates.
     pub fn client(&self, host: &Host) -> Result<Client, Fault> {
-        let address = host.ip_name.as_str();
-        if address.starts_with('/') {
-            return Ok(Client::new(address));
-        }
+        let Some(address) = host.api_address() else {
+            return Ok(Client::new(&host.ip_name));
+        };
         let Some(mutual) = &self.mutual else {
             return Err(Fault::bad(format!(
                 "host {}: {address} is reached over TLS: start this server with --cert, --key and --ca, or name the path of a daemon's socket on this machine",
                 host.name
             )));
-        };
-        let has_port = match address.strip_prefix('[') {
-            Some(rest) => rest.contains("]:"),
-            None => address.contains(':'),
-        };
-        let address = if has_port {
-            address.to_owned()
-        } else {
-            format!("{address}:{PORT}")
         };
         Client::remote(&address, mutual).map_err(|error| refused(host, &error))
     }
@@ -98,7 +86,7 @@ impl Hosts {
         let unknown = |why: String| {
             Fault::unavailable(format!("host {}: no address of {name}: {why}", host.name))
         };
-        let looked_up = timeout(PATIENCE, lookup_host((name, PORT))).await;
+        let looked_up = timeout(PATIENCE, lookup_host((name.as_str(), 0))).await;
         let found = looked_up.map_err(|_| unknown("nobody says it".to_owned()))?;
         let mut found = found.map_err(|error| unknown(error.to_string()))?;
         let first = found.next();

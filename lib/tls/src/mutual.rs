@@ -175,8 +175,11 @@ fn all_in<T: PemObject>(path: &Path, kind: &str) -> anyhow::Result<Vec<T>> {
     Ok(all)
 }
 
-/// The host of `HOST:PORT`; an IPv6 address is in brackets.
-fn host_of(to: &str) -> anyhow::Result<&str> {
+/// Returns the host of `HOST:PORT`; an IPv6 address is in brackets there.
+///
+/// # Errors
+/// There is no port.
+pub fn host_of(to: &str) -> anyhow::Result<&str> {
     let (host, port) = to
         .rsplit_once(':')
         .with_context(|| format!("'{to}' has no port: HOST:PORT is expected"))?;

@@ -1,6 +1,7 @@
 //! Tenants, hosts, flavors, images and servers.
 
 use super::{Object, check_description, now, own_keys, yes};
+use nfluid_tls::mutual::host_of;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -40,6 +41,9 @@ impl Object for Tenant {
     }
 }
 
+/// The port of daemons' APIs, unless a host names another.
+const PORT: u16 = 7444;
+
 /// A host: a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
@@ -67,20 +71,26 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns its address for tunnels to other hosts; `None`: none leads to it.
-    pub fn tunnel_address(&self) -> Option<&str> {
-        if self.tunnel_address.is_some() {
-            return self.tunnel_address.as_deref();
-        }
+    /// Returns the address of the daemon's API over TCP, `NAME:PORT`; `None`: the daemon is reached by its socket.
+    pub fn api_address(&self) -> Option<String> {
         let address = self.ip_name.as_str();
         if address.starts_with('/') {
             return None;
         }
-        let name = match address.strip_prefix('[') {
-            Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
-            None => address.rsplit_once(':').map_or(address, |(name, _)| name),
+        let has_port = match address.strip_prefix('[') {
+            Some(rest) => rest.contains("]:"),
+            None => address.contains(':'),
         };
-        Some(name)
+        Some(match has_port {
+            true => address.to_owned(),
+            false => format!("{address}:{PORT}"),
+        })
+    }
+
+    /// Returns its address for tunnels to other hosts; `None`: none leads to it.
+    pub fn tunnel_address(&self) -> Option<String> {
+        let own = self.tunnel_address.clone();
+        own.or_else(|| Some(host_of(&self.api_address()?).ok()?.to_owned()))
     }
 }
 
