@@ -262,11 +262,9 @@ impl Across {
                 };
                 let to = mac_of(variant.first + 2 * pair);
                 let flow = variant.flows.get(pair as usize);
-                let stamp = if self.sent.is_multiple_of(STAMPED) {
-                    now
-                } else {
-                    0
-                };
+                // A slow run may have less frames than the interval: it stamps each until one has come back.
+                let is_stamped = self.sent.is_multiple_of(STAMPED) || self.latencies.is_empty();
+                let stamp = if is_stamped { now } else { 0 };
                 let queued = out.queue(|buffer| {
                     buffer[..6].copy_from_slice(&to);
                     if let Some(flow) = flow {
@@ -354,8 +352,8 @@ impl Work for Across {
         got
     }
 
-    fn awaits_frames(&self) -> bool {
-        true
+    fn has_measured(&self) -> bool {
+        !self.latencies.is_empty()
     }
 
     fn finish(&mut self, attached: &mut Attached) {

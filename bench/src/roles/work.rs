@@ -95,10 +95,10 @@ pub trait Work {
         BURSTS_PER_LOOK
     }
 
-    /// Returns true if a run without a frame says nothing: on a busy host, NFs may wait for their core for longer than a
-    /// short run takes. Such a run goes on until a frame has come, for [`FIRST_FRAME`] at most.
-    fn awaits_frames(&self) -> bool {
-        false
+    /// Returns false until the run has measured something: on a busy host, NFs may wait for their core for longer than a
+    /// short run takes. A run goes on until it has, for [`LONGEST_WAIT`] at most.
+    fn has_measured(&self) -> bool {
+        true
     }
 
     /// After the end of the run: takes the frames in flight, so that they do not fill rings.
@@ -114,8 +114,8 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Longest wait for the first frame of a run.
-const FIRST_FRAME: Duration = Duration::from_secs(10);
+/// Longest time after which a run ends that has measured nothing.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// Bursts per reading of the clock.
 const BURSTS_PER_LOOK: u32 = 64;
 
@@ -144,11 +144,9 @@ pub fn run_for(attached: &mut Attached, work: &mut dyn Work, span: Span) -> Outc
     bursts(attached, work, |_| monotonic_ns() >= span.from_ns);
     let (start, cpu) = (Instant::now(), cpu_seconds());
     let mut elapsed = Duration::ZERO;
-    let awaits_frames = work.awaits_frames();
-    let frames = bursts(attached, work, |frames| {
+    let frames = bursts(attached, work, |work| {
         elapsed = start.elapsed();
-        let says_something = frames > 0 || !awaits_frames || elapsed >= FIRST_FRAME;
-        elapsed >= span.time && says_something
+        elapsed >= span.time && (work.has_measured() || elapsed >= LONGEST_WAIT)
     });
     let mut outcome = Outcome {
         frames,
@@ -163,14 +161,14 @@ pub fn run_for(attached: &mut Attached, work: &mut dyn Work, span: Span) -> Outc
     outcome
 }
 
-/// Works until `is_over`, which is told the number of frames so far, returns true; returns that number.
+/// Works until `is_over` returns true; returns the number of frames.
 fn bursts(
     attached: &mut Attached,
     work: &mut dyn Work,
-    mut is_over: impl FnMut(u64) -> bool,
+    mut is_over: impl FnMut(&dyn Work) -> bool,
 ) -> u64 {
     let mut frames = 0;
-    while !is_over(frames) {
+    while !is_over(work) {
         for _ in 0..work.bursts_per_look() {
             let burst = work.burst(attached);
             frames += burst;
@@ -208,6 +206,10 @@ pub struct Times(Vec<f64>);
 impl Times {
     /// Largest number per run; later times are left out.
     const MOST: usize = 1 << 20;
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 
     pub fn push_ns(&mut self, ns: u64) {
         if self.0.len() < Self::MOST {
