@@ -1,6 +1,6 @@
 //! The agent: everything that runs for a node.
 
-use crate::cluster::Place;
+use crate::cluster::{Place, bound_to};
 use crate::configs::Configs;
 use crate::node::{self, Host, Known, NodeLease, RENEW, Registration};
 use crate::parts::Parts;
@@ -83,7 +83,11 @@ pub async fn run(kubernetes: kube::Client, settings: Settings) -> anyhow::Result
     );
     let swept = mpsc::channel(1);
 
-    let bound = watcher::Config::default().fields(&format!("spec.nodeName={}", settings.node));
+    // As a kubelet does: a list from the API server's memory, however old, costs the store nothing, and the watch brings
+    // what is new. A thousand agents that lost their watches would ask the store for ever.
+    let bound = watcher::Config::default()
+        .any_semantic()
+        .fields(&bound_to(&settings.node));
     let all = Api::<Pod>::all(kubernetes);
     let gone = swept.0.clone();
     let bound = watcher(all, bound)

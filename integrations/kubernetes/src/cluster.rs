@@ -39,6 +39,11 @@ impl Place {
     }
 }
 
+/// Returns the field selector of the pods that are bound to a node.
+pub fn bound_to(node: &str) -> String {
+    format!("spec.nodeName={node}")
+}
+
 /// Makes `None` of the answer that an object is gone, or that another object has its name now.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! What there is to do with a pod follows from the pod and from the daemon's instances, whatever happened before: a lost event, an agent that was
 //! killed and a request that was sent twice lead to the same end.
 
-use crate::cluster::{Place, containers, delete, uid, unless_gone};
+use crate::cluster::{Place, bound_to, containers, delete, uid, unless_gone};
 use crate::configs::Configs;
 use crate::events::{Events, Severity};
 use crate::files;
@@ -13,7 +13,7 @@ use crate::status::{self, CONFIG_ERROR, REFUSED, Seen, View};
 use crate::wanted::{self, Wanted};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, ResourceExt as _};
@@ -58,6 +58,8 @@ pub struct Pods {
     pub kubernetes: kube::Client,
     /// The daemon.
     pub daemon: Client,
+    /// The node's name.
+    pub node: String,
     /// The node.
     pub place: Place,
     /// The node's address.
@@ -93,6 +95,7 @@ impl Pods {
             events: Events::new(kubernetes.clone(), settings.node.clone()),
             kubernetes,
             daemon,
+            node: settings.node.clone(),
             place,
             address: settings.address.clone(),
             host_volumes: settings.host_volumes.clone(),
@@ -338,11 +341,12 @@ impl Pods {
     ///
     /// # Errors
     /// The daemon does not answer.
-    pub async fn sweep(&self) -> Result<(), ClientError> {
+    pub async fn sweep(&self) -> Result<(), Trouble> {
         let instances: Vec<InstanceStatus> = self.daemon.get("/v1/instances").await?;
         // Read after the instances: whatever is made meanwhile is not among these.
         let pods = self.store.state();
         let by_uid: HashMap<_, _> = pods.iter().map(|pod| (uid(pod), pod)).collect();
+        let mut newest = None;
         for instance in instances {
             let Some(owner) = &instance.owner else {
                 continue;
@@ -360,6 +364,16 @@ impl Pods {
             if is_wanted {
                 continue;
             }
+            // The agent's list of pods may be older than this one: the API server's memory may be behind its store.
+            if !by_uid.contains_key(uid) {
+                let newest = match &mut newest {
+                    Some(newest) => newest,
+                    unread => unread.insert(self.newest().await?),
+                };
+                if newest.contains(uid) {
+                    continue;
+                }
+            }
             match remove_own(&self.daemon, &instance.name, owner, None).await {
                 Ok(()) => tracing::info!(instance = instance.name, "removed: its pod is gone"),
                 Err(error @ ClientError::Problem(_)) => {
@@ -370,13 +384,21 @@ impl Pods {
                         "its pod is gone, but it stays"
                     );
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         let uids: HashSet<_> = by_uid.keys().map(|uid| (*uid).to_owned()).collect();
         self.memory().retain(|uid, _| uids.contains(uid));
         self.configs.retain(&uids);
         Ok(())
+    }
+
+    /// Asks for the uids of the pods that the node has now.
+    async fn newest(&self) -> Result<HashSet<String>, kube::Error> {
+        let own = ListParams::default().fields(&bound_to(&self.node));
+        let all = Api::<Pod>::all(self.kubernetes.clone());
+        let pods = all.list_metadata(&own).await?;
+        Ok(pods.into_iter().filter_map(|pod| pod.uid()).collect())
     }
 
     async fn report(&self, pod: &Pod, view: &View) -> Result<(), Trouble> {
