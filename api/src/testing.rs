@@ -8,8 +8,9 @@ use crate::types::{
     GroupStats, GroupStatus, Health, InstanceSnapshot, InstanceState, InstanceStats,
     InstanceStatus, IoStats, IoStatus, IoThread, Kind, LinkStatus, Logs, MigrateReport,
     MigrateRequest, PauseRequest, PoolStatus, PortState, PortStats, PortStatus, Problem,
-    RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Stats, SteeringStatus,
-    SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStats, UplinkStatus, Verb, Version,
+    RestoreReport, RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, SecurityGroupStatus,
+    Stats, SteeringStatus, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStats,
+    UplinkStatus, Verb, Version,
 };
 use serde_json::{Value, json};
 use std::io;
@@ -275,6 +276,16 @@ impl Server for FakeServer {
             ports: vec!["fw1.in".into(), "fw1.out".into()],
             ageing_s: 300,
             addresses: Some(2),
+            owner: None,
+        }]
+    }
+
+    fn security_groups(&self) -> Vec<SecurityGroupStatus> {
+        vec![SecurityGroupStatus {
+            name: "web".into(),
+            rules: 2,
+            ports: vec!["fw1.in".into()],
+            addresses: vec!["10.0.0.5/32".into()],
             owner: None,
         }]
     }

@@ -2,6 +2,8 @@
 //! and the sender's process both derive configuration and traffic from the same few parameters.
 
 use crate::traffic::{Flow, numbered};
+use nfluid_control::document::read_unchecked;
+use nfluid_control::guards::{guard_of, with_guards};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -24,6 +26,8 @@ pub enum Workload {
     Firewall { rules: u32, flows: u32 },
     /// A router of `routes` routes through four neighbours.
     Router { routes: usize },
+    /// The guard of a port whose security group has `rules` rules, of which only the last matches, and `flows` flows.
+    Guard { rules: u32, flows: u32 },
     /// A NAT with `flows` UDP flows from inside, a hundred per host.
     Nat { flows: u32 },
 }
@@ -33,7 +37,7 @@ impl Workload {
     pub fn nf(self) -> &'static str {
         match self {
             Workload::Bridge => "bridge",
-            Workload::Firewall { .. } => "firewall",
+            Workload::Firewall { .. } | Workload::Guard { .. } => "firewall",
             Workload::Router { .. } => "router",
             Workload::Nat { .. } => "nat",
         }
@@ -44,6 +48,7 @@ impl Workload {
         match self {
             Workload::Bridge => Value::Null,
             Workload::Firewall { rules, .. } => json!({ "rules": firewall_rules(rules) }),
+            Workload::Guard { rules, .. } => guard_config(rules),
             Workload::Router { routes } => router_config(routes),
             Workload::Nat { .. } => json!({ "pool": ["203.0.113.1"], "seed": 1 }),
         }
@@ -53,7 +58,9 @@ impl Workload {
     pub fn flows(self) -> Vec<Flow> {
         match self {
             Workload::Bridge => (0..FLOWS).map(numbered).collect(),
-            Workload::Firewall { flows, .. } => (0..flows).map(numbered).collect(),
+            Workload::Firewall { flows, .. } | Workload::Guard { flows, .. } => {
+                (0..flows).map(numbered).collect()
+            }
             Workload::Router { routes } => routed_flows(routes),
             Workload::Nat { flows } => (0..flows).map(inside_flow).collect(),
         }
@@ -66,7 +73,9 @@ impl Workload {
                 format!("{DESTINATIONS} random destinations")
             }
             Workload::Bridge | Workload::Router { .. } => format!("{FLOWS} flows"),
-            Workload::Firewall { flows, .. } | Workload::Nat { flows } => format!("{flows} flows"),
+            Workload::Firewall { flows, .. }
+            | Workload::Guard { flows, .. }
+            | Workload::Nat { flows } => format!("{flows} flows"),
         }
     }
 }
@@ -85,6 +94,33 @@ fn firewall_rules(rules: u32) -> String {
     }
     text.push_str("allow udp from 10.0.0.0/16 to 10.1.0.0/16 53\n");
     text
+}
+
+/// Returns a destination prefix and port per rule of a security group: nearly that of the traffic, and the traffic's at the end.
+pub fn group_rules(rules: u32) -> impl Iterator<Item = (String, u16)> {
+    let near = (1..rules).map(|i| match i % 2 {
+        0 => (format!("10.{}.{}.0/24", 2 + i % 200, i / 200 % 256), 53),
+        _ => ("10.1.0.0/16".to_owned(), (1000 + i % 50_000) as u16),
+    });
+    near.chain([("10.1.0.0/16".to_owned(), 53)])
+}
+
+/// Returns what the platform configures the guard of a port with.
+fn guard_config(rules: u32) -> Value {
+    let rule = |(to, port): (String, u16)| json!({ "direction": "out", "protocol": "udp", "ports": port, "remote": to });
+    let rules: Vec<Value> = group_rules(rules).map(rule).collect();
+    let port =
+        json!({ "switch": "lan", "security_groups": ["g"], "allowed_addresses": ["10.0.0.0/16"] });
+    let document = json!({
+        "version": 1,
+        "switches": { "lan": {} },
+        "security_groups": { "g": { "rules": rules } },
+        "instances": { "i": { "nf": "counter", "ports": { "p": port } } },
+    });
+    let deployment = read_unchecked(&document.to_string(), None).unwrap_or_default();
+    let whole = with_guards(&deployment);
+    let guard = whole.instances.get(&guard_of("i", "p"));
+    guard.map_or(Value::Null, |guard| guard.config.clone())
 }
 
 fn router_config(routes: usize) -> Value {
@@ -189,6 +225,13 @@ mod tests {
     fn as_many_rules_routes_and_flows_as_asked_for() {
         assert_eq!(super::firewall_rules(10).lines().count(), 10);
         assert_eq!(super::firewall_rules(10_000).lines().count(), 10_000);
+        let guard = super::guard_config(100);
+        let rules = guard["rules"].as_array().expect("a guard's rules");
+        let of_group = rules.iter().filter_map(serde_json::Value::as_str);
+        assert_eq!(
+            of_group.filter(|rule| rule.ends_with("keep-state")).count(),
+            100
+        );
         for count in [10, 5000] {
             let different: HashSet<_> = prefixes(count).into_iter().collect();
             assert_eq!(different.len(), count);

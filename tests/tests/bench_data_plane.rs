@@ -53,6 +53,22 @@ fn peers_are_measured_or_left_out_by_name() {
 
 // promise: 13.2
 #[test]
+fn security_groups_are_measured_beside_the_kernels() {
+    if !is_root("security_groups_are_measured_beside_the_kernels") {
+        return;
+    }
+    let output = text(&bench(&["security-groups", effort()]));
+    for way in ["guard", "hybrid", "bridge", "linux_bridge"] {
+        for len in [64, 1514] {
+            let rates = values(&output, &format!("m2.{way}.{len}.mpps"));
+            assert!(rates.len() == 1 && rates[0] > 0.0, "{way}: {output}");
+        }
+    }
+    assert_eq!(values(&output, ".vs_hybrid").len(), 2, "{output}");
+}
+
+// promise: 13.2
+#[test]
 fn netmaps_programs_are_measured_or_their_source_is_asked_for() {
     if !is_root("netmaps_programs_are_measured") {
         return;

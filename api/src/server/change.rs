@@ -188,6 +188,10 @@ delete_one!(
     delete_switch, "/v1/switches/{name}", "switches", Kind::Switch
 );
 delete_one!(
+    /// Removes a security group that no port and no rule names.
+    delete_security_group, "/v1/security-groups/{name}", "security-groups", Kind::SecurityGroup
+);
+delete_one!(
     /// Removes a link.
     delete_link, "/v1/links/{name}", "links", Kind::Link
 );

@@ -8,8 +8,8 @@ use super::respond::{Answer, PathResult, QueryResult, answer, blocking, too_much
 use super::shared::Shared;
 use crate::types::{
     Capacity, ChainStatus, DoctorReport, GroupStatus, Health, InstanceSnapshot, InstanceStatus,
-    IoStatus, LinkStatus, Logs, PoolStatus, PortStatus, Problem, Stats, SwitchStatus,
-    TemplateStatus, UplinkStatus, Version,
+    IoStatus, LinkStatus, Logs, PoolStatus, PortStatus, Problem, SecurityGroupStatus, Stats,
+    SwitchStatus, TemplateStatus, UplinkStatus, Version,
 };
 use axum::Json;
 use axum::extract::{Query, State};
@@ -118,6 +118,14 @@ view!(
 view_one!(
     /// A switch.
     switch, switches, "/v1/switches/{name}", "switches", SwitchStatus
+);
+view!(
+    /// All security groups.
+    security_groups, "/v1/security-groups", "security-groups", Vec<SecurityGroupStatus>
+);
+view_one!(
+    /// A security group.
+    security_group, security_groups, "/v1/security-groups/{name}", "security-groups", SecurityGroupStatus
 );
 view!(
     /// All links.

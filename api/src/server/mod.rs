@@ -27,8 +27,8 @@ use crate::types::{
     CreateRequest, DeleteRequest, DoctorReport, EventPage, FunctionReport, FunctionRequest,
     GroupStatus, Health, InstanceSnapshot, InstanceStatus, IoStatus, LinkStatus, Logs,
     MigrateReport, MigrateRequest, PauseRequest, PoolStatus, PortStatus, Problem, RestoreReport,
-    RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus,
-    Took, UpgradeReport, UplinkStatus, Version,
+    RestoreRequest, SavedInstance, ScaleReport, ScaleRequest, SecurityGroupStatus, Stats,
+    SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
@@ -85,6 +85,9 @@ pub trait Server: Send + Sync + 'static {
 
     /// Returns all switches.
     fn switches(&self) -> Vec<SwitchStatus>;
+
+    /// Returns all security groups.
+    fn security_groups(&self) -> Vec<SecurityGroupStatus>;
 
     /// Returns all links.
     fn links(&self) -> Vec<LinkStatus>;

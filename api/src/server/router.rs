@@ -60,6 +60,10 @@ fn changes<S: Server>() -> Router<Shared<S>> {
         .route("/v1/deployment", delete(change::delete_deployment::<S>))
         .route("/v1/instances/{name}", delete(change::delete_instance::<S>))
         .route("/v1/switches/{name}", delete(change::delete_switch::<S>))
+        .route(
+            "/v1/security-groups/{name}",
+            delete(change::delete_security_group::<S>),
+        )
         .route("/v1/links/{name}", delete(change::delete_link::<S>))
         .route("/v1/chains/{name}", delete(change::delete_chain::<S>))
         .route("/v1/uplinks/{name}", delete(change::delete_uplink::<S>))
@@ -95,7 +99,12 @@ fn views<S: Server>() -> Router<Shared<S>> {
         .route("/v1/ports", get(handlers::ports::<S>))
         .route("/v1/ports/{name}", get(handlers::port::<S>))
         .route("/v1/switches", get(handlers::switches::<S>))
+        .route("/v1/security-groups", get(handlers::security_groups::<S>))
         .route("/v1/switches/{name}", get(handlers::switch::<S>))
+        .route(
+            "/v1/security-groups/{name}",
+            get(handlers::security_group::<S>),
+        )
         .route("/v1/links", get(handlers::links::<S>))
         .route("/v1/links/{name}", get(handlers::link::<S>))
         .route("/v1/chains", get(handlers::chains::<S>))

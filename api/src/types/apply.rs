@@ -125,6 +125,8 @@ pub enum Kind {
     Uplink,
     /// A learning bridge.
     Switch,
+    /// Rules for what passes the ports that are in a group.
+    SecurityGroup,
     /// A network function.
     Instance,
     /// A port of an instance.
@@ -141,13 +143,14 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order in which they depend on each other.
-    pub const ALL: [Kind; 11] = [
+    pub const ALL: [Kind; 12] = [
         Kind::Platform,
         Kind::Group,
         Kind::Flavor,
         Kind::Pool,
         Kind::Uplink,
         Kind::Switch,
+        Kind::SecurityGroup,
         Kind::Instance,
         Kind::Port,
         Kind::Link,
@@ -163,6 +166,7 @@ impl Kind {
             Kind::Pool => "pool",
             Kind::Uplink => "uplink",
             Kind::Switch => "switch",
+            Kind::SecurityGroup => "security group",
             Kind::Instance => "instance",
             Kind::Port => "port",
             Kind::Link => "link",
@@ -180,6 +184,7 @@ impl Kind {
             Kind::Pool => "pools",
             Kind::Uplink => "uplinks",
             Kind::Switch => "switches",
+            Kind::SecurityGroup => "security-groups",
             Kind::Instance => "instances",
             Kind::Port => "ports",
             Kind::Link => "links",

@@ -49,7 +49,7 @@ pub use stats::{
 };
 pub use status::{
     ChainStatus, CommandRequest, CommandResponse, ExitStatus, Health, HealthStatus, InstanceState,
-    InstanceStatus, LinkStatus, Logs, PortState, PortStatus, SteeringStatus, SwitchStatus,
-    UplinkStatus, Version, WakeStatus,
+    InstanceStatus, LinkStatus, Logs, PortState, PortStatus, SecurityGroupStatus, SteeringStatus,
+    SwitchStatus, UplinkStatus, Version, WakeStatus,
 };
 pub use template::TemplateStatus;

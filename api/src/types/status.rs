@@ -267,6 +267,22 @@ pub struct SwitchStatus {
     pub owner: Option<String>,
 }
 
+/// A security group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SecurityGroupStatus {
+    /// Name of the group.
+    pub name: String,
+    /// Number of its rules.
+    pub rules: u32,
+    /// The ports in the group.
+    pub ports: Vec<String>,
+    /// Addresses of these ports, which rules of other groups mean by the group's name.
+    pub addresses: Vec<String>,
+    /// The engine that has made it, and the engine's object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
 /// A link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LinkStatus {

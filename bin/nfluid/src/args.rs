@@ -185,6 +185,8 @@ pub enum Deletable {
     Instance,
     #[value(alias = "switches")]
     Switch,
+    #[value(alias = "security-groups")]
+    SecurityGroup,
     #[value(alias = "links")]
     Link,
     #[value(alias = "chains")]
@@ -209,6 +211,7 @@ impl From<Deletable> for Kind {
         match kind {
             Deletable::Instance => Kind::Instance,
             Deletable::Switch => Kind::Switch,
+            Deletable::SecurityGroup => Kind::SecurityGroup,
             Deletable::Link => Kind::Link,
             Deletable::Chain => Kind::Chain,
             Deletable::Uplink => Kind::Uplink,
@@ -232,6 +235,9 @@ pub enum Resource {
     Ports,
     #[value(alias = "switch")]
     Switches,
+    /// Security groups, and the ports in them
+    #[value(alias = "security-group")]
+    SecurityGroups,
     #[value(alias = "link")]
     Links,
     #[value(alias = "chain")]
@@ -293,6 +299,8 @@ pub enum Describable {
     Port,
     #[value(alias = "switches")]
     Switch,
+    #[value(alias = "security-groups")]
+    SecurityGroup,
     #[value(alias = "links")]
     Link,
     #[value(alias = "chains")]

@@ -10,7 +10,8 @@ use clap::error::ErrorKind;
 use nfluid_api::client::{Client, escaped};
 use nfluid_api::types::{
     Amount, Capacity, ChainStatus, Counters, EventPage, GroupStatus, InstanceStatus, IoStatus,
-    LinkStatus, PoolStatus, PortStatus, SteeringStatus, SwitchStatus, TemplateStatus, UplinkStatus,
+    LinkStatus, PoolStatus, PortStatus, SecurityGroupStatus, SteeringStatus, SwitchStatus,
+    TemplateStatus, UplinkStatus,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,6 +49,10 @@ async fn get_once(client: &Client, screen: Screen, args: &GetArgs) -> Result<(),
         Resource::Groups => list(client, screen, args, "groups", groups_table).await,
         Resource::Ports => list(client, screen, args, "ports", ports_table).await,
         Resource::Switches => list(client, screen, args, "switches", switches_table).await,
+        Resource::SecurityGroups => {
+            let kind = "security-groups";
+            list(client, screen, args, kind, security_groups_table).await
+        }
         Resource::Links => list(client, screen, args, "links", links_table).await,
         Resource::Chains => list(client, screen, args, "chains", chains_table).await,
         Resource::Uplinks => list(client, screen, args, "uplinks", uplinks_table).await,
@@ -209,6 +214,19 @@ fn switches_table(switches: &[SwitchStatus]) -> Table {
                 .addresses
                 .map_or_else(|| "-".into(), |n| n.to_string()),
             format!("{}s", switch.ageing_s),
+        ]);
+    }
+    table
+}
+
+fn security_groups_table(groups: &[SecurityGroupStatus]) -> Table {
+    let mut table = Table::new(&["NAME", "RULES", "ADDRESSES", "PORTS"]);
+    for group in groups {
+        table.row([
+            group.name.clone(),
+            group.rules.to_string(),
+            group.addresses.len().to_string(),
+            or_dash(&group.ports.join(",")),
         ]);
     }
     table
@@ -412,6 +430,7 @@ pub async fn describe(client: &Client, screen: Screen, args: &DescribeArgs) -> R
         Describable::Group => "groups",
         Describable::Port => "ports",
         Describable::Switch => "switches",
+        Describable::SecurityGroup => "security-groups",
         Describable::Link => "links",
         Describable::Chain => "chains",
         Describable::Uplink => "uplinks",

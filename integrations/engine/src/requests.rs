@@ -107,11 +107,8 @@ async fn owner_of(client: &Client, kind: Kind, name: &str) -> Result<Option<Stri
     struct Owned {
         owner: Option<String>,
     }
-    let table = match kind {
-        Kind::Switch => "switches",
-        _ => "uplinks",
-    };
-    let object: Option<Owned> = found(client.get(&format!("/v1/{table}/{name}")).await)?;
+    let path = format!("/v1/{}/{name}", kind.plural());
+    let object: Option<Owned> = found(client.get(&path).await)?;
     Ok(object.and_then(|it| it.owner))
 }
 

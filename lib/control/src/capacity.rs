@@ -1,5 +1,6 @@
 //! The capacity of a host, and how much of it the deployment has promised. Engines that schedule for many hosts ask for it.
 
+use crate::guards::with_guards;
 use crate::host::{Catalogue, Host};
 use crate::model::Deployment;
 use crate::pool::pools;
@@ -63,6 +64,7 @@ impl Capacity {
 
 /// Returns the capacity of a host with this deployment.
 pub fn capacity(deployment: &Deployment, host: &dyn Host) -> Capacity {
+    let deployment = &*with_guards(deployment);
     let cpus = host.cpus();
     let cores = cpus.len();
     let mut hundredths = 0;

@@ -52,6 +52,13 @@ pub fn changes(old: &Deployment, new: &Deployment) -> Vec<Change> {
         &mut changes,
         |a, b| (Verb::Changed, differences(a, b)),
     );
+    compare(
+        Kind::SecurityGroup,
+        &old.security_groups,
+        &new.security_groups,
+        &mut changes,
+        |a, b| (Verb::Changed, differences(a, b)),
+    );
     io_changes(old, new, &mut changes);
     congestion_changes(old, new, &mut changes);
     pool_changes(old, new, &mut changes);

@@ -6,6 +6,7 @@ use crate::change::changes;
 use crate::desired::Desired;
 use crate::diff::Diff;
 use crate::document::{Checked, read, read_unchecked};
+use crate::guards::guarded_by;
 use crate::guests::Guests;
 use crate::inventory::Inventory;
 use crate::members::{REPLICAS_MAX, front_of};
@@ -422,7 +423,9 @@ fn add_repairs(actions: &[Action], changes: &mut Vec<Change>) {
             }) => (Kind::Instance, name),
             _ => continue,
         };
-        let of = front_of(name).unwrap_or(name);
+        let guarded = guarded_by(name);
+        let of = guarded.as_ref().and_then(PortRef::owner);
+        let of = of.unwrap_or_else(|| front_of(name).unwrap_or(name));
         if !named.contains(&(kind, of.to_owned())) {
             changes.push(Change {
                 verb: Verb::Created,
@@ -464,6 +467,7 @@ fn remove(deployment: &mut Deployment, object: &ObjectName) -> Result<(), Proble
         Kind::Template => deployment.templates.remove(name).is_some(),
         Kind::Uplink => deployment.uplinks.remove(name).is_some(),
         Kind::Switch => deployment.switches.remove(name).is_some(),
+        Kind::SecurityGroup => deployment.security_groups.remove(name).is_some(),
         Kind::Instance => deployment.instances.remove(name).is_some(),
         Kind::Chain => deployment.chains.remove(name).is_some(),
         Kind::Link => remove_links(deployment, |link| link.name() == name),
@@ -507,6 +511,12 @@ pub fn not_desired(name: &str) -> Problem {
             format!("'nfluid scale {front} N' changes their number"),
         );
     }
+    if let Some(port) = guarded_by(name) {
+        return whose(
+            &format!("the guard of port '{port}', which has security groups"),
+            "change the groups, or the port's 'security_groups', and apply".to_owned(),
+        );
+    }
     if let Some((template, _)) = name.split_once(AT) {
         return whose(
             &format!("created for a client of template '{template}'"),
@@ -537,6 +547,9 @@ fn remove_all_of(deployment: &mut Deployment, named: &Deployment) {
     }
     for name in named.switches.names() {
         deployment.switches.remove(name);
+    }
+    for name in named.security_groups.names() {
+        deployment.security_groups.remove(name);
     }
     for name in named.uplinks.names() {
         deployment.uplinks.remove(name);

@@ -130,6 +130,9 @@ fn refuse_others(
     refuse_taken(("uplinks", "uplink"), old, new, None, report);
     let (old, new) = (&present.switches, &deployment.switches);
     refuse_taken(("switches", "switch"), old, new, None, report);
+    let (old, new) = (&present.security_groups, &deployment.security_groups);
+    let words = ("security_groups", "security group");
+    refuse_taken(words, old, new, None, report);
 }
 
 fn refuse_taken<T: Owned>(
@@ -165,6 +168,7 @@ fn keep_owned(present: &Deployment, deployment: &mut Deployment) {
     keep(&present.instances, &mut deployment.instances);
     keep(&present.uplinks, &mut deployment.uplinks);
     keep(&present.switches, &mut deployment.switches);
+    keep(&present.security_groups, &mut deployment.security_groups);
     let known: HashSet<String> = deployment.links.iter().map(|link| link.name()).collect();
     let is_kept = |port: &PortRef| match port {
         PortRef::Uplink(name) => is_owned(&present.uplinks, name),
@@ -200,6 +204,7 @@ fn merged(present: &Deployment, added: Deployment) -> Deployment {
     merge_table(&mut merged.pool, &added.pool);
     merge_table(&mut merged.uplinks, &added.uplinks);
     merge_table(&mut merged.switches, &added.switches);
+    merge_table(&mut merged.security_groups, &added.security_groups);
     merge_table(&mut merged.instances, &added.instances);
     merge_table(&mut merged.chains, &added.chains);
     merge_table(&mut merged.templates, &added.templates);

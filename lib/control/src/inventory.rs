@@ -4,6 +4,7 @@ use crate::action::Action;
 use crate::congestion::Congestion;
 use crate::diff::Diff;
 use crate::group::{Group, Groups, has_place};
+use crate::guards::with_guards;
 use crate::io::IoSettings;
 use crate::levels::Levels;
 use crate::members::{Members, member_names, members};
@@ -73,6 +74,7 @@ fn put<T>(objects: &mut BTreeMap<String, T>, change: Diff<T>) {
 impl Inventory {
     /// Returns the inventory that a valid deployment asks for.
     pub fn of(deployment: &Deployment) -> Self {
+        let deployment = &*with_guards(deployment);
         let mut inventory = Inventory {
             groups: deployment.group_table(),
             switches: deployment

@@ -27,6 +27,7 @@ pub mod events;
 pub mod fast;
 pub mod frames;
 pub mod group;
+pub mod guards;
 mod guests;
 pub mod health;
 pub mod host;

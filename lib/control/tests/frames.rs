@@ -350,6 +350,37 @@ fn an_instance_without_memory_stays_and_is_named() {
     assert_eq!(controller.present().levels.of_uplink("wan"), Frames::Super);
 }
 
+// promise: 2.37
+#[test]
+fn an_uplink_whose_last_neighbour_goes_keeps_the_frames_that_it_lets_in() {
+    let mut controller = controller(CHAIN);
+    let lonely = "version: 1\nuplinks: { lan: { interface: eth1 }, wan: { interface: eth2 } }\n";
+    let mut change = |text: &str| {
+        controller
+            .apply(&request(text), ENVIRONMENT)
+            .expect("right");
+        let present = controller.present();
+        let levels = ["lan", "wan"].map(|name| present.levels.of_uplink(name));
+        assert_eq!(plan(present, &inventory(text)), [], "all is as desired");
+        levels
+    };
+    let both = |frames| [frames, frames];
+    assert_eq!(change(lonely), both(Frames::Super));
+    let off = lonely.replace("eth1", "eth1, super: off");
+    assert_eq!(change(&off), [Frames::Plain, Frames::Super]);
+    assert_eq!(change(lonely), [Frames::Plain, Frames::Super], "made anew");
+    assert_eq!(change(CHAIN), both(Frames::Super));
+    let own = format!(
+        "{lonely}instances: {{ own: {{ program: /bin/nf }} }}\nlinks: [[lan, own.in], [wan, own.out]]\n"
+    );
+    assert_eq!(change(&own), both(Frames::Plain));
+    assert_eq!(
+        change(lonely),
+        both(Frames::Plain),
+        "as the last one left it"
+    );
+}
+
 // promise: 2.36
 #[test]
 fn shells_have_memory_where_their_instances_may_need_it() {

@@ -11,9 +11,10 @@ use nfluid_control::model::Deployment;
 use nfluid_control::validate::Environment;
 use support::{TestHost, lines};
 
-const GUIDES: [&str; 3] = [
+const GUIDES: [&str; 4] = [
     include_str!("../../../docs/guide/deployment.md"),
     include_str!("../../../docs/guide/cni.md"),
+    include_str!("../../../docs/guide/security-groups.md"),
     include_str!("../../../docs/guide/slices.md"),
 ];
 

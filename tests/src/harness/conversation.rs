@@ -85,14 +85,19 @@ impl Conversation {
         }
     }
 
+    /// Returns the number of replies so far.
+    pub fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Relaxed)
+    }
+
     /// Waits until `count` more requests have been answered.
     ///
     /// # Panics
     /// If they are not answered in time.
     pub fn has_answers(&self, count: u64, when: &str) {
-        let before = self.answers.load(Ordering::Relaxed);
+        let before = self.answers();
         eventually(&format!("{count} answers {when}"), || {
-            self.answers.load(Ordering::Relaxed) > before + count
+            self.answers() > before + count
         });
     }
 

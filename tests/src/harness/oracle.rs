@@ -90,7 +90,7 @@ pub struct Oracle {
     marker: Vec<u8>,
     /// Returns true for frames that the kernel sends by itself.
     is_background: fn(&[u8]) -> bool,
-    _namespaces: Namespaces,
+    namespaces: Namespaces,
 }
 
 impl Oracle {
@@ -117,7 +117,7 @@ impl Oracle {
             receivers: (0..ports).map(receiver).collect(),
             marker,
             is_background,
-            _namespaces: namespaces,
+            namespaces,
         };
         oracle.settle();
         oracle
@@ -138,6 +138,17 @@ impl Oracle {
         // Discards markers that were still queued.
         std::thread::sleep(Duration::from_millis(50));
         self.collect(&mut ignored);
+    }
+
+    /// Installs this ruleset of nftables where the kernel forwards, and forgets the connections that it has seen.
+    ///
+    /// # Panics
+    /// If the kernel refuses the ruleset.
+    pub fn set_rules(&mut self, ruleset: &str) {
+        let kernel = &self.namespaces.kernel;
+        let installed = kernel.run_with_input("nft -f -", ruleset);
+        installed.unwrap_or_else(|error| panic!("{error:#}\n{ruleset}"));
+        kernel.run("conntrack -F").expect("connections are tracked");
     }
 
     /// Injects a frame; returns the frames that leave.

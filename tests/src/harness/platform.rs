@@ -127,14 +127,25 @@ impl Platform {
     /// # Panics
     /// If the host does not count them.
     pub fn bad_checksums(&self, host: &str) -> u64 {
+        self.snmp(host, "Tcp", "InCsumErrors")
+    }
+
+    /// A counter of a host's kernel, of a protocol.
+    ///
+    /// # Panics
+    /// If the host does not count this.
+    pub fn snmp(&self, host: &str, protocol: &str, name: &str) -> u64 {
         let snmp = self.on(host, "cat /proc/net/snmp");
-        let lines = snmp.stdout.lines().filter(|line| line.starts_with("Tcp:"));
-        let words: Vec<&str> = lines.flat_map(str::split_whitespace).collect();
-        let (names, values) = words.split_at(words.len() / 2);
-        let at = names.iter().position(|name| *name == "InCsumErrors");
-        values[at.expect("Linux counts them")]
-            .parse()
-            .expect("a number")
+        let protocol = format!("{protocol}:");
+        let mut lines = snmp.stdout.lines().map(str::split_whitespace);
+        let mut of_protocol = || {
+            let mut words = lines.find(|words| words.clone().next() == Some(protocol.as_str()));
+            words.take().expect("Linux knows it")
+        };
+        let (mut names, mut values) = (of_protocol(), of_protocol());
+        let at = names.position(|it| it == name).expect("Linux counts it");
+        let value = values.nth(at).expect("a value for each name");
+        value.parse().expect("a number")
     }
 
     /// Makes a host: a namespace with `address` on its `eth0`, whose other end is the interface `host` of

@@ -118,6 +118,16 @@ pub const TOPIC: Topic = Topic {
             run: peers::run,
         },
         Experiment {
+            name: "security-groups",
+            aliases: &["m2"],
+            summary: "a port with security groups: the guard, and the kernel's bridge with connection tracking",
+            needs: Needs {
+                required: &[NETNS, ETHTOOL, NFT, CLANG],
+                compared: &[],
+            },
+            run: peers::guards::run,
+        },
+        Experiment {
             name: "dpdk",
             aliases: &["h13"],
             summary: "testpmd over nfluid's driver, memif and vhost-user, on two cores and on one; l3fwd-power, idle",

@@ -16,8 +16,8 @@ use nfluid_api::types::{
     FunctionReport, FunctionRequest, GroupStatus, Health, HealthStatus, InstanceSnapshot,
     InstanceState, InstanceStatus, IoStatus, LinkStatus, Logs, MigrateReport, MigrateRequest,
     PauseRequest, PoolStatus, PortState, PortStatus, Problem, RestoreReport, RestoreRequest,
-    SavedInstance, ScaleReport, ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took,
-    UpgradeReport, UplinkStatus, Version,
+    SavedInstance, ScaleReport, ScaleRequest, SecurityGroupStatus, Stats, SwitchStatus,
+    TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
 };
 use nfluid_control::access::Stop;
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -296,6 +296,10 @@ impl Server for Daemon {
         lock(&self.host).switch_statuses()
     }
 
+    fn security_groups(&self) -> Vec<SecurityGroupStatus> {
+        nfluid_control::guards::statuses(&self.model())
+    }
+
     fn links(&self) -> Vec<LinkStatus> {
         let model = self.model();
         let host = lock(&self.host);
@@ -342,6 +346,8 @@ impl Server for Daemon {
         for status in statuses.iter_mut().filter(|it| it.frames_reason.is_none()) {
             let mut domains = domains.iter();
             let domain = domains.find(|domain| domain.uplinks.contains(&status.name));
+            // An uplink whose last neighbour has gone keeps the frames that it lets in.
+            let domain = domain.filter(|domain| domain.frames.to_string() == status.frames);
             let why = domain.map(|domain| domain.why.clone());
             status.frames_reason = why.filter(|why| !why.is_empty());
         }

@@ -14,7 +14,8 @@ use nfluid_api::types::{
     FunctionRequest, GroupStatus, Health, InstanceSnapshot, InstanceState, InstanceStatus,
     IoStatus, Kind, LinkStatus, Logs, MigrateReport, MigrateRequest, PauseRequest, PoolStatus,
     PortState, PortStatus, Problem, RestoreReport, RestoreRequest, SavedInstance, ScaleReport,
-    ScaleRequest, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport, UplinkStatus, Version,
+    ScaleRequest, SecurityGroupStatus, Stats, SwitchStatus, TemplateStatus, Took, UpgradeReport,
+    UplinkStatus, Version,
 };
 use nfluid_control::capacity::capacity;
 use nfluid_control::controller::Controller;
@@ -271,6 +272,10 @@ impl Server for SimulatedHost {
             })
         });
         ports.collect()
+    }
+
+    fn security_groups(&self) -> Vec<SecurityGroupStatus> {
+        nfluid_control::guards::statuses(&self.desired.read())
     }
 
     fn switches(&self) -> Vec<SwitchStatus> {

@@ -2,7 +2,7 @@
 
 use super::config::config;
 use super::fields::{Fields, text};
-use super::instance;
+use super::instance::owner;
 use super::network::fast_mode;
 use super::slow::{SlowValue, slow};
 use crate::attachments::Attachments;
@@ -40,7 +40,7 @@ pub fn fast_path(
         flavor: String::new(),
         tier: Tier::XDP,
         attach: Some(Attach::default()),
-        ..instance::empty()
+        ..Instance::default()
     };
     let Some(mut fields) = Fields::new(node, path, report) else {
         return found;
@@ -57,7 +57,7 @@ pub fn fast_path(
             found.program = Program::BuiltIn { nf };
         }
     }
-    found.owner = instance::owner(&mut fields, report);
+    found.owner = owner(&mut fields, report);
     if let Some((node, path)) = fields.get("config") {
         found.config = config(node, &path, attachments, report);
     }

@@ -10,15 +10,13 @@ use super::health::health;
 use super::interface::interface;
 use super::io::model;
 use super::network::attachment;
+use super::security_group::{allowed_addresses, groups_of_port};
 use super::stack::stack;
 use super::table::table;
 use crate::attachments::Attachments;
 use crate::members::REPLICAS_MAX;
 use crate::model::Frames;
-use crate::model::{
-    DEFAULT_FLAVOR, DEFAULT_PORTS, Instance, Port, PortApi, Program, QUEUES_MAX, Restart,
-    RestartPolicy,
-};
+use crate::model::{Instance, Port, PortApi, Program, QUEUES_MAX, Restart, RestartPolicy};
 use crate::portion::Portion;
 use crate::quantity::{Micros, ValueError};
 use crate::report::Report;
@@ -26,7 +24,6 @@ use crate::table::Table;
 use crate::tier::Tier;
 use crate::wake::{AFTER_MAX, FRAMES_MAX, FRAMES_MIN, Wake};
 use crate::yaml::{Kind, Node};
-use serde_json::Value;
 
 /// Maximum length of an owner's name in bytes.
 const OWNER_BYTES_MAX: usize = 128;
@@ -42,7 +39,7 @@ pub fn instance(
     if fast::has_interface_ports(node) {
         return fast::fast_path(node, path, attachments, report);
     }
-    let mut instance = empty();
+    let mut instance = Instance::default();
     let Some(mut fields) = Fields::new(node, path, report) else {
         return instance;
     };
@@ -114,36 +111,6 @@ pub fn instance(
         .and_then(|replicas| u16::try_from(replicas).ok());
     fields.finish(report);
     instance
-}
-
-/// Returns an instance without any values.
-pub fn empty() -> Instance {
-    Instance {
-        program: Program::BuiltIn { nf: String::new() },
-        config: Value::Null,
-        ports: default_ports(),
-        flavor: DEFAULT_FLAVOR.into(),
-        owner: None,
-        group: None,
-        share: None,
-        cap: None,
-        guarantee: None,
-        memory: None,
-        cpus: Vec::new(),
-        placement: None,
-        slice: None,
-        frames: None,
-        restart: Restart::default(),
-        tier: Tier::PROCESS,
-        attach: None,
-        stack: None,
-        access: None,
-        io: None,
-        trust: None,
-        wake: None,
-        health: None,
-        replicas: None,
-    }
 }
 
 /// Reads whose instance it is.
@@ -248,13 +215,6 @@ fn texts(node: &Node, path: &str, report: &mut Report<'_>) -> Vec<String> {
         .collect()
 }
 
-fn default_ports() -> Table<Port> {
-    DEFAULT_PORTS
-        .into_iter()
-        .map(|name| (name.to_owned(), Port::default()))
-        .collect()
-}
-
 /// Maximum length of a port's name in bytes: the size of the field in an instance's port table.
 const PORT_NAME_MAX: usize = 31;
 
@@ -302,6 +262,8 @@ fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
             .and_then(|queues| u16::try_from(queues).ok()),
         attachment: attachment(&mut fields, report),
         interface: interface(&mut fields, report),
+        security_groups: groups_of_port(&mut fields, report),
+        allowed_addresses: allowed_addresses(&mut fields, report),
     };
     fields.finish(report);
     port

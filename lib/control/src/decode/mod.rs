@@ -16,6 +16,7 @@ mod interface;
 mod io;
 mod network;
 mod pool;
+mod security_group;
 mod slow;
 mod stack;
 mod table;
@@ -51,6 +52,11 @@ pub fn decode(root: &Node, attachments: &Attachments, report: &mut Report<'_>) -
     deployment.pool = table(fields.get("pool"), report, pool::pool);
     deployment.uplinks = table(fields.get("uplinks"), report, network::uplink);
     deployment.switches = table(fields.get("switches"), report, network::switch);
+    deployment.security_groups = table(
+        fields.get("security_groups"),
+        report,
+        security_group::security_group,
+    );
     let mut slow_paths = Vec::new();
     deployment.instances = table(fields.get("instances"), report, |node, path, report| {
         let name = path.strip_prefix("instances.").unwrap_or(path);

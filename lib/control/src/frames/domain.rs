@@ -57,6 +57,17 @@ pub struct Domain {
     pub slots: u32,
 }
 
+impl Domain {
+    /// Returns the uplink to which nothing is connected, if it could take other than plain frames.
+    pub(super) fn uplink_alone(&self) -> Option<&str> {
+        let is_alone = self.uplinks.len() == 1 && self.instances.is_empty() && !self.is_refused;
+        self.uplinks
+            .first()
+            .map(String::as_str)
+            .filter(|_| is_alone)
+    }
+}
+
 /// Returns what the uplinks of these domains let in.
 pub(super) fn levels_of(domains: &[Domain]) -> Levels {
     let level = |domain: &Domain| Level {

@@ -71,8 +71,12 @@ impl Inventory {
                 spec.keep_long(old);
             }
         }
-        let domains = domains(&[self]);
-        for domain in &domains {
+        let mut domains = domains(&[self]);
+        for domain in &mut domains {
+            // Levels change slowly, and an instance may come back to the uplink that the last one has left.
+            if let Some(alone) = domain.uplink_alone() {
+                domain.frames = current.levels.of_uplink(alone);
+            }
             for name in &domain.uplinks {
                 if let Some(spec) = self.uplinks.get_mut(name)
                     && let Some(old) = current.uplinks.get(name)

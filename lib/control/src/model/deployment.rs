@@ -1,6 +1,8 @@
 //! All desired objects of a host.
 
-use super::{BUILT_IN_FLAVORS, Chain, Flavor, Instance, Link, Switch, Uplink, is_default};
+use super::{
+    BUILT_IN_FLAVORS, Chain, Flavor, Instance, Link, SecurityGroup, Switch, Uplink, is_default,
+};
 use crate::congestion::Congestion;
 use crate::group::{Group, Groups};
 use crate::io::Io;
@@ -45,6 +47,9 @@ pub struct Deployment {
     /// Learning bridges.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub switches: Table<Switch>,
+    /// Rules for what passes the ports that are in a group.
+    #[serde(skip_serializing_if = "Table::is_empty")]
+    pub security_groups: Table<SecurityGroup>,
     /// Network functions.
     #[serde(skip_serializing_if = "Table::is_empty")]
     pub instances: Table<Instance>,
@@ -73,6 +78,7 @@ impl Default for Deployment {
             pool: Table::new(),
             uplinks: Table::new(),
             switches: Table::new(),
+            security_groups: Table::new(),
             instances: Table::new(),
             links: Vec::new(),
             chains: Table::new(),

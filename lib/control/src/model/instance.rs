@@ -1,7 +1,7 @@
 //! Instances.
 
 use super::Frames;
-use super::{Port, Program, Restart, is_default};
+use super::{DEFAULT_FLAVOR, DEFAULT_PORTS, Port, Program, Restart, is_default};
 use crate::access::Access;
 use crate::fast::Attach;
 use crate::health::Health;
@@ -93,6 +93,39 @@ pub struct Instance {
     /// absent: one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u16>,
+}
+
+/// An instance without a program: the ports that an NF has by default, in the default flavor.
+impl Default for Instance {
+    fn default() -> Self {
+        let ports = DEFAULT_PORTS.map(|name| (name.to_owned(), Port::default()));
+        Instance {
+            program: Program::BuiltIn { nf: String::new() },
+            config: Value::Null,
+            ports: ports.into_iter().collect(),
+            flavor: DEFAULT_FLAVOR.into(),
+            owner: None,
+            group: None,
+            share: None,
+            cap: None,
+            guarantee: None,
+            memory: None,
+            cpus: Vec::new(),
+            placement: None,
+            slice: None,
+            frames: None,
+            restart: Restart::default(),
+            tier: Tier::PROCESS,
+            attach: None,
+            stack: None,
+            access: None,
+            io: None,
+            trust: None,
+            wake: None,
+            health: None,
+            replicas: None,
+        }
+    }
 }
 
 impl Instance {

@@ -16,6 +16,7 @@ mod owner;
 mod port;
 mod program;
 mod restart;
+mod security_group;
 mod switch;
 mod uplink;
 
@@ -29,6 +30,7 @@ pub use owner::Owned;
 pub use port::{DEFAULT_MTU, DEFAULT_PORTS, PORTS_MAX, Port, PortRef, QUEUES_MAX, UPLINK_DOORBELL};
 pub use program::{PortApi, Program};
 pub use restart::{Backoff, Restart, RestartPolicy};
+pub use security_group::{Direction, Family, IcmpKind, Remote, SecurityGroup, SecurityRule};
 pub use switch::{Attachment, Switch};
 pub use uplink::{Steering, SuperFrames, Tunnel, Uplink, UplinkKind, VXLAN_PORT, XdpMode};
 

@@ -3,6 +3,7 @@
 use super::{Attachment, check_name};
 use crate::interface::Interface;
 use crate::quantity::{Mac, ValueError, serialize_as_text};
+use ipnet::IpNet;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -30,6 +31,23 @@ pub struct Port {
     /// Attaches the port to a switch.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
+    /// The security groups that the port is in; absent: everything passes. In none of them: nothing passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<String>>,
+    /// Addresses that the instance may use at a port with security groups, beside those of its interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_addresses: Vec<IpNet>,
+}
+
+impl Port {
+    /// Returns the addresses of the instance at this port: what it sends past a guard must come from these, and rules mean these by the name
+    /// of a group. Empty: they are not known, and any will do.
+    pub fn addresses(&self) -> impl Iterator<Item = IpNet> + '_ {
+        let interface = self.interface.iter();
+        let own = interface.flat_map(|interface| &interface.addresses);
+        let own = own.map(|net| IpNet::from(net.addr()));
+        own.chain(self.allowed_addresses.iter().copied())
+    }
 }
 
 /// Maximum number of queues of a port.

@@ -151,7 +151,8 @@ fn part_of(added: &Deployment, whole: &Deployment, index: &Index) -> Option<Depl
             }
         }
     }
-    if part.instances.iter().any(|(_, it)| it.members() > 1) {
+    let is_of_several = |it: &Instance| it.members() > 1 || it.has_guards();
+    if part.instances.iter().any(|(_, it)| is_of_several(it)) {
         return None;
     }
     if !leaves_frames_as_they_are(added, index) {

@@ -49,7 +49,7 @@ impl Removal {
         let mut links = BTreeMap::new();
         for name in &instances {
             let instance = whole.instances.get(name)?;
-            if instance.members() > 1 {
+            if instance.members() > 1 || instance.has_guards() {
                 return None;
             }
             if instance.group.is_some() && !instance.cpus.is_empty() {

@@ -15,6 +15,7 @@ mod io;
 mod loops;
 pub mod pools;
 mod replicas;
+mod security_groups;
 pub(crate) mod shares;
 mod slow;
 mod stack;
@@ -25,6 +26,7 @@ mod uplinks;
 
 pub use environment::{Background, Environment};
 
+use crate::guards::with_guards;
 use crate::model::Deployment;
 use crate::report::Report;
 
@@ -35,6 +37,13 @@ pub fn validate(
     environment: Environment<'_>,
     report: &mut Report<'_>,
 ) {
+    security_groups::check(deployment, report);
+    let deployment = &*with_guards(deployment);
+    let present = background.present.map(with_guards);
+    let background = Background {
+        present: present.as_deref(),
+        ..background
+    };
     uplinks::check(deployment, background.present, environment.host, report);
     instances::check(deployment, background, environment, report);
     fast::check(deployment, background, environment, report);
@@ -46,11 +55,16 @@ pub fn validate(
     interfaces::check(deployment, report);
     pools::check(deployment, environment.host, report);
     templates::check(deployment, background, environment, report);
-    validate_structure(deployment, report);
+    check_structure(deployment, report);
 }
 
 /// The checks that need neither host nor catalogue.
 pub fn validate_structure(deployment: &Deployment, report: &mut Report<'_>) {
+    security_groups::check(deployment, report);
+    check_structure(&with_guards(deployment), report);
+}
+
+fn check_structure(deployment: &Deployment, report: &mut Report<'_>) {
     groups::check(deployment, report);
     topology::check(deployment, report);
     loops::check(deployment, report);

@@ -6,6 +6,7 @@ use super::rule::Rule;
 use crate::bucket::Rate;
 use crate::config;
 use crate::function::{ConfigError, PortInfo};
+use crate::prefix::Prefix;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -134,6 +135,7 @@ impl Default for States {
 struct Document {
     default: DefaultPolicy,
     non_ip: NonIp,
+    own_addresses: Option<Vec<String>>,
     rules: Value,
     states: States,
     reject_rate: u32,
@@ -145,6 +147,7 @@ impl Default for Document {
         Document {
             default: DefaultPolicy::default(),
             non_ip: NonIp::default(),
+            own_addresses: None,
             rules: Value::Null,
             states: States::default(),
             reject_rate: 100,
@@ -158,6 +161,8 @@ impl Default for Document {
 pub(super) struct Config {
     pub(super) default: DefaultPolicy,
     pub(super) non_ip: NonIp,
+    /// The addresses that the protected side may call its own; absent: any.
+    pub(super) own_addresses: Option<Vec<Prefix>>,
     pub(super) rules: Vec<Rule>,
     pub(super) states: States,
     /// Answers to rejected packets: one second's worth at once.
@@ -184,6 +189,7 @@ impl Config {
         Ok(Config {
             default: document.default,
             non_ip: document.non_ip,
+            own_addresses: document.own_addresses.map(prefixes).transpose()?,
             rules,
             states: document.states,
             reject_rate: Rate {
@@ -193,6 +199,15 @@ impl Config {
             seed: document.seed,
         })
     }
+}
+
+/// The `own_addresses` key.
+fn prefixes(texts: Vec<String>) -> Result<Vec<Prefix>, ConfigError> {
+    let read = |(index, text): (usize, &String)| {
+        Prefix::parse(text)
+            .map_err(|message| ConfigError::at(format!("own_addresses[{index}]"), message))
+    };
+    texts.iter().enumerate().map(read).collect()
 }
 
 /// The `rules` key: one text, or a list of lines and maps.

@@ -29,9 +29,11 @@ pub(super) enum Drop {
     Malformed,
     /// A state would have been needed.
     Refused(Refusal),
+    /// The protected side claims an address that is not its own.
+    ForeignAddress,
 }
 
-const DROPS: [Drop; 9] = [
+const DROPS: [Drop; 10] = [
     Drop::Rule,
     Drop::Rejected,
     Drop::Default,
@@ -41,9 +43,11 @@ const DROPS: [Drop; 9] = [
     Drop::Refused(Refusal::RuleLimit),
     Drop::Refused(Refusal::SourceLimit),
     Drop::Refused(Refusal::OutOfWindow),
+    Drop::ForeignAddress,
 ];
-/// Number of these counters in version 1 of the records.
+/// Numbers of these counters in versions 1 and 2 of the records.
 const DROPS_V1: usize = 8;
+const DROPS_V2: usize = 9;
 
 impl Drop {
     fn index(self) -> usize {
@@ -57,6 +61,7 @@ impl Drop {
             Drop::Refused(Refusal::RuleLimit) => 6,
             Drop::Refused(Refusal::SourceLimit) => 7,
             Drop::Refused(Refusal::OutOfWindow) => 8,
+            Drop::ForeignAddress => 9,
         }
     }
 
@@ -71,6 +76,7 @@ impl Drop {
             Drop::Refused(Refusal::RuleLimit) => "state_rule_limit",
             Drop::Refused(Refusal::SourceLimit) => "state_source_limit",
             Drop::Refused(Refusal::OutOfWindow) => "tcp_out_of_window",
+            Drop::ForeignAddress => "foreign_address",
         }
     }
 }
@@ -161,6 +167,7 @@ impl Counters {
         self.forwarded.import(reader)?;
         let known = match reader.version() {
             1 => DROPS_V1,
+            2 => DROPS_V2,
             _ => self.dropped.len(),
         };
         reader.counters(&mut self.dropped[..known])?;

@@ -6,6 +6,7 @@
 
 mod cache;
 mod carried;
+mod claims;
 mod classifier;
 mod command;
 mod config;
@@ -35,10 +36,12 @@ mod validate;
 
 use crate::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
 use crate::icmp_error::Limit;
+use crate::prefix::Prefix;
 use crate::stateful::Stateful;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use cache::FlowCache;
 use config::{Config, DefaultPolicy, NonIp};
 use metrics::Counters;
@@ -55,6 +58,7 @@ const SWEEP_MIN: usize = 1024;
 pub struct Firewall {
     default: DefaultPolicy,
     non_ip: NonIp,
+    own_addresses: Option<Vec<Prefix>>,
     icmp_errors: bool,
     ruleset: Ruleset,
     /// For long rule lists.
@@ -81,6 +85,7 @@ impl Firewall {
         Ok(Firewall {
             default: config.default,
             non_ip: config.non_ip,
+            own_addresses: config.own_addresses,
             icmp_errors: config.states.icmp_errors,
             states,
             answers: Limit::new(config.reject_rate),
@@ -93,7 +98,7 @@ impl Firewall {
     }
 
     /// Counters of the rules that `new` has too, in its order.
-    fn counters_for(&self, new: &Ruleset) -> alloc::vec::Vec<state::Count> {
+    fn counters_for(&self, new: &Ruleset) -> Vec<state::Count> {
         let old = self.ruleset.rules().iter().enumerate();
         let mut by_text: BTreeMap<String, state::Count> = old
             .map(|(index, rule)| (rule.to_string(), self.counters.rule(index)))

@@ -114,6 +114,9 @@ impl Firewall {
             Ok(meta) if overwrites_flags(&meta) => {
                 Err(self.malformed(ParseError::TcpOverlappingFragment, frame))
             }
+            Ok(meta) if self.claims_foreign_address(frame.in_port() & 1, &meta, frame.bytes()) => {
+                Err(Verdict::Drop(Drop::ForeignAddress))
+            }
             Ok(meta) => match Packet::new(&meta, frame.in_port() & 1) {
                 Some(packet) => Ok((packet, meta)),
                 None => Err(self.decide_non_ip(meta.ethertype)),

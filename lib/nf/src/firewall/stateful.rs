@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 use nfluid_ring::flow::Buckets;
 
 impl Stateful for Firewall {
-    /// Version 2: the stage of TCP connections, and what gave way.
+    /// Version 2: the stage of TCP connections, and what gave way. Version 3: foreign addresses, at the end of the drops.
     fn state_version(&self) -> u16 {
-        2
+        3
     }
 
     fn oldest_version(&self) -> u16 {

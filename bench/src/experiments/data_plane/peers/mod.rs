@@ -6,6 +6,7 @@
 pub mod chains;
 mod dpdk;
 pub mod driver;
+pub mod guards;
 mod kernel;
 mod nfluid;
 mod ovs;

@@ -90,7 +90,15 @@ pub fn link(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
 
 /// Path: traffic -> bridge NF -> traffic.
 pub fn bridge(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
-    let workload = Workload::Bridge;
+    around(resources, Workload::Bridge, "bridge NF")
+}
+
+/// Path: traffic -> NF -> traffic.
+pub fn around(
+    resources: &mut Resources,
+    workload: Workload,
+    name: &str,
+) -> anyhow::Result<Box<dyn Way>> {
     let variants = variants(resources, |scratch, len| {
         pairs::around(scratch, workload, len, BATCH, RING)
     })?;
@@ -99,7 +107,7 @@ pub fn bridge(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
         variants,
         idle: Peer::start(&instance, &role(0, Task::Nf { workload }))?,
         conditions: format!(
-            "bridge NF, a process on core 0, asleep when nothing waits; sender and receiver are one \
+            "{name}, a process on core 0, asleep when nothing waits; sender and receiver are one \
              process on core 1; batch {BATCH}; CPU time of the NF's process"
         ),
         _idle_instance: instance,

@@ -3,6 +3,7 @@
 mod answers;
 pub(super) mod arbitrary;
 mod captures;
+mod claims;
 mod connections;
 mod engines;
 mod language;

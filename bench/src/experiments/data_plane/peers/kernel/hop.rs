@@ -14,11 +14,15 @@ const TO: &str = "02:00:00:00:01:02";
 const ELSEWHERE: &str = "02:00:00:00:01:09";
 /// Rules of a firewall.
 pub const RULES: u32 = 10;
+/// Rules of a security group.
+pub const GROUP_RULES: u32 = 100;
 
 /// The part of the kernel that forwards.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Forwarder {
     Bridge,
+    /// A bridge whose packets pass rules and connection tracking: security groups without a switch that has them.
+    Hybrid,
     Nftables,
     Xdp,
 }
@@ -28,6 +32,9 @@ impl Forwarder {
     pub fn name(self) -> String {
         match self {
             Forwarder::Bridge => "bridge".to_owned(),
+            Forwarder::Hybrid => format!(
+                "bridge, nftables with connection tracking and {GROUP_RULES} rules, the flow established"
+            ),
             Forwarder::Nftables => format!("IPv4 routing, nftables with {RULES} rules"),
             Forwarder::Xdp => "XDP redirect by devmap, native".to_owned(),
         }
@@ -63,6 +70,10 @@ impl Hop {
         let (namespace, entry) = (&self.namespace, self.entry.as_str());
         match forwarder {
             Forwarder::Bridge => self.bridge()?,
+            Forwarder::Hybrid => {
+                self.bridge()?;
+                self.filter_bridged(directory)?;
+            }
             Forwarder::Nftables => self.route(directory, position)?,
             Forwarder::Xdp => {
                 let to = Some(self.exit.as_str());
@@ -86,6 +97,24 @@ impl Hop {
         namespace.ip("link set bridge0 up")?;
         // A static entry for the frames' destination, so that the bridge does not flood.
         namespace.run(&format!("bridge fdb replace {TO} dev {exit} master static"))?;
+        Ok(())
+    }
+
+    fn filter_bridged(&self, directory: &ScratchDirectory) -> anyhow::Result<()> {
+        let namespace = &self.namespace;
+        namespace.run("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
+        let file = directory.path("groups.nft");
+        std::fs::write(&file, group_rules()).context("writing the rules")?;
+        namespace.run(&format!("nft -f {}", file.display()))?;
+        // The traffic has one direction, and connections are established by an answer.
+        let (from, to) = crate::traffic::numbered(crate::roles::work::FLOW);
+        namespace.run(&format!(
+            "conntrack -I -p udp -s {} -d {} --sport {} --dport {} --timeout 86400 --status SEEN_REPLY,ASSURED",
+            from.ip(),
+            to.ip(),
+            from.port(),
+            to.port()
+        ))?;
         Ok(())
     }
 
@@ -156,6 +185,18 @@ fn rules() -> String {
     }
     text.push_str("ip saddr 10.0.0.0/16 ip daddr 10.1.0.0/16 udp dport 53 accept\n}\n}\n");
     text
+}
+
+/// Returns the rules of a port with a security group: its own addresses, then connections that are permitted, then the group's rules.
+fn group_rules() -> String {
+    let mut text = String::from(
+        "table inet bench {\nchain forward {\ntype filter hook forward priority 0; policy drop;\n\
+         ip saddr != 10.0.0.0/16 drop\nct state established,related accept\n",
+    );
+    for (to, port) in crate::workload::group_rules(GROUP_RULES) {
+        let _infallible = writeln!(text, "ct state new ip daddr {to} udp dport {port} accept");
+    }
+    text + "}\n}\n"
 }
 
 #[cfg(test)]

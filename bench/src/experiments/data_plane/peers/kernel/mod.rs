@@ -8,7 +8,7 @@ use super::way::{Round, Way};
 use crate::host::cpu;
 use crate::peer::Peer;
 use anyhow::Context;
-pub use hop::Forwarder;
+pub use hop::{Forwarder, GROUP_RULES};
 use hop::{Hop, Position};
 use nfluid_testbed::command::output;
 use nfluid_testbed::program::need;
@@ -48,6 +48,16 @@ pub fn bridge_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>
 
 pub fn bridge_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
     start(resources, Forwarder::Bridge, Placement::TwoCores, 1)
+}
+
+pub fn hybrid_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    need(&[("conntrack", "conntrack")])?;
+    start(resources, Forwarder::Hybrid, Placement::OneCore, 1)
+}
+
+pub fn hybrid_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
+    need(&[("conntrack", "conntrack")])?;
+    start(resources, Forwarder::Hybrid, Placement::TwoCores, 1)
 }
 
 pub fn nftables_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
