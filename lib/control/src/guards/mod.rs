@@ -7,6 +7,7 @@
 mod rules;
 
 use crate::model::{Deployment, Instance, Link, Port, PortRef, Program, SecurityGroup};
+use crate::quantity::Bytes;
 use crate::spec::port_specs;
 use crate::table::Table;
 use nfluid_api::types::SecurityGroupStatus;
@@ -18,6 +19,8 @@ use std::collections::BTreeMap;
 const OF_PORT: &str = "@guard-";
 /// The NF of a guard.
 const NF: &str = "firewall";
+/// Least memory of a guard: a full table of states, long frames, and the program.
+const MEMORY_MIN: Bytes = Bytes::mib(32);
 /// The guard's port towards the guarded one, and the one towards the switch. The firewall's order: the protected side first.
 const PORTS: [&str; 2] = ["inside", "outside"];
 
@@ -114,11 +117,14 @@ fn stand_before(
         ..Port::default()
     };
     let [inward, outward] = PORTS.map(str::to_owned);
+    let flavor = deployment.flavor(&instance.flavor);
+    let memory = flavor.map(|flavor| flavor.memory.max(MEMORY_MIN));
     let guard = Instance {
         config: config(deployment, members, guarded, mac),
         program: Program::BuiltIn { nf: NF.to_owned() },
         ports: Table::from_iter([(inward, inside), (outward, outside)]),
         flavor: instance.flavor.clone(),
+        memory,
         group: instance.group.clone(),
         cpus: instance.cpus.clone(),
         placement: instance.placement,

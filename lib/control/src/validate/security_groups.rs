@@ -1,7 +1,8 @@
 //! Security groups: rules that make sense, groups that exist, ports that can have a guard.
 
+use crate::guards::guard_of;
 use crate::matching::Protocol;
-use crate::model::{Deployment, Family, Instance, Port, Remote, SecurityRule};
+use crate::model::{Deployment, Family, Instance, NAME_MAX, Port, Remote, SecurityRule};
 use crate::report::{Report, did_you_mean};
 
 const ICMP: Protocol = Protocol(1);
@@ -26,6 +27,17 @@ pub fn check(deployment: &Deployment, report: &mut Report<'_>) {
         for (port_name, port) in instance.ports.iter() {
             let path = format!("instances.{name}.ports.{port_name}");
             check_port(deployment, instance, port, &path, report);
+            let guard = guard_of(name, port_name);
+            if port.is_guarded() && guard.len() > NAME_MAX {
+                report.error(
+                    &format!("{path}.security_groups"),
+                    format!(
+                        "the name of the port's guard, '{guard}', has {} characters",
+                        guard.len()
+                    ),
+                    format!("shorten the names of instance and port: at most {NAME_MAX} fit"),
+                );
+            }
         }
     }
 }

@@ -141,7 +141,12 @@ fn check_place(stage: &Stage, path: &str, report: &mut Report<'_>) {
             "remove 'tier'; fast paths are instances of their own",
         );
     }
+    let mut ports = instance.ports.iter();
     let asked = [
+        (
+            "ports.security_groups",
+            ports.any(|(_, port)| port.security_groups.is_some()),
+        ),
         ("share", instance.share.is_some()),
         ("guarantee", instance.guarantee.is_some()),
         ("group", instance.group.is_some()),

@@ -72,7 +72,7 @@ pub enum CgroupError {
     },
     /// A cgroup name that the file system or this crate cannot take.
     #[error(
-        "`{name}` cannot be a cgroup's name: use 1 to 64 letters, digits, `-`, `_` or `@`, the first one not `-`"
+        "`{name}` cannot be a cgroup's name: use 1 to {NAME_MAX} letters, digits, `-`, `_` or `@`, the first one not `-`"
     )]
     BadName {
         /// The name.
@@ -117,10 +117,13 @@ pub enum CgroupError {
     },
 }
 
+/// Longest name of a directory in bytes: room for the longest names of objects, and what is added to them.
+const NAME_MAX: usize = 200;
+
 /// Checks a name for a directory of the cgroup file system. Dots are refused: the kernel's own files have them.
 fn check_name(name: &str) -> Result<(), CgroupError> {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'@');
-    if (1..=64).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(legal) {
+    if (1..=NAME_MAX).contains(&name.len()) && !name.starts_with('-') && name.bytes().all(legal) {
         Ok(())
     } else {
         Err(CgroupError::BadName {
@@ -144,11 +147,11 @@ mod tests {
             "-x",
             "a\0b",
             "é",
-            &"x".repeat(65),
+            &"x".repeat(201),
         ] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
-        for good in ["a", "tenant-1_fw", &"x".repeat(64)] {
+        for good in ["a", "tenant-1_fw", &"x".repeat(200)] {
             assert!(check_name(good).is_ok(), "{good:?}");
         }
     }
