@@ -90,7 +90,7 @@ fn a_ports_groups_decide_what_passes_and_say_who_is_in_them() {
         dropped(&platform, "default") > 10
     });
     assert_eq!(refused.answers(), 0);
-    refused.end();
+    refused.break_off();
     let changes = platform.apply(&deployment(PINGS, TALK));
     assert_eq!(changes, ["changed security_group talk"]);
     let conversation = Conversation::start(&platform);
@@ -156,7 +156,7 @@ fn rules_change_under_traffic_without_loss_and_a_withdrawn_one_ends_its_connecti
     conversation.has_answers(100, "with its rule");
     platform.apply(&deployment(PINGS, ""));
     falls_silent(&conversation, "without its rule");
-    conversation.end();
+    conversation.break_off();
     assert!(
         platform.reaches("client", SERVER),
         "what is still permitted goes on"

@@ -22,6 +22,7 @@ const UNHURRIED: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Conversation {
     stop: Arc<AtomicBool>,
+    break_off: Arc<AtomicBool>,
     done: Arc<AtomicBool>,
     answers: Arc<AtomicU64>,
     client: JoinHandle<Books>,
@@ -71,13 +72,16 @@ impl Conversation {
         client.connect(format!("{SERVER}:7")).expect("an address");
         let stop = Arc::new(AtomicBool::new(false));
         let answers = Arc::new(AtomicU64::new(0));
-        let (stop_there, answers_there) = (Arc::clone(&stop), Arc::clone(&answers));
-        let client = thread::spawn(move || ask(&client, pause, &stop_there, &answers_there));
+        let break_off = Arc::new(AtomicBool::new(false));
+        let orders = [Arc::clone(&stop), Arc::clone(&break_off)];
+        let answers_there = Arc::clone(&answers);
+        let client = thread::spawn(move || ask(&client, pause, &orders, &answers_there));
         let done = Arc::new(AtomicBool::new(false));
         let done_there = Arc::clone(&done);
         let server = thread::spawn(move || answer(&server, &done_there));
         Conversation {
             stop,
+            break_off,
             done,
             answers,
             client,
@@ -99,6 +103,15 @@ impl Conversation {
         eventually(&format!("{count} answers {when}"), || {
             self.answers() > before + count
         });
+    }
+
+    /// Ends the conversation at once: what is open counts as lost.
+    ///
+    /// # Panics
+    /// If a thread of the conversation has failed.
+    pub fn break_off(self) -> Books {
+        self.break_off.store(true, Ordering::Relaxed);
+        self.end()
     }
 
     /// Ends the conversation when no request is open, or when no more replies arrive.
@@ -132,7 +145,12 @@ fn bind(host: &Path, address: &str, pause: Duration) -> UdpSocket {
     socket
 }
 
-fn ask(socket: &UdpSocket, pause: Duration, stop: &AtomicBool, answers: &AtomicU64) -> Books {
+fn ask(
+    socket: &UdpSocket,
+    pause: Duration,
+    [stop, break_off]: &[Arc<AtomicBool>; 2],
+    answers: &AtomicU64,
+) -> Books {
     let mut books = Books::default();
     let mut open = HashSet::new();
     let mut last_answer = Instant::now();
@@ -158,7 +176,8 @@ fn ask(socket: &UdpSocket, pause: Duration, stop: &AtomicBool, answers: &AtomicU
             Ok(_) => books.answered_twice += 1,
             Err(_) => {}
         }
-        if stopping && (open.is_empty() || last_answer.elapsed() > PATIENCE / 4) {
+        let is_over = || open.is_empty() || last_answer.elapsed() > PATIENCE / 4;
+        if stopping && (break_off.load(Ordering::Relaxed) || is_over()) {
             books.lost = open.len();
             return books;
         }
