@@ -493,6 +493,38 @@ fn images_of_version_1_are_taken_over() {
     }
 }
 
+/// Catches: an upgrade to a firewall with one more counter loses its flows, or counts one thing as another. Foreign addresses came with
+/// version 3, at the end of the drops.
+// promise: 10.34
+#[test]
+fn a_firewalls_image_of_version_2_is_taken_over() {
+    let mut old = made("firewall", 1);
+    talk(&mut *old, THERE, 2);
+    let image = export("firewall", &mut *old, THERE).expect("exported");
+    let mut records = records_of("firewall", &image).to_vec();
+    // Behind packets and bytes of two ports; the last byte of a number is below 128.
+    let mut ends = records[1..]
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte < 128);
+    let drops = 2 + ends.nth(2 * 2 - 1).expect("four numbers").0;
+    let count = usize::from(records[drops]);
+    records[drops] -= 1;
+    records.remove(drops + count);
+    let image = forged("firewall", 2, &records).expect("short");
+    let mut new = made("firewall", 2);
+    let imported = import("firewall", &mut *new, HERE, &image).expect("imported");
+    assert_eq!(imported.left_out, 0);
+    for name in ["packets_forwarded_total", "states"] {
+        assert_eq!(metric(&*new, name), metric(&*old, name), "{name}");
+    }
+}
+
+/// The part of an image that is the NF's.
+fn records_of<'a>(nf: &str, image: &'a [u8]) -> &'a [u8] {
+    &image[8 + 2 + 2 + 1 + nf.len() + 8..image.len() - 8]
+}
+
 /// Catches: an upgrade to a router with one more counter loses its neighbours, or counts one thing as another. Redirects came with
 /// version 3.
 // promise: 10.39
@@ -501,7 +533,7 @@ fn a_routers_image_of_version_1_is_taken_over_with_and_without_listener_reports(
     let mut old = made("router", 1);
     talk(&mut *old, THERE, 2);
     let image = export("router", &mut *old, THERE).expect("exported");
-    let mut records = image[8 + 2 + 2 + 1 + "router".len() + 8..image.len() - 8].to_vec();
+    let mut records = records_of("router", &image).to_vec();
     // The metadata of waiting frames came with version 4. These frames have none.
     let metadata = [&b"data"[..], &[0; OFFLOAD_BYTES]].concat();
     let is_it = |window: &[u8]| window == metadata;

@@ -120,6 +120,6 @@ fn claims_that_cannot_be_read_do_not_pass() {
 #[test]
 fn a_prefix_that_is_none_is_refused_with_its_place() {
     let config = json!({ "own_addresses": ["10.0.0.5", "10.0.0.5/8"] });
-    let error = build(&config, &ports(2)).expect_err("host bits");
+    let error = build(&config, &ports(2)).err().expect("host bits");
     assert_eq!(error.path, "own_addresses[1]");
 }
