@@ -48,7 +48,7 @@ fn advert(target: &str) -> Vec<u8> {
     })
 }
 
-// promise: 10.46
+// promise: 10.47
 #[test]
 fn the_protected_side_claims_its_own_addresses_only() {
     let mut fw = guarded();
@@ -89,7 +89,7 @@ fn the_protected_side_claims_its_own_addresses_only() {
     assert!(Bench::with_rules("").passes(INSIDE, &arp(Operation::REPLY, "10.0.0.6", &[])));
 }
 
-// promise: 10.46
+// promise: 10.47
 #[test]
 fn claims_that_cannot_be_read_do_not_pass() {
     let mut fw = guarded();
