@@ -10,8 +10,9 @@ use nfluid_control::interface::{Interface, Route};
 use nfluid_control::io::{Io, IoIdle, IoModel, IoSettings};
 use nfluid_control::matching::{MatchRule, PortRange, Protocol};
 use nfluid_control::model::{
-    Attachment, Backoff, Chain, Deployment, Flavor, Hop, Instance, Link, Port, PortApi, PortRef,
-    Program, Restart, RestartPolicy, Steering, SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
+    Attachment, Backoff, Chain, Deployment, Direction, Family, Flavor, Hop, Instance, Link, Port,
+    PortApi, PortRef, Program, Remote, Restart, RestartPolicy, SecurityGroup, SecurityRule,
+    Steering, SuperFrames, Switch, Uplink, UplinkKind, XdpMode,
 };
 use nfluid_control::placement::Placement;
 use nfluid_control::portion::Portion;
@@ -22,6 +23,7 @@ use nfluid_control::tier::Tier;
 use nfluid_control::validate::validate_structure;
 use nfluid_control::wake::Wake;
 use serde_json::json;
+use std::net::IpAddr;
 
 /// A source of choices: xorshift64*, seeded.
 pub struct Choices(u64);
@@ -83,6 +85,15 @@ pub fn deployment(seed: u64) -> Deployment {
             );
         }
     }
+    for name in ["sg0", "sg1"] {
+        if choices.chance(2) {
+            let rules = (0..choices.below(3)).map(|_| security_rule(&mut choices));
+            let rules = rules.collect();
+            let group = SecurityGroup { rules, owner: None };
+            made.security_groups.insert(name, group);
+        }
+    }
+    forget_missing_groups(&mut made);
     uplinks(&mut choices, &mut made);
     groups(&mut choices, &mut made);
     instances(&mut choices, &mut made);
@@ -398,8 +409,22 @@ fn connect(choices: &mut Choices, made: &mut Deployment) {
                     continue;
                 };
                 let place = attachment(choices, &switches);
+                let groups: Vec<String> = made.security_groups.names().map(str::to_owned).collect();
                 let owner = made.instances.get_mut(&instance).expect("it is there");
-                owner.ports.get_mut(&port).expect("it is there").attachment = Some(place);
+                let is_trusted = owner.trust.is_some();
+                let port = owner.ports.get_mut(&port).expect("it is there");
+                port.attachment = Some(place);
+                if !is_trusted && choices.chance(2) {
+                    let in_groups = groups.into_iter().filter(|_| choices.chance(2)).collect();
+                    port.security_groups = Some(in_groups);
+                    let address = format!("10.0.0.{}", choices.below(4));
+                    let address = address.parse::<IpAddr>().expect("an address");
+                    port.allowed_addresses = choices
+                        .chance(2)
+                        .then(|| address.into())
+                        .into_iter()
+                        .collect();
+                }
             }
             1 => {
                 if let Some(other) = free.pop() {
@@ -408,6 +433,42 @@ fn connect(choices: &mut Choices, made: &mut Deployment) {
             }
             _ => {}
         }
+    }
+}
+
+fn security_rule(choices: &mut Choices) -> SecurityRule {
+    let is_tcp = choices.chance(2);
+    SecurityRule {
+        direction: choices.pick(&[Direction::In, Direction::Out]),
+        family: choices.chance(3).then_some(Family::Ipv4),
+        protocol: is_tcp.then_some(Protocol(6)),
+        ports: (is_tcp && choices.chance(2)).then_some(PortRange {
+            first: 80,
+            last: 81,
+        }),
+        source_ports: None,
+        icmp: None,
+        remote: match choices.below(3) {
+            0 => Remote::Anybody {},
+            1 => Remote::Prefix {
+                remote: "10.0.0.0/8".parse().expect("a prefix"),
+            },
+            _ => Remote::Group {
+                remote_group: choices.pick(&["sg0", "sg1"]).to_owned(),
+            },
+        },
+    }
+}
+
+/// Removes the rules about groups that there are not.
+fn forget_missing_groups(made: &mut Deployment) {
+    let names: Vec<String> = made.security_groups.names().map(str::to_owned).collect();
+    for name in &names {
+        let group = made.security_groups.get_mut(name).expect("it is there");
+        group.rules.retain(|rule| match &rule.remote {
+            Remote::Group { remote_group } => names.contains(remote_group),
+            _ => true,
+        });
     }
 }
 
