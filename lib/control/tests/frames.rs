@@ -362,6 +362,13 @@ fn an_uplink_whose_last_neighbour_goes_keeps_the_frames_that_it_lets_in() {
         let present = controller.present();
         let levels = ["lan", "wan"].map(|name| present.levels.of_uplink(name));
         assert_eq!(plan(present, &inventory(text)), [], "all is as desired");
+        // It stays so when others change.
+        let beside = format!("{text}switches: {{ beside: {{}} }}\n");
+        let names: Vec<String> = plan(present, &inventory(&beside))
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(names.len(), 1, "{names:?}");
         levels
     };
     let both = |frames| [frames, frames];

@@ -82,6 +82,10 @@ pub(super) fn levels_of(domains: &[Domain]) -> Levels {
 pub fn levels_between(current: &Inventory, desired: &Inventory) -> Levels {
     let mut domains = domains(&[current, desired]);
     for domain in &mut domains {
+        if domain.uplink_alone().is_some() {
+            // It keeps what it has: see `Inventory::keep_memory`.
+            domain.frames = Frames::Super;
+        }
         for name in &domain.uplinks {
             // Uplinks that are made now have no level to start from.
             if current.uplinks.contains_key(name) {
