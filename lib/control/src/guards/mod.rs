@@ -2,7 +2,7 @@
 //!
 //! A guard is an instance that no document names. It stands between a port and the port's switch, has the port's address there, and its rules
 //! are those of the port's groups. Whoever plans, checks or counts sees the deployment with its guards; users read and write the one
-//! without. The name of a guard is that of the port with [`OF_PORT`] instead of the dot, which no name in a document can have.
+//! without. The name of a guard is that of the port with `@guard-` instead of the dot, which no name in a document can have.
 
 mod rules;
 
