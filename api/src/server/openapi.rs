@@ -23,6 +23,7 @@ use utoipa::OpenApi;
         change::create_instance,
         change::delete_instance,
         change::delete_switch,
+        change::delete_security_group,
         change::delete_link,
         change::delete_chain,
         change::delete_uplink,

@@ -133,10 +133,16 @@ fn a_late_graph_is_counted_and_delivers_nothing() {
         let slice = engine
             .add_slice("slow", SliceRank::default(), Arc::new(Slow))
             .unwrap();
-        engine
-            .submit(slice, &shape(), Arc::new([]), Duration::from_millis(5))
-            .unwrap();
-        let finished = engine.wait(PATIENCE).unwrap();
+        let finished = loop {
+            engine
+                .submit(slice, &shape(), Arc::new([]), Duration::from_millis(5))
+                .unwrap();
+            let finished = engine.wait(PATIENCE).unwrap();
+            // On a busy host, the manager may have seen it when its time was over.
+            if !matches!(finished.result, Err(Refusal::CriticalPath { .. })) {
+                break finished;
+            }
+        };
         assert_eq!(finished.result, Ok(Verdict::Late));
         assert!((0..16).all(|task| finished.output(task).is_none()));
         assert_eq!(engine.counts(slice).unwrap().late, 1);
