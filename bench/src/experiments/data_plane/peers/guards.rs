@@ -4,17 +4,12 @@
 use super::kernel::{self, GROUP_RULES};
 use super::resources::Resources;
 use super::way::{Contender, Way};
-use super::{MPPS, PER_CPU, PER_CPU_ALL, fastest, nfluid};
+use super::{MPPS, PER_CPU, PER_CPU_ALL, SIZES, Start, fastest, nfluid, sides};
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use crate::roles::work::FLOW;
-use crate::sweep::{Quantity, Shown, Side, Sweep};
+use crate::sweep::{Quantity, Shown, Sweep};
 use crate::workload::Workload;
-
-const SIZES: [usize; 2] = [64, 1514];
-
-/// Starts a set-up.
-type Start = fn(&mut Resources) -> anyhow::Result<Box<dyn Way>>;
 
 /// Name in figures, and set-ups, of which the fastest is the figure.
 const WAYS: [(&str, &[Start]); 4] = [
@@ -54,14 +49,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
-    let mut sides = Vec::new();
-    for (at, contender) in contenders.iter().enumerate() {
-        for len in SIZES {
-            let key = [contender.peer.to_owned(), len.to_string()];
-            let side = Side::new(key, format!("m2.{}.{len}", contender.peer), (at, len));
-            sides.push(side.under(&contender.way.conditions()));
-        }
-    }
+    let mut sides = sides("m2", &contenders);
     let mut sweep = Sweep::new(
         &["way", "size"],
         [

@@ -94,14 +94,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let mut resources = Resources::new("peers", &SIZES, DPDK_PROCESSES)?;
     let mut contenders = start_all(report, &mut resources)?;
     let (rounds, seconds) = report.effort((11, 0.5), (1, 0.1));
-    let mut sides = Vec::new();
-    for (at, contender) in contenders.iter().enumerate() {
-        for len in SIZES {
-            let key = [contender.peer.to_owned(), len.to_string()];
-            let side = Side::new(key, format!("peers.{}.{len}", contender.peer), (at, len));
-            sides.push(side.under(&contender.way.conditions()));
-        }
-    }
+    let mut sides = sides("peers", &contenders);
     let mut sweep = Sweep::new(&["peer", "size"], QUANTITIES);
     sweep.notes = &["how"];
     sweep.run(report, rounds, &mut sides, |(at, len), counts| {
@@ -131,6 +124,19 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns a side for each way and length, by the way's index and the length; `id` is the beginning of their figures' ids.
+fn sides(id: &str, contenders: &[Contender]) -> Vec<Side<(usize, usize)>> {
+    let mut sides = Vec::new();
+    for (at, contender) in contenders.iter().enumerate() {
+        for len in SIZES {
+            let key = [contender.peer.to_owned(), len.to_string()];
+            let side = Side::new(key, format!("{id}.{}.{len}", contender.peer), (at, len));
+            sides.push(side.under(&contender.way.conditions()));
+        }
+    }
+    sides
 }
 
 /// The fastest of the rows of this id: a peer may have several.
