@@ -14,6 +14,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 const FLOWS: u32 = 1000;
 /// Number of destinations where they matter: more than any cache holds.
 const DESTINATIONS: usize = 1 << 20;
+/// Networks and port of the traffic through firewalls: see [`numbered`].
+const NET_FROM: &str = "10.0.0.0/16";
+const NET_TO: &str = "10.1.0.0/16";
+const PORT: u16 = 53;
 /// From this number of routes on, prefix lengths and order are those of the Internet.
 const MANY_ROUTES: usize = 1000;
 
@@ -83,26 +87,28 @@ impl Workload {
 /// Returns rules that nearly match: the source always, the destination or the port only in the last rule.
 fn firewall_rules(rules: u32) -> String {
     let mut text = String::new();
-    for i in 1..rules {
-        let (high, low) = (2 + i % 200, i / 200 % 256);
-        let _infallible = if i % 2 == 0 {
-            writeln!(text, "deny udp from 10.0.0.0/8 to 10.{high}.{low}.0/24 53")
-        } else {
-            let port = 1000 + i % 50_000;
-            writeln!(text, "deny udp from 10.0.0.0/16 to 10.1.0.0/16 {port}")
-        };
+    for (from, to, port) in near_misses(rules) {
+        let _infallible = writeln!(text, "deny udp from {from} to {to} {port}");
     }
-    text.push_str("allow udp from 10.0.0.0/16 to 10.1.0.0/16 53\n");
+    let _infallible = writeln!(text, "allow udp from {NET_FROM} to {NET_TO} {PORT}");
     text
 }
 
-/// Returns a destination prefix and port per rule of a security group: nearly that of the traffic, and the traffic's at the end.
+/// Returns the destination and port of each rule of a security group: those of the traffic in the last rule only.
 pub fn group_rules(rules: u32) -> impl Iterator<Item = (String, u16)> {
-    let near = (1..rules).map(|i| match i % 2 {
-        0 => (format!("10.{}.{}.0/24", 2 + i % 200, i / 200 % 256), 53),
-        _ => ("10.1.0.0/16".to_owned(), (1000 + i % 50_000) as u16),
-    });
-    near.chain([("10.1.0.0/16".to_owned(), 53)])
+    let near = near_misses(rules).map(|(_, to, port)| (to, port));
+    near.chain([(NET_TO.to_owned(), PORT)])
+}
+
+/// Returns source, destination and port for all of so many rules but the last: either the destination is not that of the traffic, or the port.
+pub fn near_misses(rules: u32) -> impl Iterator<Item = (&'static str, String, u16)> {
+    (1..rules).map(|i| match i % 2 {
+        0 => {
+            let to = format!("10.{}.{}.0/24", 2 + i % 200, i / 200 % 256);
+            ("10.0.0.0/8", to, PORT)
+        }
+        _ => (NET_FROM, NET_TO.to_owned(), (1000 + i % 50_000) as u16),
+    })
 }
 
 /// Returns what the platform configures the guard of a port with.
@@ -110,7 +116,7 @@ fn guard_config(rules: u32) -> Value {
     let rule = |(to, port): (String, u16)| json!({ "direction": "out", "protocol": "udp", "ports": port, "remote": to });
     let rules: Vec<Value> = group_rules(rules).map(rule).collect();
     let port =
-        json!({ "switch": "lan", "security_groups": ["g"], "allowed_addresses": ["10.0.0.0/16"] });
+        json!({ "switch": "lan", "security_groups": ["g"], "allowed_addresses": [NET_FROM] });
     let document = json!({
         "version": 1,
         "switches": { "lan": {} },

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// The guard of port `in` of instance `a`.
 const GUARD: &str = "a@guard-in";
-/// Nobody's address.
+/// An address that no host has at first.
 const FOREIGN: &str = "10.0.0.9";
 
 /// Everything about the client's pings, and nothing else.

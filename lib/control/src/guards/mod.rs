@@ -15,7 +15,7 @@ use rules::{Members, config, members};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// What a guard's name has between instance and port.
+/// The part of a guard's name between the names of instance and port.
 const OF_PORT: &str = "@guard-";
 /// The NF of a guard.
 const NF: &str = "firewall";

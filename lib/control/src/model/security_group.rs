@@ -14,7 +14,7 @@ pub struct SecurityGroup {
     /// The rules; their order means nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<SecurityRule>,
-    /// Whose it is, as for an instance.
+    /// The owner of the group, as of an instance; absent: the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }

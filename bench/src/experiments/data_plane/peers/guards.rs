@@ -4,11 +4,11 @@
 use super::kernel::{self, GROUP_RULES};
 use super::resources::Resources;
 use super::way::{Contender, Way};
-use super::{MPPS, PER_CPU, PER_CPU_ALL, SIZES, Start, fastest, nfluid, sides};
+use super::{MPPS, PER_CPU, PER_CPU_ALL, QUANTITIES, SIZES, Start, fastest, nfluid, sides};
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use crate::roles::work::FLOW;
-use crate::sweep::{Quantity, Shown, Sweep};
+use crate::sweep::Sweep;
 use crate::workload::Workload;
 
 /// Name in figures, and set-ups, of which the fastest is the figure.
@@ -50,23 +50,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     }
     let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
     let mut sides = sides("m2", &contenders);
-    let mut sweep = Sweep::new(
-        &["way", "size"],
-        [
-            Quantity::MPPS,
-            Quantity::new(
-                ".per_cpu_second",
-                "frames/s",
-                &[("per CPU-second", Shown::Whole)],
-            ),
-            Quantity::new(
-                ".per_cpu_second_all",
-                "frames/s",
-                &[("traffic's too", Shown::Whole)],
-            )
-            .meaning("CPU time of every thread, the traffic's too"),
-        ],
-    );
+    let [mpps, per_cpu, per_cpu_all, ..] = QUANTITIES;
+    let mut sweep = Sweep::new(&["way", "size"], [mpps, per_cpu, per_cpu_all]);
     sweep.run(report, rounds, &mut sides, |(at, len), counts| {
         let seconds = if counts { seconds } else { seconds / 2.0 };
         let [mpps, own, all, _, _] = contenders[*at].round(*len, seconds)?;

@@ -6,6 +6,7 @@ use crate::peer::Peer;
 use anyhow::Context;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::program::need;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -101,6 +102,7 @@ impl Hop {
     }
 
     fn filter_bridged(&self, directory: &ScratchDirectory) -> anyhow::Result<()> {
+        need(&[("conntrack", "conntrack")])?;
         let namespace = &self.namespace;
         namespace.run("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
         let file = directory.path("groups.nft");
@@ -168,20 +170,8 @@ fn rules() -> String {
     let mut text = String::from(
         "table ip bench {\nchain forward {\ntype filter hook forward priority 0; policy drop;\n",
     );
-    for i in 1..RULES {
-        let _infallible = if i % 2 == 0 {
-            writeln!(
-                text,
-                "ip saddr 10.0.0.0/8 ip daddr 10.{}.0.0/24 udp dport 53 drop",
-                2 + i
-            )
-        } else {
-            let port = 1000 + i;
-            writeln!(
-                text,
-                "ip saddr 10.0.0.0/16 ip daddr 10.1.0.0/16 udp dport {port} drop"
-            )
-        };
+    for (from, to, port) in crate::workload::near_misses(RULES) {
+        let _infallible = writeln!(text, "ip saddr {from} ip daddr {to} udp dport {port} drop");
     }
     text.push_str("ip saddr 10.0.0.0/16 ip daddr 10.1.0.0/16 udp dport 53 accept\n}\n}\n");
     text

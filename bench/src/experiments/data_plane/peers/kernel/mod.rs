@@ -51,12 +51,10 @@ pub fn bridge_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way
 }
 
 pub fn hybrid_one_core(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
-    need(&[("conntrack", "conntrack")])?;
     start(resources, Forwarder::Hybrid, Placement::OneCore, 1)
 }
 
 pub fn hybrid_two_cores(resources: &mut Resources) -> anyhow::Result<Box<dyn Way>> {
-    need(&[("conntrack", "conntrack")])?;
     start(resources, Forwarder::Hybrid, Placement::TwoCores, 1)
 }
 
