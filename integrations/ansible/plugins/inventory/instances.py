@@ -41,7 +41,8 @@ keyed_groups:
 
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
-from ansible_collections.nfluid.nfluid.plugins.module_utils.api import ARGUMENTS, REQUIRED_BY, ApiError, Daemon
+from ansible_collections.nfluid.nfluid.plugins.module_utils.api import ApiError, Daemon
+from ansible_collections.nfluid.nfluid.plugins.module_utils.modules import ARGUMENTS, REQUIRED_BY
 
 ALL = "nfluid_instances"
 

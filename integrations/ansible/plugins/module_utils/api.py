@@ -9,18 +9,6 @@ import socket
 import ssl
 from urllib.parse import quote
 
-# What the options of doc_fragments/daemon.py are.
-ARGUMENTS = {
-    "socket": {"type": "path", "default": "/run/nfluid/nfluidd.sock"},
-    "host": {"type": "str"},
-    "client_cert": {"type": "path"},
-    "client_key": {"type": "path"},
-    "ca_cert": {"type": "path"},
-    "timeout": {"type": "int", "default": 130},
-}
-REQUIRED_BY = {"host": ("client_cert", "client_key", "ca_cert")}
-
-
 class ApiError(Exception):
     """The daemon was not reached, or has refused or failed. `problem` is the daemon's word (RFC 9457), if there is one."""
 
@@ -43,7 +31,11 @@ class OverSocket(http.client.HTTPConnection):
 
 
 class Daemon:
-    """A daemon, as the options of a module name it."""
+    """A daemon.
+
+    `options`: `socket`, the path of its socket, or `host`, `HOST:PORT` of its API over TCP, with `client_cert`, `client_key` and `ca_cert`; and
+    `timeout`, in seconds.
+    """
 
     def __init__(self, options):
         self.options = options
@@ -111,25 +103,3 @@ def explain(problem):
     if problem.get("remedy"):
         lines.append(problem["remedy"])
     return "\n".join(line for line in lines if line)
-
-
-def in_words(change):
-    """Returns a change as 'nfluid apply' prints it."""
-    details = f" ({', '.join(change['details'])})" if change.get("details") else ""
-    return f"{change['kind']} {change['name']} {change['verb']}{details}"
-
-
-def result_of(module, answer):
-    """Returns a module's result from the answer to a change."""
-    for warning in answer.get("warnings", []):
-        module.warn(": ".join(part for part in (warning.get("path"), warning.get("message")) if part))
-    changes = answer.get("changes", [])
-    result = {"changed": bool(changes), "changes": changes}
-    if module._diff and changes:
-        result["diff"] = {"prepared": "".join(f"{in_words(change)}\n" for change in changes)}
-    return result
-
-
-def fail(module, error):
-    """Ends the module with what the daemon has said."""
-    module.fail_json(msg=str(error), problem=error.problem)

@@ -68,7 +68,8 @@ problem:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nfluid.nfluid.plugins.module_utils.api import ARGUMENTS, REQUIRED_BY, ApiError, Daemon, fail
+from ansible_collections.nfluid.nfluid.plugins.module_utils.api import ApiError, Daemon
+from ansible_collections.nfluid.nfluid.plugins.module_utils.modules import ARGUMENTS, REQUIRED_BY, fail
 
 SHORT = [
     "version",

@@ -77,15 +77,8 @@ problem:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.nfluid.nfluid.plugins.module_utils.api import (
-    ARGUMENTS,
-    REQUIRED_BY,
-    ApiError,
-    Daemon,
-    fail,
-    path_of,
-    result_of,
-)
+from ansible_collections.nfluid.nfluid.plugins.module_utils.api import ApiError, Daemon, path_of
+from ansible_collections.nfluid.nfluid.plugins.module_utils.modules import ARGUMENTS, REQUIRED_BY, fail, result_of
 
 
 class Instance:

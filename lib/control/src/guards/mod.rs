@@ -10,6 +10,7 @@ use crate::model::{Deployment, Instance, Link, Port, PortRef, Program, SecurityG
 use crate::quantity::Bytes;
 use crate::spec::port_specs;
 use crate::table::Table;
+use ipnet::IpNet;
 use nfluid_api::types::SecurityGroupStatus;
 use rules::{Members, config, members};
 use std::borrow::Cow;
@@ -39,6 +40,22 @@ impl Port {
     /// Returns true if the port has a guard.
     pub fn is_guarded(&self) -> bool {
         self.security_groups.is_some() && self.attachment.is_some()
+    }
+}
+
+impl Deployment {
+    /// Returns the groups that a port is in.
+    fn groups_of<'d>(&'d self, port: &'d Port) -> impl Iterator<Item = &'d SecurityGroup> {
+        let names = port.security_groups.iter().flatten();
+        names.filter_map(|name| self.security_groups.get(name))
+    }
+
+    /// Returns the addresses of the instance at a port with groups: what it sends past the guard must come from these, and rules mean these by
+    /// the name of a group. Empty: they are not known, and any will do.
+    fn addresses_at<'d>(&'d self, port: &'d Port) -> impl Iterator<Item = IpNet> + 'd {
+        let of_groups = self.groups_of(port);
+        let of_groups = of_groups.flat_map(|group| group.allowed_addresses.iter().copied());
+        port.addresses().chain(of_groups)
     }
 }
 
@@ -82,7 +99,7 @@ pub fn statuses(deployment: &Deployment) -> Vec<SecurityGroupStatus> {
                     status
                         .ports
                         .push(PortRef::instance(name, port_name).to_string());
-                    let addresses = port.addresses().map(|net| net.to_string());
+                    let addresses = deployment.addresses_at(port).map(|net| net.to_string());
                     status.addresses.extend(addresses);
                 }
             }

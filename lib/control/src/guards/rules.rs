@@ -32,7 +32,7 @@ pub fn members(deployment: &Deployment) -> Members<'_> {
     for (_, port) in instances.flat_map(|(_, instance)| instance.ports.iter()) {
         for group in port.security_groups.iter().flatten() {
             if let Some(members) = members.get_mut(group.as_str()) {
-                members.extend(port.addresses());
+                members.extend(deployment.addresses_at(port));
             }
         }
     }
@@ -46,14 +46,11 @@ pub fn config(
     port: &Port,
     mac: Option<Mac>,
 ) -> Value {
-    let own = own_addresses(port, mac);
+    let own = own_addresses(deployment.addresses_at(port).collect(), mac);
     let mut rules = basic_rules(&own);
     let mut permitted = BTreeSet::new();
-    for group in port.security_groups.iter().flatten() {
-        let group = deployment.security_groups.get(group);
-        for rule in group.into_iter().flat_map(|group| &group.rules) {
-            permitted.extend(line(rule, members));
-        }
+    for rule in deployment.groups_of(port).flat_map(|group| &group.rules) {
+        permitted.extend(line(rule, members));
     }
     rules.extend(permitted);
     match own.is_empty() {
@@ -62,14 +59,13 @@ pub fn config(
     }
 }
 
-/// Returns the port's addresses, with the link-local one that follows from its hardware address (RFC 4291, appendix A). Empty: any.
-fn own_addresses(port: &Port, mac: Option<Mac>) -> Vec<IpNet> {
+/// Returns a port's addresses, with the link-local one that follows from its hardware address (RFC 4291, appendix A). Empty: any.
+fn own_addresses(mut own: Vec<IpNet>, mac: Option<Mac>) -> Vec<IpNet> {
     let link_local = mac.map(|Mac([a, b, c, d, e, f])| {
         let identifier = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
         let address = Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(identifier));
         IpNet::from(IpAddr::from(address))
     });
-    let mut own: Vec<IpNet> = port.addresses().collect();
     if !own.is_empty() {
         own.extend(link_local);
     }

@@ -19,6 +19,7 @@ security_groups:
     owner: nova
     rules: [{ direction: ingress, protocol: tcp, ports: 5432, remote_group: web }]
   empty: {}
+  vip: { allowed_addresses: [10.0.0.100, 'fd00::/64'] }
 instances:
   a:
     nf: bridge
@@ -30,6 +31,7 @@ instances:
     ports:
       eth0: { switch: lan, security_groups: [store, web], allowed_addresses: [10.0.0.6] }
       eth1: { switch: lan, security_groups: [] }
+      eth2: { switch: lan, mac: 02:00:00:00:00:0b, security_groups: [vip], allowed_addresses: [10.0.0.7] }
 ";
 
 fn deployment() -> Deployment {
@@ -61,7 +63,14 @@ fn a_guard_stands_between_its_port_and_the_switch() {
     let names: Vec<&str> = inventory.instances.keys().map(String::as_str).collect();
     assert_eq!(
         names,
-        ["a", "a@guard-eth0", "b", "b@guard-eth0", "b@guard-eth1"]
+        [
+            "a",
+            "a@guard-eth0",
+            "b",
+            "b@guard-eth0",
+            "b@guard-eth1",
+            "b@guard-eth2"
+        ]
     );
     let port = |name: &str| {
         let (instance, port) = name.split_once('.').expect("a port");
@@ -136,6 +145,11 @@ fn a_port_speaks_for_its_own_addresses_only() {
     assert!(
         rules.iter().position(|rule| rule == wrong) < state,
         "{rules:?}"
+    );
+    let of_group = whole.instances.get("b@guard-eth2").expect("a guard");
+    assert_eq!(
+        of_group.config["own_addresses"],
+        serde_json::json!(["10.0.0.7/32", "10.0.0.100/32", "fd00::/64", "fe80::ff:fe00:b/128"])
     );
     let free = whole.instances.get("b@guard-eth1").expect("a guard");
     assert_eq!(free.config.get("own_addresses"), None);

@@ -40,8 +40,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Returns the addresses of the instance at this port: what it sends past a guard must come from these, and rules mean these by the name
-    /// of a group. Empty: they are not known, and any will do.
+    /// Returns the addresses that the port itself says its instance has.
     pub fn addresses(&self) -> impl Iterator<Item = IpNet> + '_ {
         let interface = self.interface.iter();
         let own = interface.flat_map(|interface| &interface.addresses);

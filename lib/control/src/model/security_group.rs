@@ -14,6 +14,9 @@ pub struct SecurityGroup {
     /// The rules; their order means nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<SecurityRule>,
+    /// Addresses that each port in the group may use, beside its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_addresses: Vec<IpNet>,
     /// The owner of the group, as of an instance; absent: the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""A daemon as a node of Nova: instances, networks, capacity. Raises ApiError."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from nova.virt.nfluid import documents
+from nova.virt.nfluid.api import ApiError, Daemon, path_of
+
+DEFAULT_SOCKET = "/run/nfluid/nfluidd.sock"
+
+
+def daemons(entries, host, options):
+    """Returns the daemons by the names of their nodes. `entries`: `NODE=PLACE`; `options`: the other options of a daemon."""
+    found = {}
+    for entry in entries or [f"{host}={DEFAULT_SOCKET}"]:
+        node, equals, place = entry.partition("=")
+        if not equals or not node or not place:
+            raise ValueError(f"[nfluid] daemons: '{entry}': NODE=/PATH/OF/ITS/SOCKET or NODE=HOST:PORT is expected")
+        if node in found:
+            raise ValueError(f"[nfluid] daemons: node {node} is there twice")
+        where = {"socket": place} if place.startswith("/") else {"host": place}
+        found[node] = Daemon({**options, **where})
+    return found
+
+
+class Host:
+    """A daemon, and what Nova has on it."""
+
+    def __init__(self, daemon, owner, interfaces):
+        self.daemon = daemon
+        self.owner = owner
+        self.interfaces = interfaces
+        # A switch is made before an instance on it, and removed after the last one: not in between.
+        self._networks = threading.Lock()
+
+    def own(self):
+        """Returns the instances of this cloud."""
+        found = self.daemon.request("GET", "/v1/instances")
+        return [it for it in found if it.get("owner") == self.owner]
+
+    def find(self, name):
+        """Returns an instance of this cloud, None if there is none."""
+        found = self.daemon.find(path_of("instances", name))
+        return found if found and found.get("owner") == self.owner else None
+
+    def make(self, name, keys, vifs, saved=None):
+        """Makes an instance with its networks, from a saved state if there is one. What is there already becomes as it is to be."""
+        with self._networks:
+            self._make_networks(vifs)
+            try:
+                if saved is None or self.find(name):
+                    self.daemon.request("PUT", path_of("instances", name), {"instance": keys})
+                else:
+                    self.daemon.request("POST", "/v1/restore", {"image": saved, "name": name, "instance": keys})
+            except ApiError:
+                self._clear_networks(vifs)
+                raise
+
+    def prepare(self, vifs):
+        """Makes the networks of an instance that is about to come."""
+        with self._networks:
+            self._make_networks(vifs)
+
+    def remove(self, name, vifs, signal=None):
+        """Removes an instance, if it is there, and the networks that nothing uses any more."""
+        with self._networks:
+            if self.find(name):
+                query = "?with_links=true" + (f"&stop_signal={signal}&stop_wait_ms=0" if signal else "")
+                self._ask_unless_gone("DELETE", path_of("instances", name) + query)
+            self._clear_networks(vifs)
+
+    def clear(self, vifs):
+        """Removes those networks that nothing uses."""
+        with self._networks:
+            self._clear_networks(vifs)
+
+    def sweep(self):
+        """Removes all networks of this cloud that nothing uses: what a service has left that was killed."""
+        with self._networks:
+            for switch in self.daemon.request("GET", "/v1/switches"):
+                if switch["name"].startswith(documents.switch_of("")):
+                    self._clear_network(switch["name"][len(documents.switch_of("")) :])
+
+    def save(self, name):
+        """Returns an instance's present state, None for a program whose state nobody knows."""
+        try:
+            return self.daemon.request("GET", path_of("instances", name) + "/image")["image"]
+        except ApiError as error:
+            if error.problem.get("status") in (404, None) or error.problem["status"] >= 500:
+                raise
+            return None
+
+    def act(self, name, action, body=None):
+        """Pauses, resumes or restarts an instance."""
+        return self.daemon.request("POST", f"{path_of('instances', name)}/{action}", body)
+
+    def ports(self, name):
+        """Returns the names of an instance's ports by their hardware addresses."""
+        instance = self.find(name) or {"ports": []}
+        found = [self.daemon.request("GET", path_of("ports", port)) for port in instance["ports"]]
+        return {port["mac"]: port["name"].split(".", 1)[1] for port in found}
+
+    def _make_networks(self, vifs):
+        document = documents.networks(vifs, self.interfaces, self.owner)
+        missing = [name for name in document["switches"] if not self.daemon.find(path_of("switches", name))]
+        missing += [name for name in document["uplinks"] if not self.daemon.find(path_of("uplinks", name))]
+        if missing:
+            self.daemon.request("POST", "/v1/apply", {"text": json.dumps(document), "merge": True})
+
+    def _clear_networks(self, vifs):
+        for network in {vif["network"]["id"] for vif in vifs}:
+            self._clear_network(network)
+
+    def _clear_network(self, network):
+        switch = self.daemon.find(path_of("switches", documents.switch_of(network)))
+        uplink = documents.uplink_of(network)
+        if not switch or switch.get("owner") != self.owner or set(switch["ports"]) - {uplink}:
+            return
+        names = [("uplink", uplink)] if uplink in switch["ports"] else []
+        names.append(("switch", switch["name"]))
+        self._ask_unless_gone("POST", "/v1/delete", {"objects": [{"kind": kind, "name": name} for kind, name in names]})
+
+    def _ask_unless_gone(self, method, path, body=None):
+        try:
+            self.daemon.request(method, path, body)
+        except ApiError as error:
+            if error.problem.get("status") != 404:
+                raise
