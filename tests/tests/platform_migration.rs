@@ -2,8 +2,6 @@
 
 #[path = "platform_migration/cutter.rs"]
 mod cutter;
-#[path = "platform_migration/two_platforms.rs"]
-mod two_platforms;
 
 use cutter::{Cutter, Way};
 use nfluid_testbed::process::is_alive;
@@ -12,9 +10,9 @@ use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, metrics_of};
 use nfluid_tests::harness::two_hosts::SERVER;
+use nfluid_tests::harness::two_platforms::{self, FIREWALL, TwoPlatforms};
 use nfluid_tls::testing::Authority;
 use serde_json::Value;
-use two_platforms::{FIREWALL, TwoPlatforms};
 
 /// Answers before and after the moves.
 const ANSWERS: u64 = 50;

@@ -35,6 +35,7 @@ pub mod log;
 pub mod namespace;
 pub mod netmap;
 pub mod nomad;
+pub mod openstack;
 pub mod openvim;
 pub mod patience;
 pub mod platform;

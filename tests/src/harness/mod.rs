@@ -25,6 +25,7 @@ pub mod soak;
 pub mod transfer;
 pub mod two_daemons;
 pub mod two_hosts;
+pub mod two_platforms;
 
 use std::path::Path;
 

@@ -57,6 +57,19 @@ def is_full(problem):
     return any(word in words for word in ("add up to", "exceed", "no room", "left"))
 
 
+class Bounded(io.BytesIO):
+    """The data of an image, in memory."""
+
+    def __init__(self, image_id):
+        super().__init__()
+        self._image_id = image_id
+
+    def write(self, data):
+        if self.tell() + len(data) > SAVED_MAX:
+            raise exception.ImageUnacceptable(image_id=self._image_id, reason=f"a saved instance has at most {SAVED_MAX} bytes")
+        return super().write(data)
+
+
 class NfluidDriver(driver.ComputeDriver):
     """Servers of Nova as instances of nfluid."""
 
@@ -75,7 +88,7 @@ class NfluidDriver(driver.ComputeDriver):
             found = daemons(own.daemons, host, reach)
         except ValueError as error:
             raise exception.InvalidConfiguration(str(error)) from error
-        self._hosts = {node: Host(daemon, own.owner, own.physical_networks) for node, daemon in found.items()}
+        self._hosts = {node: Host(daemon, own.owner, own.physical_networks, own.network_linger) for node, daemon in found.items()}
         self._shelf = shelf.Shelf(os.path.join(CONF.state_path, "nfluid"))
         self._images = glance.API()
         for node, it in self._hosts.items():
@@ -139,6 +152,11 @@ class NfluidDriver(driver.ComputeDriver):
 
     def get_available_resource(self, nodename):
         capacity = self._capacity(nodename)
+        try:
+            # Nova asks every minute.
+            self._hosts[nodename].sweep()
+        except ApiError as error:
+            LOG.warning("node %s: networks that nothing uses: %s", nodename, error)
         memory = capacity["memory_bytes"]
         kind = capacity["architecture"]
         return {
@@ -154,7 +172,8 @@ class NfluidDriver(driver.ComputeDriver):
             "hypervisor_hostname": nodename,
             "cpu_info": "{}",
             "numa_topology": None,
-            "supported_instances": [(fields.Architecture.canonicalize(kind), "nfluid", fields.VMMode.EXE)],
+            # Nova has a closed list of kinds. Programs in sandboxes come nearest to containers.
+            "supported_instances": [(fields.Architecture.canonicalize(kind), fields.HVType.LXC, fields.VMMode.EXE)],
         }
 
     def update_provider_tree(self, provider_tree, nodename, allocations=None):
@@ -166,6 +185,9 @@ class NfluidDriver(driver.ComputeDriver):
         }
         inventory = provider_tree.data(nodename).inventory
         ratios = {**self._get_allocation_ratios(inventory), documents.SHARE: 1.0}
+        if not CONF.ram_allocation_ratio:
+            # Nova's initial ratio is above 1. A daemon gives no memory that it does not have.
+            ratios[orc.MEMORY_MB] = 1.0
         reserved = {orc.VCPU: CONF.reserved_host_cpus, orc.MEMORY_MB: CONF.reserved_host_memory_mb}
         provider_tree.update_inventory(
             nodename,
@@ -189,6 +211,9 @@ class NfluidDriver(driver.ComputeDriver):
         gone = {trait for trait in present if trait.startswith("CUSTOM_NFLUID")} - traits
         provider_tree.remove_traits(nodename, *gone)
         provider_tree.add_traits(nodename, *traits)
+
+    def get_host_ip_addr(self):
+        return CONF.my_ip
 
     # ---- life
 
@@ -223,6 +248,8 @@ class NfluidDriver(driver.ComputeDriver):
     ):
         if block_device_info and driver.block_device_info_get_mapping(block_device_info):
             raise exception.InvalidInput(reason="an instance of nfluid has no volumes")
+        # Nova asks Neutron meanwhile: this waits for the answer.
+        network_info = list(network_info or [])
         begun = time.monotonic()
         saved = self._download(context, instance) if instance.system_metadata.get("image_nfluid_saved") else None
         if power_on:
@@ -233,14 +260,11 @@ class NfluidDriver(driver.ComputeDriver):
 
     def _download(self, context, instance):
         """Returns the state that an image has."""
-        chunks, length = [], 0
-        for chunk in self._images.download(context, instance.image_ref):
-            length += len(chunk)
-            if length > SAVED_MAX:
-                raise exception.ImageUnacceptable(image_id=instance.image_ref, reason=f"a saved instance has at most {SAVED_MAX} bytes")
-            chunks.append(chunk)
+        data = Bounded(instance.image_ref)
+        # Without a file to write to, Nova closes what it returns.
+        self._images.download(context, instance.image_ref, data=data)
         try:
-            return b"".join(chunks).decode("ascii")
+            return data.getvalue().decode("ascii")
         except UnicodeDecodeError as error:
             raise exception.ImageUnacceptable(image_id=instance.image_ref, reason="it is no saved instance") from error
 
@@ -286,7 +310,8 @@ class NfluidDriver(driver.ComputeDriver):
     def get_console_output(self, context, instance):
         with faults():
             logs = self._host(instance).daemon.request("GET", path_of("instances", instance.uuid) + "/logs?tail=1000")
-        return "".join(f"{line}\n" for line in logs["lines"]).encode()
+        # Nova takes Latin-1 and makes ASCII of it.
+        return "".join(f"{line}\n" for line in logs["lines"]).encode("ascii", "replace").decode()
 
     def get_diagnostics(self, instance):
         with faults():
@@ -296,7 +321,7 @@ class NfluidDriver(driver.ComputeDriver):
         found = self.get_diagnostics(instance)
         result = diagnostics.Diagnostics(
             state="paused" if found.get("paused") else "running",
-            driver="nfluid",
+            # Nova's list of drivers is closed: 'driver' stays unset.
             config_drive=False,
             num_cpus=1,
             cpu_details=[],
@@ -405,12 +430,15 @@ class NfluidDriver(driver.ComputeDriver):
     # ---- states
 
     def pause(self, instance):
-        with faults():
-            self._host(instance).act(instance.uuid, "pause", {})
+        self._act_unless(instance, power_state.PAUSED, "pause")
 
     def unpause(self, instance):
-        with faults():
-            self._host(instance).act(instance.uuid, "unpause")
+        self._act_unless(instance, power_state.RUNNING, "unpause")
+
+    def _act_unless(self, instance, state, action):
+        if self.get_info(instance).state != state:
+            with faults():
+                self._host(instance).act(instance.uuid, action, {})
 
     def suspend(self, context, instance):
         host = self._host(instance)
@@ -442,6 +470,8 @@ class NfluidDriver(driver.ComputeDriver):
     # ---- images
 
     def snapshot(self, context, instance, image_id, update_task_state):
+        if not self._find(instance):
+            raise exception.InstanceNotRunning(instance_id=instance.uuid)
         update_task_state(task_state=task_states.IMAGE_PENDING_UPLOAD)
         with faults():
             saved = self._host(instance).save(instance.uuid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 
 from nova.virt.nfluid import documents
 from nova.virt.nfluid.api import ApiError, Daemon, path_of
@@ -29,10 +30,14 @@ def daemons(entries, host, options):
 class Host:
     """A daemon, and what Nova has on it."""
 
-    def __init__(self, daemon, owner, interfaces):
+    def __init__(self, daemon, owner, interfaces, linger=0):
+        """`linger`: the seconds for which a network that nothing uses stays: to take an interface over takes longer than to make an instance."""
         self.daemon = daemon
         self.owner = owner
         self.interfaces = interfaces
+        self.linger = linger
+        # When networks were left that are still there.
+        self._left = {}
         # A switch is made before an instance on it, and removed after the last one: not in between.
         self._networks = threading.Lock()
 
@@ -49,12 +54,16 @@ class Host:
     def make(self, name, keys, vifs, saved=None):
         """Makes an instance with its networks, from a saved state if there is one. What is there already becomes as it is to be."""
         with self._networks:
-            self._make_networks(vifs)
+            missing = self._missing_networks(vifs)
             try:
-                if saved is None or self.find(name):
-                    self.daemon.request("PUT", path_of("instances", name), {"instance": keys})
-                else:
+                if saved is not None and not self.find(name):
+                    self._merge(missing)
                     self.daemon.request("POST", "/v1/restore", {"image": saved, "name": name, "instance": keys})
+                elif missing:
+                    # Uplinks are made as what the instance needs: in one change with it.
+                    self._merge({**missing, "instances": {name: keys}})
+                else:
+                    self.daemon.request("PUT", path_of("instances", name), {"instance": keys})
             except ApiError:
                 self._clear_networks(vifs)
                 raise
@@ -62,7 +71,7 @@ class Host:
     def prepare(self, vifs):
         """Makes the networks of an instance that is about to come."""
         with self._networks:
-            self._make_networks(vifs)
+            self._merge(self._missing_networks(vifs))
 
     def remove(self, name, vifs, signal=None):
         """Removes an instance, if it is there, and the networks that nothing uses any more."""
@@ -78,11 +87,12 @@ class Host:
             self._clear_networks(vifs)
 
     def sweep(self):
-        """Removes all networks of this cloud that nothing uses: what a service has left that was killed."""
+        """Removes the networks of this cloud that nothing has used for a while, and those that a service which was killed has left."""
         with self._networks:
             for switch in self.daemon.request("GET", "/v1/switches"):
-                if switch["name"].startswith(documents.switch_of("")):
-                    self._clear_network(switch["name"][len(documents.switch_of("")) :])
+                network = switch["name"].removeprefix(documents.switch_of(""))
+                if network != switch["name"] and self._left.get(network, 0) + self.linger <= time.monotonic():
+                    self._clear_network(network)
 
     def save(self, name):
         """Returns an instance's present state, None for a program whose state nobody knows."""
@@ -103,18 +113,27 @@ class Host:
         found = [self.daemon.request("GET", path_of("ports", port)) for port in instance["ports"]]
         return {port["mac"]: port["name"].split(".", 1)[1] for port in found}
 
-    def _make_networks(self, vifs):
+    def _missing_networks(self, vifs):
+        """Returns the networks that are not there, as a document; None if all are."""
         document = documents.networks(vifs, self.interfaces, self.owner)
-        missing = [name for name in document["switches"] if not self.daemon.find(path_of("switches", name))]
-        missing += [name for name in document["uplinks"] if not self.daemon.find(path_of("uplinks", name))]
-        if missing:
+        is_there = lambda kind, name: self.daemon.find(path_of(kind, name)) is not None
+        if all(is_there(kind, name) for kind in ("switches", "uplinks") for name in document[kind]):
+            return None
+        return document
+
+    def _merge(self, document):
+        if document:
             self.daemon.request("POST", "/v1/apply", {"text": json.dumps(document), "merge": True})
 
     def _clear_networks(self, vifs):
         for network in {vif["network"]["id"] for vif in vifs}:
-            self._clear_network(network)
+            if self.linger:
+                self._left[network] = time.monotonic()
+            else:
+                self._clear_network(network)
 
     def _clear_network(self, network):
+        self._left.pop(network, None)
         switch = self.daemon.find(path_of("switches", documents.switch_of(network)))
         uplink = documents.uplink_of(network)
         if not switch or switch.get("owner") != self.owner or set(switch["ports"]) - {uplink}:

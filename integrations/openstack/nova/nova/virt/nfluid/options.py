@@ -23,6 +23,12 @@ OPTIONS = [
         default=[],
         help="Folders of the host with the programs and container images that images of Glance may name. Without any, images name network functions alone.",
     ),
+    cfg.IntOpt(
+        "network_linger",
+        default=300,
+        min=0,
+        help="Seconds for which a host keeps a network's switch and interface after the last server on it: the next one is there sooner.",
+    ),
     cfg.StrOpt("migration_address", help="HOST:PORT at which other daemons reach the daemon of this service (nfluidd --migrate-listen)."),
 ]
 

@@ -1,8 +1,8 @@
 //! Two platforms on the same two segments, and hosts on these.
 
-use nfluid_tests::harness::command::must;
-use nfluid_tests::harness::platform::Platform;
-use nfluid_tests::harness::two_hosts::{CLIENT, SERVER};
+use super::command::must;
+use super::platform::Platform;
+use super::two_hosts::{CLIENT, SERVER};
 use nfluid_tls::testing::Authority;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -76,11 +76,15 @@ pub fn arguments(authority: &Authority, platform: &Platform, address: &str) -> V
 }
 
 /// The platforms. The hosts `client` and `server` are the first one's.
+#[derive(Debug)]
 pub struct TwoPlatforms {
+    /// The first one.
     pub a: Platform,
+    /// The second one.
     pub b: Platform,
-    /// Where their daemons listen.
+    /// Where the first one's daemon listens for the other.
     pub a_address: String,
+    /// Where the second one's daemon listens for the other.
     pub b_address: String,
     /// Where the bridges are.
     segments: String,

@@ -1,0 +1,240 @@
+//! An OpenStack of a test's or an experiment's own, with nfluid's drivers for Nova and Neutron: `integrations/openstack/lab`.
+
+use crate::command::output;
+use crate::directory::ScratchDirectory;
+use crate::unique_number;
+use crate::{CannotRun, interrupt, program};
+use anyhow::{Context, bail};
+use serde_json::{Map, Value, json};
+use std::fs::{self, File, Permissions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// The variable that names the folder of a Python environment with OpenStack, instead of Debian's packages.
+const VENV: &str = "OPENSTACK_VENV";
+/// Programs of Debian that the lab runs in either case.
+const DATABASES: [program::Need; 2] = [
+    ("mariadbd", "mariadb-server"),
+    ("rabbitmq-server", "rabbitmq-server"),
+];
+/// Programs that stand for the rest of Debian's OpenStack.
+const SERVICES: [program::Need; 5] = [
+    ("nova-compute", "nova-compute"),
+    ("nova-api", "nova-api"),
+    ("neutron-server", "neutron-server"),
+    ("glance-api", "glance-api"),
+    ("uwsgi_python3", "uwsgi-plugin-python3"),
+];
+/// Who may look into the folder: the databases run as users of their own.
+const PASSABLE: u32 = 0o711;
+
+/// The folder of the lab's files in this repository.
+fn lab() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/openstack/lab")
+}
+
+/// An OpenStack; ended when dropped.
+#[derive(Debug)]
+pub struct OpenStack {
+    folder: ScratchDirectory,
+    venv: Option<PathBuf>,
+    client: Option<(Child, ChildStdin, BufReader<ChildStdout>)>,
+}
+
+impl OpenStack {
+    /// Checks that it can be started here.
+    ///
+    /// # Errors
+    /// [`CannotRun`] if packages are missing.
+    pub fn find() -> Result<Option<PathBuf>, CannotRun> {
+        program::need(&DATABASES)?;
+        let venv = std::env::var_os(VENV).map(PathBuf::from);
+        match &venv {
+            None => program::need(&SERVICES)?,
+            Some(venv) if venv.join("bin/nova-compute").is_file() => {}
+            Some(venv) => {
+                return Err(CannotRun(format!(
+                    "{VENV}: {} has no OpenStack: docs/guide/openstack.md",
+                    venv.display()
+                )));
+            }
+        }
+        Ok(venv)
+    }
+
+    /// Starts an OpenStack with a nova-compute for each of `hosts`; `config` are the texts of the files that are added to those of the services, by
+    /// name: `neutron.conf`, `nova.conf`, `nova-HOST.conf`.
+    ///
+    /// # Errors
+    /// [`CannotRun`] as for [`find`](Self::find); a part of it does not start.
+    pub fn start(hosts: &[&str], config: &[(String, String)]) -> anyhow::Result<Self> {
+        let venv = Self::find()?;
+        let folder = ScratchDirectory::named(&format!("{}-{}", std::process::id(), unique_number()))?;
+        fs::set_permissions(folder.path(""), Permissions::from_mode(PASSABLE))?;
+        let own = folder.path("config");
+        fs::create_dir(&own)?;
+        for (file, text) in config {
+            fs::write(own.join(file), text)?;
+        }
+        let mut this = OpenStack {
+            folder,
+            venv,
+            client: None,
+        };
+        let mut start = this.script("start");
+        start.env("HOSTS", hosts.join(" ")).env("CONFIG", own);
+        let log = File::create(this.folder.path("start.log"))?;
+        start.stdout(log.try_clone()?).stderr(log);
+        let status = start.status().context("starting the lab's script")?;
+        interrupt::check()?;
+        if !status.success() {
+            let log = fs::read_to_string(this.folder.path("start.log")).unwrap_or_default();
+            bail!("OpenStack did not start: {log}");
+        }
+        let python = python_of(this.venv.as_deref());
+        let mut client = Command::new(this.folder.path("run"))
+            .arg(python)
+            .arg(lab().join("cloud.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(this.folder.path("client.log"))?)
+            .spawn()
+            .context("starting the client")?;
+        let stdin = client.stdin.take().context("a pipe")?;
+        let stdout = BufReader::new(client.stdout.take().context("a pipe")?);
+        this.client = Some((client, stdin, stdout));
+        Ok(this)
+    }
+
+    fn script(&self, verb: &str) -> Command {
+        let mut command = Command::new(lab().join("openstack.sh"));
+        command.arg(verb).arg(self.folder.path(""));
+        if let Some(venv) = &self.venv {
+            command.env("VENV", venv);
+        }
+        command
+    }
+
+    /// The log of a service, such as `nova-compute-HOST`.
+    pub fn log(&self, service: &str) -> String {
+        fs::read_to_string(self.folder.path("log").join(service)).unwrap_or_default()
+    }
+
+    /// Asks the client for a method of `cloud.py`, with arguments in order and by name.
+    ///
+    /// # Errors
+    /// OpenStack refuses, or the client has ended.
+    pub fn ask_with(
+        &mut self,
+        method: &str,
+        arguments: &[Value],
+        named: Value,
+    ) -> anyhow::Result<Value> {
+        let (_, stdin, stdout) = self.client.as_mut().context("the client has ended")?;
+        let mut line = vec![Value::from(method)];
+        line.extend_from_slice(arguments);
+        if let Value::Object(mut named) = named {
+            named.insert("**".to_owned(), true.into());
+            line.push(named.into());
+        }
+        writeln!(stdin, "{}", Value::from(line)).context("the client has ended")?;
+        let mut answer = String::new();
+        stdout.read_line(&mut answer)?;
+        let mut answer: Map<String, Value> =
+            serde_json::from_str(&answer).context("the client has ended")?;
+        match answer.remove("ok") {
+            Some(result) => Ok(result),
+            None => bail!("{}", answer["error"].as_str().unwrap_or_default()),
+        }
+    }
+
+    /// Asks for a method with arguments in order.
+    ///
+    /// # Errors
+    /// As [`ask_with`](Self::ask_with).
+    pub fn ask(&mut self, method: &str, arguments: &[Value]) -> anyhow::Result<Value> {
+        self.ask_with(method, arguments, Value::Null)
+    }
+
+    /// Asks for a method that answers with an id.
+    ///
+    /// # Errors
+    /// As [`ask_with`](Self::ask_with).
+    pub fn id(&mut self, method: &str, arguments: &[Value], named: Value) -> anyhow::Result<String> {
+        let answer = self.ask_with(method, arguments, named)?;
+        let id = answer.as_str().or_else(|| answer["id"].as_str());
+        Ok(id.context("no id")?.to_owned())
+    }
+
+    /// Shows what the services have called an error.
+    fn show_errors(&self) {
+        let logs = fs::read_dir(self.folder.path("log"));
+        for log in logs.into_iter().flatten().flatten() {
+            let text = fs::read_to_string(log.path()).unwrap_or_default();
+            for line in text.lines().filter(|line| line.contains(" ERROR ")) {
+                eprintln!("{}: {line}", log.file_name().display());
+            }
+        }
+    }
+
+    /// Kills a service, such as `nova-compute-HOST`, and starts it again.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn restart(&self, service: &str) -> anyhow::Result<()> {
+        output(self.script("restart").arg(service)).map(drop)
+    }
+}
+
+impl Drop for OpenStack {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_errors();
+        }
+        if let Some((mut client, ..)) = self.client.take() {
+            let _ = client.kill();
+            let _ = client.wait();
+        }
+        let _ = self.script("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    }
+}
+
+/// Returns the Python that has OpenStack.
+pub fn python_of(venv: Option<&Path>) -> PathBuf {
+    match venv {
+        Some(venv) => venv.join("bin/python3"),
+        None => PathBuf::from("/usr/bin/python3"),
+    }
+}
+
+/// Returns the line `daemons` of Neutron's configuration: the daemons by their hosts.
+pub fn neutron_config(daemons: &[(&str, &Path)]) -> (String, String) {
+    let daemons = daemons.iter().map(|(host, socket)| format!("{host}={}", socket.display()));
+    let text = format!("[ml2_nfluid]\ndaemons={}\n", daemons.collect::<Vec<_>>().join(","));
+    ("neutron.conf".to_owned(), text)
+}
+
+/// Returns the configuration of the nova-compute of a host with nfluid's driver: its daemon, the interfaces of physical networks by name, the
+/// address for other daemons, and further lines.
+pub fn nova_config(
+    host: &str,
+    socket: &Path,
+    interfaces: &[(&str, &str)],
+    migration_address: &str,
+    more: &str,
+) -> (String, String) {
+    let interfaces = interfaces.iter().map(|(physical, interface)| format!("{physical}:{interface}"));
+    let interfaces = interfaces.collect::<Vec<_>>().join(",");
+    let text = format!(
+        "[nfluid]\ndaemons={host}={}\nphysical_networks={interfaces}\nmigration_address={migration_address}\n{more}",
+        socket.display()
+    );
+    (format!("nova-{host}.conf"), text)
+}
+
+/// A flavor's extra specs with this share, in thousandths of a core.
+pub fn share(per_mille: u32) -> Value {
+    json!({ "resources:VCPU": "0", "resources:CUSTOM_NFLUID_SHARE": per_mille.to_string() })
+}
