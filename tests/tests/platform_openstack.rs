@@ -52,8 +52,12 @@ impl Cloud {
             made.unwrap_or_else(|why| panic!("{why:#}"))
         };
         let flavor = id("flavor", &[json!("small"), json!(64), share(50)]);
-        let mut network =
-            |name: &str| id("network", &[json!(name), json!(name), json!("10.0.0.0/24"), json!(false)]);
+        let mut network = |name: &str| {
+            id(
+                "network",
+                &[json!(name), json!(name), json!("10.0.0.0/24"), json!(false)],
+            )
+        };
         let [lan, wan] = ["lan", "wan"].map(&mut network);
         Some(Cloud {
             openstack,
@@ -90,14 +94,23 @@ impl Cloud {
 
     /// Makes a server on `host`.
     fn server(&mut self, image: &str, networks: Value, host: &str, more: Value) -> String {
-        let arguments = [json!("s"), json!(image), json!(self.flavor), networks, json!(host)];
+        let arguments = [
+            json!("s"),
+            json!(image),
+            json!(self.flavor),
+            networks,
+            json!(host),
+        ];
         let made = self.openstack.id("create", &arguments, more);
         made.unwrap_or_else(|why| panic!("{why:#}"))
     }
 
     /// Has an action done, after which the server has this status.
     fn act(&mut self, server: &str, action: &str, detail: Value, status: &str) {
-        self.ask("act", &[json!(server), json!(action), detail, json!(status)]);
+        self.ask(
+            "act",
+            &[json!(server), json!(action), detail, json!(status)],
+        );
     }
 
     fn status(&mut self, server: &str) -> Value {
@@ -207,7 +220,10 @@ fn a_server_of_nova_is_what_nova_says_and_passes_traffic() {
 
     // An image of it, and a server of that.
     let image = cloud.ask("snapshot", &[json!(server), json!("saved")]);
-    let other = cloud.image("other", json!({ "nfluid_nf": "firewall", "nfluid_tier": "process" }));
+    let other = cloud.image(
+        "other",
+        json!({ "nfluid_nf": "firewall", "nfluid_tier": "process" }),
+    );
     cloud.act(&server, "rebuild", json!({ "imageRef": other }), "ACTIVE");
     eventually("the other image passes traffic", || cloud.crosses());
     cloud.act(&server, "rebuild", json!({ "imageRef": image }), "ACTIVE");
@@ -228,7 +244,10 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
         return;
     };
     // A router answers pings at its fixed address.
-    let router = cloud.image("router", json!({ "nfluid_nf": "router", "nfluid_ports": "a,b" }));
+    let router = cloud.image(
+        "router",
+        json!({ "nfluid_nf": "router", "nfluid_ports": "a,b" }),
+    );
     let group = cloud.id("group", &[json!("web")]);
     let address = "10.0.0.77";
     let lan = cloud.lan.clone();
@@ -258,29 +277,68 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
         json!({ "security_groups": [friends], "port_security_enabled": true }),
     );
     eventually("the client is in the group", || answers(&cloud));
-    cloud.named("change_port", &[json!(member)], json!({ "security_groups": [] }));
+    cloud.named(
+        "change_port",
+        &[json!(member)],
+        json!({ "security_groups": [] }),
+    );
     eventually("the client has left the group", || !answers(&cloud));
-    cloud.named("change_port", &[json!(port)], json!({ "security_groups": [], "port_security_enabled": false }));
-    let live = cloud.openstack.ask("live_migrate", &[json!(server), json!(HOSTS[1])]);
-    assert!(live.is_err() || live.is_ok_and(|it| it["host"] == HOSTS[0]), "it does not move from its guard");
+    cloud.named(
+        "change_port",
+        &[json!(port)],
+        json!({ "security_groups": [], "port_security_enabled": false }),
+    );
+    let live = cloud
+        .openstack
+        .ask("live_migrate", &[json!(server), json!(HOSTS[1])]);
+    assert!(
+        live.is_err() || live.is_ok_and(|it| it["host"] == HOSTS[0]),
+        "it does not move from its guard"
+    );
 
     // An interface more, and one less.
     let second = cloud.named_id("port", &[json!(cloud.wan), json!("10.0.0.78")], json!({}));
     cloud.ask("attach", &[json!(server), json!(second)]);
-    eventually("it answers there", || cloud.two.a.pings("server", "10.0.0.78"));
+    eventually("it answers there", || {
+        cloud.two.a.pings("server", "10.0.0.78")
+    });
     cloud.ask("detach", &[json!(server), json!(second)]);
-    eventually("it does not answer there", || !cloud.two.a.pings("server", "10.0.0.78"));
+    eventually("it does not answer there", || {
+        !cloud.two.a.pings("server", "10.0.0.78")
+    });
 
     // What cannot be made is a fault that says why, and nothing stays.
     for (name, image, why) in [
-        ("foreign", json!({ "os_distro": "debian" }), "one property of"),
+        (
+            "foreign",
+            json!({ "os_distro": "debian" }),
+            "one property of",
+        ),
         ("unknown", json!({ "nfluid_nf": "nothing" }), "unknown NF"),
-        ("share", json!({ "nfluid_nf": "bridge", "nfluid_share": "100%" }), "is for flavors"),
-        ("program", json!({ "nfluid_program": "/bin/sh" }), "below no folder"),
+        (
+            "share",
+            json!({ "nfluid_nf": "bridge", "nfluid_share": "100%" }),
+            "is for flavors",
+        ),
+        (
+            "program",
+            json!({ "nfluid_program": "/bin/sh" }),
+            "below no folder",
+        ),
     ] {
         let image = cloud.image(name, image);
-        let arguments = [json!(name), json!(image), json!(cloud.flavor), json!([lan]), json!(HOSTS[1])];
-        let error = cloud.openstack.ask("create", &arguments).expect_err(name).to_string();
+        let arguments = [
+            json!(name),
+            json!(image),
+            json!(cloud.flavor),
+            json!([lan]),
+            json!(HOSTS[1]),
+        ];
+        let error = cloud
+            .openstack
+            .ask("create", &arguments)
+            .expect_err(name)
+            .to_string();
         assert!(error.contains(why), "{name}: {error}");
     }
     assert!(is_clean(&cloud.two.b));
@@ -288,9 +346,21 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
     // A nova-compute that is killed at any moment leaves nothing that does not go.
     let bridge = cloud.image("bridge", json!({ "nfluid_nf": "bridge" }));
     for after in [0, 150, 400, 800] {
-        let made = cloud.ask("begin", &[json!("k"), json!(bridge), json!(cloud.flavor), json!([lan]), json!(HOSTS[1])]);
+        let made = cloud.ask(
+            "begin",
+            &[
+                json!("k"),
+                json!(bridge),
+                json!(cloud.flavor),
+                json!([lan]),
+                json!(HOSTS[1]),
+            ],
+        );
         thread::sleep(Duration::from_millis(after));
-        cloud.openstack.restart(&format!("nova-compute-{}", HOSTS[1])).expect("it starts again");
+        cloud
+            .openstack
+            .restart(&format!("nova-compute-{}", HOSTS[1]))
+            .expect("it starts again");
         cloud.ask("settled", &[made.clone()]);
         cloud.ask("delete", &[made]);
     }
@@ -298,7 +368,9 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
     cloud.ask("delete", &[json!(server)]);
     eventually("nothing is left", || is_clean(&cloud.two.a));
     cloud.ask("drop_port", &[json!(port)]);
-    eventually("nor is a group", || count(&cloud.two.a, "security-groups") == 0);
+    eventually("nor is a group", || {
+        count(&cloud.two.a, "security-groups") == 0
+    });
 }
 
 /// The folder of the drivers.
@@ -312,14 +384,30 @@ fn python_tests(python: &Path, pattern: &str, environment: &[(&str, &str)]) {
     let paths = ["nova", "neutron"].map(|of| drivers.join(of).display().to_string());
     let mut command = Command::new(python);
     command
-        .args(["-B", "-m", "unittest", "discover", "--verbose", "--start-directory"])
+        .args([
+            "-B",
+            "-m",
+            "unittest",
+            "discover",
+            "--verbose",
+            "--start-directory",
+        ])
         .arg(drivers.join("tests"))
         .args(["--pattern", pattern])
         .env("PYTHONPATH", paths.join(":"))
         .envs(environment.iter().copied());
     let outcome = run_command(&mut command);
-    assert!(outcome.succeeded(), "{}\n{}", outcome.stdout, outcome.stderr);
-    assert!(!outcome.stderr.contains("Ran 0 tests"), "{}", outcome.stderr);
+    assert!(
+        outcome.succeeded(),
+        "{}\n{}",
+        outcome.stdout,
+        outcome.stderr
+    );
+    assert!(
+        !outcome.stderr.contains("Ran 0 tests"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 // promise: 34.5
@@ -359,7 +447,9 @@ fn nova_finds_that_the_driver_is_a_driver() {
         }
     };
     let python = python_of(venv.as_deref());
-    let fixtures = Command::new(&python).args(["-c", "import nova.tests, oslotest"]).output();
+    let fixtures = Command::new(&python)
+        .args(["-c", "import nova.tests, oslotest"])
+        .output();
     if !fixtures.is_ok_and(|it| it.status.success()) {
         skip(test, "Nova's fixtures need the Python package oslotest");
         return;

@@ -14,12 +14,17 @@ pub fn start() -> anyhow::Result<Platform> {
     start_with("", &[])
 }
 
-/// Starts a platform with this ending of its name, whose daemon is in this namespace, as a host's is where its NICs are.
+/// Starts a platform with this ending of its name and more arguments for its daemon, which is in this namespace, as a host's is where its NICs are.
 ///
 /// # Errors
 /// As [`start`].
-pub fn start_within(ending: &str, namespace: &Namespace) -> anyhow::Result<Platform> {
+pub fn start_within(
+    ending: &str,
+    namespace: &Namespace,
+    arguments: &[String],
+) -> anyhow::Result<Platform> {
     let mut platform = make(ending)?;
+    platform.set_arguments(arguments.to_vec());
     platform.set_daemon_netns(namespace.name().to_owned());
     platform.start()?;
     Ok(platform)

@@ -10,5 +10,6 @@ pub mod layout;
 pub mod loopback;
 pub mod pairs;
 pub mod pipe_chain;
+pub mod segments;
 pub mod stream;
 pub mod wire;

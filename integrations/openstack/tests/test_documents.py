@@ -138,7 +138,7 @@ class Networks(unittest.TestCase):
         for details, interface in (({"nfluid_physical_network": "p"}, "eth1"), ({"nfluid_physical_network": "p", "nfluid_vlan": 7}, "eth1.7")):
             made = documents.networks([vif(1, details=details)], {"p": "eth1"}, "nova")
             self.assertEqual(made["switches"], {f"net-{NET}": {"owner": "nova"}})
-            self.assertEqual(made["uplinks"], {f"ext-{NET}": {"interface": interface, "switch": f"net-{NET}", "owner": "nova"}})
+            self.assertEqual(made["uplinks"], {f"ext-{NET}": {"interface": interface, "switch": f"net-{NET}", "ring": 256, "owner": "nova"}})
         self.assertEqual(documents.networks([vif(1)], {}, "nova")["uplinks"], {})
 
     def test_a_physical_network_that_the_host_lacks_is_named(self):

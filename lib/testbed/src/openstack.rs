@@ -71,7 +71,8 @@ impl OpenStack {
     /// [`CannotRun`] as for [`find`](Self::find); a part of it does not start.
     pub fn start(hosts: &[&str], config: &[(String, String)]) -> anyhow::Result<Self> {
         let venv = Self::find()?;
-        let folder = ScratchDirectory::named(&format!("{}-{}", std::process::id(), unique_number()))?;
+        let folder =
+            ScratchDirectory::named(&format!("{}-{}", std::process::id(), unique_number()))?;
         fs::set_permissions(folder.path(""), Permissions::from_mode(PASSABLE))?;
         let own = folder.path("config");
         fs::create_dir(&own)?;
@@ -162,7 +163,12 @@ impl OpenStack {
     ///
     /// # Errors
     /// As [`ask_with`](Self::ask_with).
-    pub fn id(&mut self, method: &str, arguments: &[Value], named: Value) -> anyhow::Result<String> {
+    pub fn id(
+        &mut self,
+        method: &str,
+        arguments: &[Value],
+        named: Value,
+    ) -> anyhow::Result<String> {
         let answer = self.ask_with(method, arguments, named)?;
         let id = answer.as_str().or_else(|| answer["id"].as_str());
         Ok(id.context("no id")?.to_owned())
@@ -197,7 +203,11 @@ impl Drop for OpenStack {
             let _ = client.kill();
             let _ = client.wait();
         }
-        let _ = self.script("stop").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = self
+            .script("stop")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
     }
 }
 
@@ -211,8 +221,13 @@ pub fn python_of(venv: Option<&Path>) -> PathBuf {
 
 /// Returns the line `daemons` of Neutron's configuration: the daemons by their hosts.
 pub fn neutron_config(daemons: &[(&str, &Path)]) -> (String, String) {
-    let daemons = daemons.iter().map(|(host, socket)| format!("{host}={}", socket.display()));
-    let text = format!("[ml2_nfluid]\ndaemons={}\n", daemons.collect::<Vec<_>>().join(","));
+    let daemons = daemons
+        .iter()
+        .map(|(host, socket)| format!("{host}={}", socket.display()));
+    let text = format!(
+        "[ml2_nfluid]\ndaemons={}\n",
+        daemons.collect::<Vec<_>>().join(",")
+    );
     ("neutron.conf".to_owned(), text)
 }
 
@@ -225,7 +240,9 @@ pub fn nova_config(
     migration_address: &str,
     more: &str,
 ) -> (String, String) {
-    let interfaces = interfaces.iter().map(|(physical, interface)| format!("{physical}:{interface}"));
+    let interfaces = interfaces
+        .iter()
+        .map(|(physical, interface)| format!("{physical}:{interface}"));
     let interfaces = interfaces.collect::<Vec<_>>().join(",");
     let text = format!(
         "[nfluid]\ndaemons={host}={}\nphysical_networks={interfaces}\nmigration_address={migration_address}\n{more}",

@@ -123,8 +123,8 @@ impl Road {
         Ok(Road {
             ends: Ends::at([&edges[0], &edges[1]])?,
             platforms: [
-                platform::start_within("-a", &edges[0])?,
-                platform::start_within("-b", &edges[1])?,
+                platform::start_within("-a", &edges[0], &[])?,
+                platform::start_within("-b", &edges[1], &[])?,
             ],
             _edges: edges,
         })

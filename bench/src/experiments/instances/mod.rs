@@ -10,6 +10,7 @@ mod images;
 mod kubernetes;
 pub mod life;
 mod nomad;
+mod nova;
 mod openvim;
 mod orchestrated;
 mod restart;
@@ -91,6 +92,16 @@ pub const TOPIC: Topic = Topic {
                 compared: &[],
             },
             run: nomad::run_nomad,
+        },
+        Experiment {
+            name: "nova",
+            aliases: &["v1-nova"],
+            summary: "a server of OpenStack Nova until it is ACTIVE: stock, tuned, beside Nova's fake driver; packets lost while Nova moves it",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: nova::run_nova,
         },
         Experiment {
             name: "openvim",

@@ -76,7 +76,7 @@ impl Hosts {
             document["uplinks"] = json!({ "lan": uplink("lan"), "wan": uplink("wan") });
             platform::start()?
         } else {
-            platform::start_within("", &edge)?
+            platform::start_within("", &edge, &[])?
         };
         platform.apply(&document.to_string())?;
         Ok(Hosts {

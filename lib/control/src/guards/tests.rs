@@ -149,7 +149,12 @@ fn a_port_speaks_for_its_own_addresses_only() {
     let of_group = whole.instances.get("b@guard-eth2").expect("a guard");
     assert_eq!(
         of_group.config["own_addresses"],
-        serde_json::json!(["10.0.0.7/32", "10.0.0.100/32", "fd00::/64", "fe80::ff:fe00:b/128"])
+        serde_json::json!([
+            "10.0.0.7/32",
+            "10.0.0.100/32",
+            "fd00::/64",
+            "fe80::ff:fe00:b/128"
+        ])
     );
     let free = whole.instances.get("b@guard-eth1").expect("a guard");
     assert_eq!(free.config.get("own_addresses"), None);

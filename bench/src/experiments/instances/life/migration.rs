@@ -10,6 +10,7 @@ use crate::host::platform;
 use crate::host::tier::Tier;
 use crate::phases::{PARTS, Phases};
 use crate::report::{Report, table};
+use crate::setups::segments::{Segments, TO};
 use crate::setups::stream::{Passage, Stream};
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
@@ -22,16 +23,13 @@ use nfluid_testbed::namespace::Namespace;
 use nfluid_testbed::platform::Platform;
 use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 const PPS: u32 = 100_000;
 const FLOWS: u16 = 1000;
 /// First source port of the flows: below the ports that the kernel chooses.
 const FIRST_PORT: u16 = 20_000;
-const CLIENT: &str = "10.0.0.1";
-const SERVER: &str = "10.0.0.2";
-const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 53);
 const SUBJECT: &str = "fw";
 /// Shells of the firewall's kind that each daemon has prepared.
 const SHELLS: u64 = 2;
@@ -51,7 +49,7 @@ pub fn blocked_ms(
     for host in &mut road.hosts {
         idle::crowd(&mut host.requests, tier, beside)?;
     }
-    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    let mut stream = Stream::new(&road.segments.client, &road.segments.server, TO)?;
     road.make_ready(&mut stream)?;
     let mut blocked = Samples::default();
     for _ in 0..rounds {
@@ -84,7 +82,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((20, 1.0), (3, 0.6));
     let time = Duration::from_secs_f64(seconds);
     let mut road = Road::new(Tier::Process)?;
-    let mut stream = Stream::new(&road.client, &road.server, TO)?;
+    let mut stream = Stream::new(&road.segments.client, &road.segments.server, TO)?;
     road.make_ready(&mut stream)?;
     let [mut none, mut moved] = <[[Samples; 3]; 2]>::default();
     let [mut blocked, mut ready, mut took, mut frames, mut uncounted] = <[Samples; 5]>::default();
@@ -228,33 +226,15 @@ struct Road {
     hosts: [Host; 2],
     /// Index of the host that has the instance.
     at: usize,
-    client: Namespace,
-    server: Namespace,
-    others: [(&'static str, Namespace); 3],
+    segments: Segments,
 }
 
 impl Road {
     fn new(tier: Tier) -> anyhow::Result<Self> {
-        let [client, server] = [Namespace::new()?, Namespace::new()?];
-        let [bridges, a, b] = [Namespace::new()?, Namespace::new()?, Namespace::new()?];
-        for (end, segment, address) in [(&client, "lan", CLIENT), (&server, "wan", SERVER)] {
-            bridges.ip(&format!("link add {segment} type bridge"))?;
-            bridges.ip(&format!("link set {segment} up"))?;
-            let ports = [("e", end, "eth0"), ("a", &a, segment), ("b", &b, segment)];
-            for (name, place, interface) in ports {
-                let port = format!("{segment}-{name}");
-                Namespace::join((place, interface), (&bridges, &port))?;
-                bridges.ip(&format!("link set {port} master {segment}"))?;
-            }
-            end.ip(&format!("address add {address}/24 dev eth0"))?;
-        }
-        // ARP would have to cross the firewall.
-        for (end, other, address) in [(&client, &server, SERVER), (&server, &client, CLIENT)] {
-            end.enter_neighbour(address, other)?;
-        }
+        let segments = Segments::new()?;
         let (authority, folder) = (Authority::new()?, ScratchDirectory::new()?);
         let start = |host| start_host(&authority, &folder, tier, host);
-        let [one, other] = [("-a", &a), ("-b", &b)].map(start);
+        let [one, other] = [("-a", &segments.hosts[0]), ("-b", &segments.hosts[1])].map(start);
         let mut hosts = [one?, other?];
         let request = json!({ "text": subject(tier).to_string(), "merge": true });
         hosts[0].requests.request("POST", "/v1/apply", &request)?;
@@ -264,16 +244,14 @@ impl Road {
         Ok(Road {
             hosts,
             at: 0,
-            client,
-            server,
-            others: [("bridges", bridges), ("edge-a", a), ("edge-b", b)],
+            segments,
         })
     }
 
     /// Waits until datagrams pass in both directions, and enters a state for each flow.
     fn make_ready(&self, stream: &mut Stream) -> anyhow::Result<()> {
         stream.until_it_crosses()?;
-        self.client.within(|| {
+        self.segments.client.within(|| {
             for port in FIRST_PORT..FIRST_PORT + FLOWS {
                 let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))?;
                 socket.send_to(&[0], TO)?;
@@ -300,12 +278,19 @@ impl Road {
         for (name, host) in ["host-a", "host-b"].into_iter().zip(&mut self.hosts) {
             counters.add_platform(name, &mut host.requests)?;
         }
-        let ends = [("client", &self.client), ("server", &self.server)];
-        let others = self
-            .others
-            .iter()
-            .map(|(name, namespace)| (*name, namespace));
-        for (name, namespace) in ends.into_iter().chain(others) {
+        let Segments {
+            client,
+            server,
+            bridges,
+            hosts: [a, b],
+        } = &self.segments;
+        for (name, namespace) in [
+            ("client", client),
+            ("server", server),
+            ("bridges", bridges),
+            ("edge-a", a),
+            ("edge-b", b),
+        ] {
             counters.add_interfaces(name, namespace)?;
         }
         counters.add_backlog()?;

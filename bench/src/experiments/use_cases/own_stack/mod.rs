@@ -142,7 +142,7 @@ impl Setup {
                 directory.path(&format!("{}.log", store.name)),
             )?);
         }
-        let platform = platform::start_within("", &edge)?;
+        let platform = platform::start_within("", &edge, &[])?;
         platform.apply(&deployment(&folder, &stores).to_string())?;
         let mut setup = Setup {
             bare,

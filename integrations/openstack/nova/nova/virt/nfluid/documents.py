@@ -215,8 +215,8 @@ def instance(image, flavor, server, vifs, owner, folders):
     return keys
 
 
-def networks(vifs, interfaces, owner):
-    """Returns the switches of the networks of VIFs, and their uplinks, as a document. `interfaces`: by the names of physical networks."""
+def networks(vifs, interfaces, owner, ring=256):
+    """Returns the switches of the networks of VIFs, and their uplinks with rings of so many slots, as a document. `interfaces`: by the names of physical networks."""
     switches, uplinks = {}, {}
     for vif in vifs:
         network = vif["network"]["id"]
@@ -231,5 +231,5 @@ def networks(vifs, interfaces, owner):
         vlan = details.get("nfluid_vlan")
         if vlan:
             interface = f"{interface}.{vlan}"
-        uplinks[uplink_of(network)] = {"interface": interface, "switch": switch_of(network), "owner": owner}
+        uplinks[uplink_of(network)] = {"interface": interface, "switch": switch_of(network), "ring": ring, "owner": owner}
     return {"version": 1, "switches": switches, "uplinks": uplinks}

@@ -88,7 +88,8 @@ class NfluidDriver(driver.ComputeDriver):
             found = daemons(own.daemons, host, reach)
         except ValueError as error:
             raise exception.InvalidConfiguration(str(error)) from error
-        self._hosts = {node: Host(daemon, own.owner, own.physical_networks, own.network_linger) for node, daemon in found.items()}
+        of_networks = (own.physical_networks, own.uplink_ring, own.network_linger)
+        self._hosts = {node: Host(daemon, own.owner, *of_networks) for node, daemon in found.items()}
         self._shelf = shelf.Shelf(os.path.join(CONF.state_path, "nfluid"))
         self._images = glance.API()
         for node, it in self._hosts.items():

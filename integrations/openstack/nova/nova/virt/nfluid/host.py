@@ -30,11 +30,13 @@ def daemons(entries, host, options):
 class Host:
     """A daemon, and what Nova has on it."""
 
-    def __init__(self, daemon, owner, interfaces, linger=0):
-        """`linger`: the seconds for which a network that nothing uses stays: to take an interface over takes longer than to make an instance."""
+    def __init__(self, daemon, owner, interfaces, ring=256, linger=0):
+        """`interfaces`: by the names of physical networks, with rings of so many slots. `linger`: the seconds for which a network that nothing uses stays: to take an
+        interface over takes longer than to make an instance."""
         self.daemon = daemon
         self.owner = owner
         self.interfaces = interfaces
+        self.ring = ring
         self.linger = linger
         # When networks were left that are still there.
         self._left = {}
@@ -115,7 +117,7 @@ class Host:
 
     def _missing_networks(self, vifs):
         """Returns the networks that are not there, as a document; None if all are."""
-        document = documents.networks(vifs, self.interfaces, self.owner)
+        document = documents.networks(vifs, self.interfaces, self.owner, self.ring)
         is_there = lambda kind, name: self.daemon.find(path_of(kind, name)) is not None
         if all(is_there(kind, name) for kind in ("switches", "uplinks") for name in document[kind]):
             return None

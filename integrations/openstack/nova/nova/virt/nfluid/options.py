@@ -23,6 +23,7 @@ OPTIONS = [
         default=[],
         help="Folders of the host with the programs and container images that images of Glance may name. Without any, images name network functions alone.",
     ),
+    cfg.IntOpt("uplink_ring", default=256, help="Slots of the rings of physical networks' interfaces: 64, 128, 256, 512 or 1024."),
     cfg.IntOpt(
         "network_linger",
         default=300,

@@ -1,0 +1,367 @@
+//! A server of OpenStack Nova, from the request until it is ACTIVE (V1): with nfluid's driver, and with Nova's own fake driver, which does nothing, on another host of
+//! the same cloud; in a cloud as it comes, and in one that was tuned. Then a server that Nova moves to another host while datagrams cross it.
+//!
+//! Both clouds run beside each other for the whole time, and take turns.
+
+use super::orchestrated::row;
+use crate::host::platform;
+use crate::report::{Report, table};
+use crate::setups::segments::{Segments, TO};
+use crate::setups::stream::Stream;
+use anyhow::{Context, ensure};
+use nfluid_figures::statistics::Samples;
+use nfluid_testbed::CannotRun;
+use nfluid_testbed::directory::ScratchDirectory;
+use nfluid_testbed::interrupt;
+use nfluid_testbed::namespace::Namespace;
+use nfluid_testbed::openstack::{OpenStack, neutron_config, nova_config};
+use nfluid_testbed::platform::Platform;
+use nfluid_tls::testing::Authority;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The hosts: two of nfluid, and one with Nova's fake driver.
+const OURS: [&str; 2] = ["ours", "there"];
+const FAKE: &str = "fake";
+/// Addresses of the daemons for each other.
+const BETWEEN: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+const PORT: u16 = 7443;
+/// Rate and time of the datagrams that cross a server; it moves in the middle.
+const PPS: u32 = 100_000;
+const CROSSING: Duration = Duration::from_secs(16);
+
+/// What is added to the services' configuration in the tuned cloud: tokens and resources in memcached, no notifications, no quotas, no checks again of what the
+/// scheduler has checked, and no messages about ports to Nova, whose driver does not wait for them.
+const TUNED: [(&str, &str); 4] = [
+    (
+        "keystone.conf",
+        "[cache]\nenabled=true\nbackend=dogpile.cache.pymemcache\nmemcache_servers=127.0.0.1:11211\n",
+    ),
+    ("glance.conf", TOKENS),
+    ("placement.conf", TOKENS),
+    (
+        "nova.conf",
+        "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n\
+         [cache]\nenabled=true\nbackend=dogpile.cache.pymemcache\nmemcache_servers=127.0.0.1:11211\n\
+         [oslo_messaging_notifications]\ndriver=noop\n[notifications]\nnotification_format=unversioned\n\
+         [filter_scheduler]\nenabled_filters=ComputeFilter\ntrack_instance_changes=false\n\
+         [quota]\ndriver=nova.quota.NoopQuotaDriver\n[compute]\nresource_provider_association_refresh=0\n",
+    ),
+];
+const TOKENS: &str = "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n";
+const TUNED_NEUTRON: &str = "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n\
+    [DEFAULT]\nnotify_nova_on_port_status_changes=false\nnotify_nova_on_port_data_changes=false\ndhcp_agent_notification=false\n\
+    [QUOTAS]\nquota_driver=neutron.db.quota.driver_null.DbQuotaDriverNull\n";
+
+/// A cloud, and its hosts.
+struct Cloud {
+    // OpenStack ends before its hosts, and these before their interfaces.
+    openstack: OpenStack,
+    _platforms: [Platform; 2],
+    segments: Segments,
+    _folder: ScratchDirectory,
+    image: String,
+    flavor: String,
+    fake_flavor: String,
+    lan: String,
+    wan: String,
+    guarded: String,
+}
+
+/// A server that was made.
+struct Made {
+    id: String,
+    active_ms: f64,
+}
+
+impl Cloud {
+    fn start(name: &str, is_tuned: bool) -> anyhow::Result<Self> {
+        let segments = Segments::new()?;
+        let [a, b] = &segments.hosts;
+        Namespace::join((a, "hosts"), (b, "hosts"))?;
+        let (authority, folder) = (Authority::new()?, ScratchDirectory::new()?);
+        let start = |at: usize| {
+            let address = BETWEEN[at];
+            let host = &segments.hosts[at];
+            host.ip(&format!("address add {address}/24 dev hosts"))?;
+            let name = format!("-{name}-{at}");
+            let files = authority.write(&authority, folder.as_ref(), (&name, address))?;
+            let arguments = files.arguments("migrate", &format!("{address}:{PORT}"));
+            platform::start_within(&name, host, &arguments)
+        };
+        let platforms = [start(0)?, start(1)?];
+        let sockets = [platforms[0].socket(), platforms[1].socket()];
+        // The host of the fake driver is bound to a daemon that has nothing to do for it: Neutron has as much to do.
+        let [own, other] = &sockets;
+        let (file, mut neutron) = neutron_config(&[(OURS[0], own), (OURS[1], other), (FAKE, own)]);
+        let interfaces = [("lan", "lan"), ("wan", "wan")];
+        let nova = |at: usize| {
+            let address = format!("{}:{PORT}", BETWEEN[at]);
+            nova_config(
+                OURS[at],
+                &sockets[at],
+                &interfaces,
+                &address,
+                "uplink_ring=1024\n",
+            )
+        };
+        let mut config = vec![nova(0), nova(1)];
+        config.push((
+            format!("nova-{FAKE}.conf"),
+            "[DEFAULT]\ncompute_driver=fake.FakeDriver\n".to_owned(),
+        ));
+        if is_tuned {
+            neutron += TUNED_NEUTRON;
+            config.extend(TUNED.map(|(file, text)| (file.to_owned(), text.to_owned())));
+        }
+        config.push((file, neutron));
+        let mut openstack = OpenStack::start(&[OURS[0], OURS[1], FAKE], &config)?;
+        let flavor = json!({ "resources:VCPU": "0", "nfluid:flavor": "large", "resources:CUSTOM_NFLUID_SHARE": "50" });
+        let flavor = openstack.id("flavor", &[json!("nf"), json!(256), flavor], Value::Null)?;
+        let fake_flavor = json!({ "resources:VCPU": "0" });
+        let fake_flavor = openstack.id(
+            "flavor",
+            &[json!("fake"), json!(256), fake_flavor],
+            Value::Null,
+        )?;
+        let image = [json!("bridge"), json!({ "nfluid_nf": "bridge" })];
+        let image = openstack.id("image", &image, Value::Null)?;
+        let mut network = |name: &str, physical: Option<&str>, is_guarded: bool| {
+            let arguments = [
+                json!(name),
+                json!(physical),
+                json!("10.0.0.0/24"),
+                json!(is_guarded),
+            ];
+            openstack.id("network", &arguments, Value::Null)
+        };
+        Ok(Cloud {
+            lan: network("lan", Some("lan"), false)?,
+            wan: network("wan", Some("wan"), false)?,
+            guarded: network("guarded", None, true)?,
+            openstack,
+            _platforms: platforms,
+            segments,
+            _folder: folder,
+            image,
+            flavor,
+            fake_flavor,
+        })
+    }
+
+    /// Makes a server with a port on each of these networks.
+    fn make(&mut self, host: &str, networks: &[&str]) -> anyhow::Result<Made> {
+        let flavor = if host == FAKE {
+            &self.fake_flavor
+        } else {
+            &self.flavor
+        };
+        let arguments = [
+            json!("s"),
+            json!(self.image),
+            json!(flavor),
+            json!(networks),
+            json!(host),
+        ];
+        let made = self.openstack.ask("create", &arguments)?;
+        Ok(Made {
+            id: made["id"].as_str().context("no id")?.to_owned(),
+            active_ms: made["active_ms"].as_f64().context("no time")?,
+        })
+    }
+
+    fn remove(&mut self, server: &str) -> anyhow::Result<f64> {
+        let ms = self.openstack.ask("delete", &[json!(server)])?;
+        ms.as_f64().context("no time")
+    }
+
+    /// Returns for how long the driver had to do with a server that was made, by its own log.
+    fn driver_ms(&self, server: &str) -> anyhow::Result<f64> {
+        let log = self.openstack.log(&format!("nova-compute-{}", OURS[0]));
+        let mut lines = log.lines().filter(|line| line.contains(server));
+        let ms = lines.find_map(|line| {
+            line.split_once("spawned in ")?
+                .1
+                .split_once(" ms")?
+                .0
+                .parse()
+                .ok()
+        });
+        ms.context("the driver's log has no time")
+    }
+}
+
+/// What a round does: a name, the cloud, the host, and whether the port has security groups.
+const TURNS: [(&str, usize, &str, bool); 5] = [
+    ("stock", 0, OURS[0], false),
+    ("fake", 0, FAKE, false),
+    ("guarded", 0, OURS[0], true),
+    ("tuned", 1, OURS[0], false),
+    ("tuned_fake", 1, FAKE, false),
+];
+
+/// Runs the experiment.
+pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
+    OpenStack::find()?;
+    if report.choose(false, true) {
+        let why = "OpenStack takes a minute to start: run it without --quick";
+        return Err(CannotRun(why.to_owned()).into());
+    }
+    let (rounds, moves) = report.effort((50, 5), (2, 1));
+    let mut clouds = [Cloud::start("stock", false)?, Cloud::start("tuned", true)?];
+    report.settle();
+    let mut active = TURNS.map(|_| Samples::default());
+    let [mut driver, mut removed] = [Samples::default(), Samples::default()];
+    // The first of each makes what the others find.
+    for round in 0..=rounds {
+        for step in 0..TURNS.len() {
+            interrupt::check()?;
+            let turn = (step + round) % TURNS.len();
+            let (name, cloud, host, is_guarded) = TURNS[turn];
+            let cloud = &mut clouds[cloud];
+            let network = if is_guarded {
+                &cloud.guarded
+            } else {
+                &cloud.lan
+            }
+            .clone();
+            let made = cloud.make(host, &[&network])?;
+            let took = cloud.remove(&made.id)?;
+            if round == 0 {
+                continue;
+            }
+            active[turn].push(made.active_ms);
+            if matches!(name, "stock" | "tuned") {
+                driver.push(cloud.driver_ms(&made.id)?);
+            }
+            if name == "stock" {
+                removed.push(took);
+            }
+        }
+    }
+    let [stock, fake, guarded, tuned, tuned_fake] = &active;
+    let conditions = format!(
+        "a bridge with a port on a network; {rounds} in turn, two clouds beside each other on these cores"
+    );
+    for (id, samples, what) in [
+        ("v1.nova.active_ms", stock, "POST until ACTIVE"),
+        ("v1.nova.fake_ms", fake, "the same with Nova's fake driver"),
+        (
+            "v1.nova.guarded_ms",
+            guarded,
+            "POST until ACTIVE, with a security group",
+        ),
+        (
+            "v1.nova.tuned_ms",
+            tuned,
+            "POST until ACTIVE in the tuned cloud",
+        ),
+        (
+            "v1.nova.tuned_fake_ms",
+            tuned_fake,
+            "the same with Nova's fake driver",
+        ),
+        ("v1.nova.remove_ms", &removed, "DELETE until it is gone"),
+    ] {
+        report.figure(id, samples, "ms", &format!("{what}; {conditions}"));
+    }
+    let mean = format!(
+        "mean of {}; the driver's part of it; {conditions}",
+        driver.values().len()
+    );
+    report.derived("v1.nova.active_ms.driver", driver.mean(), "ms", &mean);
+    for (id, own, other) in [
+        ("v1.nova.vs_fake", stock, fake),
+        ("v1.nova.tuned_vs_fake", tuned, tuned_fake),
+        ("v1.nova.tuned_vs_stock", tuned, stock),
+    ] {
+        report.derived(
+            id,
+            own.median() / other.median(),
+            "",
+            &format!("medians; {conditions}"),
+        );
+    }
+    table(
+        "A server of Nova",
+        &["until", "median ms", "mean ms"],
+        &[
+            row("active", stock),
+            row("active, fake driver", fake),
+            row("active, with a security group", guarded),
+            row("active, tuned", tuned),
+            row("active, tuned, fake driver", tuned_fake),
+            row("the driver's part", &driver),
+            row("removed", &removed),
+        ],
+    );
+    let [stock, tuned] = clouds;
+    drop(tuned);
+    moved(report, stock, moves)
+}
+
+/// Moves a server to and fro while datagrams cross it.
+fn moved(report: &mut Report, mut cloud: Cloud, moves: usize) -> anyhow::Result<()> {
+    let networks = [cloud.lan.clone(), cloud.wan.clone()];
+    let server = cloud.make(OURS[0], &[&networks[0], &networks[1]])?;
+    let mut stream = Stream::new(&cloud.segments.client, &cloud.segments.server, TO)?;
+    stream.until_it_crosses()?;
+    let [mut still, mut lost, mut gap] = <[Samples; 3]>::default();
+    for round in 0..moves {
+        interrupt::check()?;
+        stream.answer()?;
+        still.push(stream.run(PPS, CROSSING / 4, || Ok(()))?.lost as f64);
+        let to = OURS[(round + 1) % OURS.len()];
+        let passage = stream.run(PPS, CROSSING, || {
+            let answer = cloud
+                .openstack
+                .ask("live_migrate", &[json!(server.id), json!(to)])?;
+            ensure!(
+                answer["host"] == to,
+                "Nova has not moved the server: {answer}"
+            );
+            Ok(())
+        })?;
+        lost.push(passage.lost as f64);
+        gap.push(passage.gap.as_secs_f64() * 1e3);
+    }
+    cloud.remove(&server.id)?;
+    let conditions = format!(
+        "{PPS} pps through a bridge, {moves} moves to and fro, both hosts and OpenStack on these cores"
+    );
+    report.figure(
+        "v1.migrate.lost",
+        &lost,
+        "packets",
+        &format!("live migration by Nova; {conditions}"),
+    );
+    report.figure(
+        "v1.migrate.lost_without",
+        &still,
+        "packets",
+        &format!("no move, a quarter of the time; {conditions}"),
+    );
+    report.figure(
+        "v1.migrate.gap_ms",
+        &gap,
+        "ms",
+        &format!("longest time without a packet; {conditions}"),
+    );
+    table(
+        "A server that Nova moves while datagrams cross it",
+        &["", "lost", "longest gap ms"],
+        &[
+            vec![
+                "moved".to_owned(),
+                format!("{:.0}", lost.median()),
+                format!("{:.1}", gap.median()),
+            ],
+            vec![
+                "not moved".to_owned(),
+                format!("{:.0}", still.median()),
+                String::new(),
+            ],
+        ],
+    );
+    Ok(())
+}
