@@ -25,6 +25,10 @@ class Groups(unittest.TestCase):
         made = groups.group_of({"fixed_ips": []}, [], {}, "neutron")
         self.assertEqual(made["allowed_addresses"], ["0.0.0.0/32"])
 
+    def test_without_port_security_everything_passes(self):
+        made = groups.open_group("neutron")
+        self.assertEqual((len(made["rules"]), made["allowed_addresses"]), (4, []))
+
     def test_rules_mean_the_same(self):
         for given, expected in (
             (rule(), {"direction": "in", "family": "ipv4"}),

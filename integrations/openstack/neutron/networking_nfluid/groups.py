@@ -33,6 +33,12 @@ def group_of(port, rules, members, owner):
     return {"owner": owner, "allowed_addresses": sorted(addresses) or [NOBODY], "rules": [unique[key] for key in sorted(unique, key=str)]}
 
 
+def open_group(owner):
+    """Returns the group of a port whose port security was switched off since it was bound: everything passes."""
+    rules = [{"direction": direction, "family": family} for direction in ("in", "out") for family in ("ipv4", "ipv6")]
+    return {"owner": owner, "allowed_addresses": [], "rules": rules}
+
+
 def lines_of(rule, members):
     """Returns a rule as rules of nfluid: one for each member of a remote group, which may be none."""
     family = rule["ethertype"]

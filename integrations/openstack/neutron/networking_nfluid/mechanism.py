@@ -30,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 # Nova leaves the plugging to its driver.
 VIF_TYPE = "other"
+# The detail of a binding with the names of a port's groups.
+DETAIL = "nfluid_security_groups"
 
 
 class Groups:
@@ -42,17 +44,18 @@ class Groups:
         self.owner = own.owner
 
     def of_ports(self, context, port_ids):
-        """Returns the groups of ports by their names. A port without port security has none."""
+        """Returns the groups of ports by their names."""
         plugin = directory.get_plugin()
-        ports = {port["id"]: port for port in ml2_db.get_ports_and_sgs(context, list(port_ids)) if port.get("port_security_enabled", True)}
+        found = {port["id"]: port for port in ml2_db.get_ports_and_sgs(context, list(port_ids))}
+        ports = {port_id: port for port_id, port in found.items() if port.get("port_security_enabled", True)}
+        wanted = {groups.name_of(port_id): groups.open_group(self.owner) for port_id in found.keys() - ports.keys()}
         if not ports:
-            return {}
+            return wanted
         info = plugin.security_group_info_for_ports(context, ports)
         members = {
             group: {family: {member if isinstance(member, str) else member[0] for member in found} for family, found in by_family.items()}
             for group, by_family in info["sg_member_ips"].items()
         }
-        wanted = {}
         for port_id, port in ports.items():
             rules = [rule for group in port["security_groups"] for rule in info["security_groups"].get(group, [])]
             wanted[groups.name_of(port_id)] = groups.group_of(port, rules, members, self.owner)
@@ -84,24 +87,29 @@ class Groups:
                     LOG.error("host %s: security groups: %s", host, error)
 
 
+def is_guarded(binding):
+    """Returns the conditions that a port was bound by this driver, and with groups."""
+    return binding.vif_type == VIF_TYPE, binding.vif_details.like(f"%{DETAIL}%")
+
+
 @db_api.CONTEXT_READER
 def bound_ports(context, host):
-    """Returns the ids of the ports that are bound to a host."""
+    """Returns the ids of the ports that are bound to a host with groups."""
     binding = ml2_models.PortBinding
-    query = context.session.query(binding.port_id).filter(binding.host == host, binding.vif_type == VIF_TYPE)
+    query = context.session.query(binding.port_id).filter(binding.host == host, *is_guarded(binding))
     return {port_id for (port_id,) in query}
 
 
 @db_api.CONTEXT_READER
 def ports_with(context, group_ids):
-    """Returns the host and id of each bound port whose rules may have changed with these groups: it is in one, or its rules name one."""
+    """Returns the host and id of each port with groups whose rules may have changed with these groups: it is in one, or its rules name one."""
     rule, in_group, binding = sg_models.SecurityGroupRule, sg_models.SecurityGroupPortBinding, ml2_models.PortBinding
     naming = context.session.query(rule.security_group_id).filter(rule.remote_group_id.in_(group_ids))
     concerned = {*group_ids, *(group for (group,) in naming)}
     query = (
         context.session.query(binding.host, binding.port_id)
         .join(in_group, in_group.port_id == binding.port_id)
-        .filter(in_group.security_group_id.in_(concerned), binding.vif_type == VIF_TYPE)
+        .filter(in_group.security_group_id.in_(concerned), *is_guarded(binding))
     )
     return {(host, port_id) for host, port_id in query}
 
@@ -170,7 +178,7 @@ class NfluidMechanismDriver(api.MechanismDriver):
             if details is None:
                 continue
             if port.get("port_security_enabled", True):
-                details["nfluid_security_groups"] = [groups.name_of(port["id"])]
+                details[DETAIL] = [groups.name_of(port["id"])]
             context.set_binding(segment[api.ID], VIF_TYPE, details, status=constants.PORT_STATUS_ACTIVE)
             return
         LOG.warning("port %s: networks of nfluid are of type local, flat or vlan", port["id"])
@@ -191,7 +199,10 @@ class NfluidMechanismDriver(api.MechanismDriver):
         """Gives a port's host its group before Nova hears of the binding, and others theirs if the port's addresses or groups have changed."""
         port, before = context.current, context.original
         if context.vif_type == VIF_TYPE and context.host in self._groups.hosts:
-            self._put(context._plugin_context, context.host, [port["id"]])
+            if DETAIL in context.vif_details:
+                self._put(context._plugin_context, context.host, [port["id"]])
+            elif port.get("port_security_enabled", True):
+                LOG.warning("port %s was bound without port security: its groups hold when it is bound again", port["id"])
         keys = ("fixed_ips", "security_groups", "allowed_address_pairs")
         if before is None or any(port.get(key) != before.get(key) for key in keys):
             self._tell_others(context._plugin_context, port, before)

@@ -51,6 +51,11 @@ def faults():
         raise exception.InstanceDeployFailure(reason=str(error)) from error
 
 
+def in_a_line(error):
+    """Returns an error for a log."""
+    return "; ".join(str(error).splitlines())
+
+
 def is_full(problem):
     """Returns true if a host has refused for want of something that another one may have."""
     words = " ".join([problem.get("detail", "")] + [error.get("message", "") for error in problem.get("errors", [])])
@@ -96,7 +101,7 @@ class NfluidDriver(driver.ComputeDriver):
             try:
                 it.sweep()
             except ApiError as error:
-                LOG.error("node %s: %s", node, error)
+                LOG.error("node %s: %s", node, in_a_line(error))
                 raise exception.VirtDriverNotReady() from error
 
     # ---- what there is
@@ -125,7 +130,7 @@ class NfluidDriver(driver.ComputeDriver):
         try:
             return self._host(instance).find(instance.uuid)
         except ApiError as error:
-            LOG.error("%s", error, instance=instance)
+            LOG.error("%s", in_a_line(error), instance=instance)
             raise exception.HypervisorUnavailable(host=instance.node or CONF.host) from error
 
     def list_instances(self):
@@ -137,7 +142,7 @@ class NfluidDriver(driver.ComputeDriver):
             try:
                 uuids.update(it["name"] for it in host.own())
             except ApiError as error:
-                LOG.error("node %s: %s", node, error)
+                LOG.error("node %s: %s", node, in_a_line(error))
                 raise exception.HypervisorUnavailable(host=node) from error
         return list(uuids)
 
@@ -148,7 +153,7 @@ class NfluidDriver(driver.ComputeDriver):
         try:
             return self._hosts[nodename].daemon.request("GET", "/v1/capacity")
         except ApiError as error:
-            LOG.error("node %s: %s", nodename, error)
+            LOG.error("node %s: %s", nodename, in_a_line(error))
             raise exception.HypervisorUnavailable(host=nodename) from error
 
     def get_available_resource(self, nodename):
@@ -344,21 +349,28 @@ class NfluidDriver(driver.ComputeDriver):
     def unplug_vifs(self, instance, network_info):
         """Interfaces are parts of the instance."""
 
-    def _replug(self, instance, vifs, gone):
-        """Makes an instance anew with other interfaces. It goes on with its state where that is known, and is silent meanwhile."""
+    def _replug(self, instance, before, vifs):
+        """Makes an instance anew with other interfaces than before. It goes on with its state where that is known, and is silent meanwhile."""
+        kept = {vif["id"] for vif in vifs}
+        gone = [vif for vif in before if vif["id"] not in kept]
         host = self._host(instance)
-        names = {mac: name for mac, name in host.ports(instance.uuid).items()}
-        for vif in vifs:
+        names = host.ports(instance.uuid)
+        for vif in before:
             if vif["address"] in names:
                 instance.system_metadata[PORT_PREFIX + vif["id"]] = names[vif["address"]]
-        for vif in gone:
-            instance.system_metadata.pop(PORT_PREFIX + vif["id"], None)
-        keys = self._keys(instance, vifs)
+        keys, former = self._keys(instance, vifs), self._keys(instance, before)
         saved = host.save(instance.uuid)
         host.prepare(vifs)
-        host.remove(instance.uuid, gone)
-        host.make(instance.uuid, keys, vifs, saved)
+        host.remove(instance.uuid, [])
+        try:
+            host.make(instance.uuid, keys, vifs, saved)
+        except ApiError:
+            host.make(instance.uuid, former, before, saved)
+            raise
+        host.clear(gone)
         named = {port["mac"]: name for name, port in keys["ports"].items() if "mac" in port}
+        for vif in gone:
+            instance.system_metadata.pop(PORT_PREFIX + vif["id"], None)
         for vif in vifs:
             instance.system_metadata[PORT_PREFIX + vif["id"]] = named[vif["address"]]
         instance.save()
@@ -368,9 +380,9 @@ class NfluidDriver(driver.ComputeDriver):
         if not self._find(instance):
             return
         try:
-            self._replug(instance, [*others, vif], [])
+            self._replug(instance, others, [*others, vif])
         except (ApiError, documents.Unacceptable) as error:
-            LOG.error("%s", error, instance=instance)
+            LOG.error("%s", in_a_line(error), instance=instance)
             raise exception.InterfaceAttachFailed(instance_uuid=instance.uuid) from error
 
     def detach_interface(self, context, instance, vif):
@@ -378,9 +390,9 @@ class NfluidDriver(driver.ComputeDriver):
         if not self._find(instance):
             return
         try:
-            self._replug(instance, others, [vif])
+            self._replug(instance, [*others, vif], others)
         except (ApiError, documents.Unacceptable) as error:
-            LOG.error("%s", error, instance=instance)
+            LOG.error("%s", in_a_line(error), instance=instance)
             raise exception.InterfaceDetachFailed(instance_uuid=instance.uuid) from error
 
     # ---- resize and cold migration
