@@ -14,7 +14,7 @@
 # HOSTS            the names of hosts; default "node1"
 # CONFIG           a folder: nova-HOST.conf of it is added to that host's nova-compute; nova.conf, neutron.conf, glance.conf, placement.conf and
 #                  keystone.conf to these services
-# MEMCACHED        not empty: a memcached runs at 127.0.0.1:11211
+#                  (a memcached runs at 127.0.0.1:11211, which nobody uses unless one of these says so)
 set -euo pipefail
 verb=${1:?packages, start or stop}
 d=$(realpath -m "${2:-/tmp/openstack}")
@@ -128,7 +128,7 @@ export HOME=$d/lib
 RABBITMQ_NODENAME=nfluid@localhost RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=$mq RABBITMQ_MNESIA_BASE=$d/lib/mnesia \
     RABBITMQ_LOG_BASE=$d/log RABBITMQ_PLUGINS_EXPAND_DIR=$d/lib/plugins RABBITMQ_ENABLED_PLUGINS_FILE=$d/lib/enabled_plugins \
     RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}" run rabbit /usr/lib/rabbitmq/bin/rabbitmq-server
-[ -z "${MEMCACHED:-}" ] || run memcached memcached -u nobody -l 127.0.0.1 -p 11211
+run memcached memcached -u nobody -l 127.0.0.1 -p 11211
 until_ok 60 mariadb --no-defaults -S "$d/mysql/sock" -e 'select 1'
 for db in keystone glance placement nova_api nova_cell0 nova neutron; do
     echo "create database if not exists $db character set utf8; grant all on $db.* to 'os'@'%' identified by '$pw';"

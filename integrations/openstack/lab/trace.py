@@ -4,39 +4,46 @@
 
     rabbitmqctl trace_on && python3 trace.py amqp://guest:guest@127.0.0.1:5672// SECONDS > trace.jsonl
 
-A line of JSON for each message that a queue delivers: `t` (seconds since 1970), `method` (of a call, or the type of a notification), `server` (the ids in it that may
-be a server's), `request` (Nova's id of the request), `id` and `answers` (a call, and its answer). The broker's tracing costs about a message more for each message:
+A line of JSON for each message that is sent: `t` (seconds since 1970), `method` (of a call, or the type of a notification), `server` (the id of the server that it is
+about), `request` (Nova's id of the request), `id` and `answers` (a call, and its answer). The broker's tracing costs about a message more for each message:
 for measurements only.
 """
 
 import json
-import re
 import socket
 import sys
 import time
 
 import kombu
 
-UUID = re.compile(r'"(?:uuid|instance_uuid|server_uuid)": ?"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
+def server_of(message):
+    """Returns the id of the server that a call or a notification is about, None if it is about none."""
+    arguments = message.get("args") or {}
+    candidates = [arguments.get("instance"), message.get("payload"), *(arguments.get("build_requests") or [])]
+    for candidate in candidates:
+        data = candidate.get("nova_object.data") if isinstance(candidate, dict) else None
+        found = (data or {}).get("uuid") or (data or {}).get("instance_uuid")
+        if found:
+            return found
+    return None
 
 
 def line_of(body, now):
     """Returns what there is to tell of a message, None if it is none of OpenStack's."""
     try:
-        text = body if isinstance(body, str) else bytes(body).decode()
-        message = json.loads(text)
+        message = json.loads(body if isinstance(body, str) else bytes(body).decode())
         if "oslo.message" in message:
-            text = message["oslo.message"]
-            message = json.loads(text)
+            message = json.loads(message["oslo.message"])
     except (ValueError, TypeError):
         return None
+    is_call = "method" in message
     return {
         "t": round(now, 6),
         "method": message.get("method") or message.get("event_type"),
-        "server": sorted(set(UUID.findall(text)))[:16],
+        "server": server_of(message),
         "request": message.get("_context_request_id"),
-        "id": message.get("_msg_id") if "method" in message else None,
-        "answers": message.get("_msg_id") if "method" not in message and "event_type" not in message else None,
+        "id": message.get("_msg_id") if is_call else None,
+        "answers": None if is_call or "event_type" in message else message.get("_msg_id"),
     }
 
 
@@ -46,7 +53,7 @@ def main():
 
     def seen(body, message):
         line = line_of(body, time.time())
-        if line and message.delivery_info["routing_key"].startswith("deliver"):
+        if line and message.delivery_info["routing_key"].startswith("publish"):
             print(json.dumps(line), flush=True)
         message.ack()
 

@@ -1,7 +1,7 @@
 //! A load pusher and a message analyser for engines that run nfluid's instances.
 //!
 //! `push` asks an engine for work at a rate that does not depend on its answers (`load.rs`, `push.rs`). `analyse` reads what the engine
-//! has written of itself - Kubernetes' audit log (`kubernetes.rs`), Nomad's event stream (`nomad.rs`), nfluid's events (`instances.rs`) -
+//! has written of itself - Kubernetes' audit log (`kubernetes.rs`), Nomad's event stream (`nomad.rs`), OpenStack's messages and logs (`openstack.rs`), nfluid's events (`instances.rs`) -
 //! and says where the time from the request until it runs has gone (`breakdown.rs`).
 #![forbid(unsafe_code)]
 
@@ -10,12 +10,13 @@ mod instances;
 mod kubernetes;
 mod load;
 mod nomad;
+mod openstack;
 mod push;
 mod trace;
 
 use anyhow::{Context, ensure};
 use breakdown::Breakdown;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use instances::Starts;
 use load::Load;
 use std::fs;
@@ -38,14 +39,18 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("engine").required(true)))]
 struct Push {
     /// Ask Kubernetes, with this file or, without a value, as kubectl would
-    #[arg(long, value_name = "KUBECONFIG", num_args = 0..=1, conflicts_with = "nomad", required_unless_present = "nomad")]
+    #[arg(long, value_name = "KUBECONFIG", num_args = 0..=1, group = "engine")]
     kubernetes: Option<Option<PathBuf>>,
     /// Ask Nomad's agent at this address
-    #[arg(long, value_name = "http://HOST:PORT")]
+    #[arg(long, value_name = "http://HOST:PORT", group = "engine")]
     nomad: Option<String>,
-    /// What to ask for: an object of Kubernetes (YAML or JSON), or a job of Nomad ('nomad job run -output'). Each gets a number behind
+    /// Ask Nova at this address, with the token in OS_TOKEN ('openstack token issue')
+    #[arg(long, value_name = "http://HOST:PORT/v2.1", group = "engine")]
+    openstack: Option<String>,
+    /// What to ask for: an object of Kubernetes (YAML or JSON), a job of Nomad ('nomad job run -output'), or the request for a server of Nova. Each gets a number behind
     /// its name. Several take turns; FILE=3 gets three turns of each round
     #[arg(long, value_name = "FILE[=TURNS]", required = true)]
     template: Vec<String>,
@@ -61,18 +66,20 @@ struct Push {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("engine").required(true)))]
 struct Analyse {
     /// The audit log of Kubernetes' API server, with pods' requests (docs/guide/orchestra.md has the policy)
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "nomad_events",
-        required_unless_present = "nomad_events"
-    )]
+    #[arg(long, value_name = "FILE", group = "engine")]
     kubernetes_audit: Option<PathBuf>,
     /// Nomad's event stream (curl -N http://HOST:4646/v1/event/stream)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "engine")]
     nomad_events: Option<PathBuf>,
+    /// What RabbitMQ carried for OpenStack (integrations/openstack/lab/trace.py)
+    #[arg(long, value_name = "FILE", group = "engine")]
+    openstack_trace: Option<PathBuf>,
+    /// A log of nova-api or nova-compute, with times in UTC; can be repeated
+    #[arg(long, value_name = "FILE", requires = "openstack_trace")]
+    openstack_log: Vec<PathBuf>,
     /// nfluid's events of a host (nfluid events -o json); can be repeated
     #[arg(long, value_name = "FILE")]
     nfluid_events: Vec<PathBuf>,
@@ -96,10 +103,11 @@ impl Push {
         let templates = push::templates(&self.template)?;
         let runtime = tokio::runtime::Runtime::new()?;
         let report = runtime.block_on(async {
-            let engine = match (self.kubernetes, self.nomad) {
-                (Some(kubeconfig), _) => push::Engine::kubernetes(kubeconfig.as_deref()).await?,
-                (None, Some(address)) => push::Engine::nomad(&address)?,
-                (None, None) => anyhow::bail!("name the engine: --kubernetes or --nomad"),
+            let engine = match (self.kubernetes, self.nomad, self.openstack) {
+                (Some(kubeconfig), ..) => push::Engine::kubernetes(kubeconfig.as_deref()).await?,
+                (_, Some(address), _) => push::Engine::nomad(&address)?,
+                (_, _, Some(address)) => push::Engine::openstack(&address)?,
+                _ => anyhow::bail!("name the engine: --kubernetes, --nomad or --openstack"),
             };
             push::run(engine, &templates, &self.load, self.remove).await
         })?;
@@ -129,17 +137,24 @@ impl Analyse {
                 .read(&read(file)?)
                 .with_context(|| file.display().to_string())?;
         }
-        let runs = match (&self.kubernetes_audit, &self.nomad_events) {
-            (Some(file), _) => {
-                let text = read(file)?;
-                kubernetes::runs(&text, &starts).with_context(|| file.display().to_string())?
-            }
-            (None, Some(file)) => {
-                let text = read(file)?;
-                nomad::runs(&text, &starts).with_context(|| file.display().to_string())?
-            }
-            (None, None) => anyhow::bail!("name a trace: --kubernetes-audit or --nomad-events"),
+        let mut logs = openstack::Logs::default();
+        for file in &self.openstack_log {
+            logs.read(&read(file)?);
+        }
+        let traces = [
+            &self.kubernetes_audit,
+            &self.nomad_events,
+            &self.openstack_trace,
+        ];
+        let file = traces.into_iter().flatten().next();
+        let file = file.context("name a trace")?;
+        let text = read(file)?;
+        let runs = match traces {
+            [Some(_), ..] => kubernetes::runs(&text, &starts),
+            [_, Some(_), _] => nomad::runs(&text, &starts),
+            _ => openstack::runs(&text, &logs),
         };
+        let runs = runs.with_context(|| file.display().to_string())?;
         let runs = runs
             .into_iter()
             .filter(|run| run.name.starts_with(&self.name));

@@ -59,7 +59,12 @@ pub enum Engine {
     Kubernetes(Client),
     /// Nomad's agent.
     Nomad(Client),
+    /// Nova's API, with a token.
+    OpenStack(Client, String),
 }
+
+/// The variable with a token of Keystone.
+const TOKEN: &str = "OS_TOKEN";
 
 impl Engine {
     /// Finds Kubernetes' API server by a file, or as kubectl would.
@@ -87,6 +92,23 @@ impl Engine {
             .parse()
             .with_context(|| format!("'{address}' is no address: http://HOST:4646"))?;
         Ok(Engine::Nomad(Client::try_from(Config::new(address))?))
+    }
+
+    /// Finds Nova by its address, and a token in the environment.
+    ///
+    /// # Errors
+    /// It is no address, or there is no token.
+    pub fn openstack(address: &str) -> anyhow::Result<Self> {
+        let token = std::env::var(TOKEN).with_context(|| {
+            format!("{TOKEN}: a token ('openstack token issue -f value -c id') is expected")
+        })?;
+        let address = address
+            .parse()
+            .with_context(|| format!("'{address}' is no address: http://HOST:8774/v2.1"))?;
+        Ok(Engine::OpenStack(
+            Client::try_from(Config::new(address))?,
+            token,
+        ))
     }
 
     /// Prepares a template.
@@ -126,6 +148,19 @@ impl Engine {
                     way: Way::Jobs(client.clone()),
                 })
             }
+            Engine::OpenStack(client, token) => {
+                // As the API takes it, or what is in it alone.
+                let server = match &template.object["server"] {
+                    Value::Null => template.object.clone(),
+                    server => server.clone(),
+                };
+                let name = server["name"].as_str().context("the server has no name")?;
+                Ok(Prepared {
+                    name: name.to_owned(),
+                    object: server,
+                    way: Way::Servers(client.clone(), token.clone()),
+                })
+            }
         }
     }
 }
@@ -133,6 +168,7 @@ impl Engine {
 enum Way {
     Objects(Api<DynamicObject>),
     Jobs(Client),
+    Servers(Client, String),
 }
 
 /// A template, and the way to the engine.
@@ -154,7 +190,13 @@ impl Prepared {
             Way::Jobs(client) => {
                 object["ID"] = name.into();
                 object["Name"] = name.into();
-                send(client, "POST", "/v1/jobs", &json!({ "Job": object })).await?;
+                let body = json!({ "Job": object });
+                send(client, None, "POST", "/v1/jobs", &body).await?;
+            }
+            Way::Servers(client, token) => {
+                object["name"] = name.into();
+                let body = json!({ "server": object });
+                send(client, Some(token), "POST", "/servers", &body).await?;
             }
         }
         Ok(())
@@ -164,31 +206,45 @@ impl Prepared {
         match &self.way {
             Way::Objects(api) => drop(api.delete(name, &DeleteParams::default()).await?),
             Way::Jobs(client) => {
-                send(
-                    client,
-                    "DELETE",
-                    &format!("/v1/job/{name}?purge=true"),
-                    &Value::Null,
-                )
-                .await?
+                let path = format!("/v1/job/{name}?purge=true");
+                send(client, None, "DELETE", &path, &Value::Null).await?;
+            }
+            Way::Servers(client, token) => {
+                let path = format!("/servers?name=^{name}$");
+                let found = send(client, Some(token), "GET", &path, &Value::Null).await?;
+                let found: Value = serde_json::from_str(&found)?;
+                for server in found["servers"].as_array().into_iter().flatten() {
+                    let id = server["id"].as_str().context("a server without an id")?;
+                    let path = format!("/servers/{id}");
+                    send(client, Some(token), "DELETE", &path, &Value::Null).await?;
+                }
             }
         }
         Ok(())
     }
 }
 
-async fn send(client: &Client, method: &str, path: &str, body: &Value) -> anyhow::Result<()> {
-    let body = if body.is_null() {
-        Vec::new()
-    } else {
-        body.to_string().into_bytes()
+async fn send(
+    client: &Client,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> anyhow::Result<String> {
+    let body = match body {
+        Value::Null => Vec::new(),
+        body => body.to_string().into_bytes(),
     };
-    let request = http::Request::builder()
+    let mut request = http::Request::builder()
         .method(method)
         .uri(path)
         .header("content-type", "application/json");
-    client.request_text(request.body(body)?).await?;
-    Ok(())
+    if let Some(token) = token {
+        request = request
+            .header("x-auth-token", token)
+            .header("openstack-api-version", "compute 2.60");
+    }
+    Ok(client.request_text(request.body(body)?).await?)
 }
 
 /// A request.

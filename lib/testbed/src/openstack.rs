@@ -15,7 +15,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// The variable that names the folder of a Python environment with OpenStack, instead of Debian's packages.
 const VENV: &str = "OPENSTACK_VENV";
 /// Programs of Debian that the lab runs in either case.
-const DATABASES: [program::Need; 2] = [
+const DATABASES: [program::Need; 3] = [
+    ("memcached", "memcached"),
     ("mariadbd", "mariadb-server"),
     ("rabbitmq-server", "rabbitmq-server"),
 ];
