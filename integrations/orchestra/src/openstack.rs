@@ -166,7 +166,7 @@ mod tests {
             .collect()
     }
 
-    // promise: 28.3
+    // promise: 28.1
     #[test]
     fn the_phases_of_a_server_are_those_of_the_messages_and_logs() {
         assert_eq!(
