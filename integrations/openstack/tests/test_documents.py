@@ -113,6 +113,13 @@ class Ports(unittest.TestCase):
         made = instance({"nfluid_nf": "router", "nfluid_ports": "a"}, vifs=[vif(1), vif(2, WAN)])
         self.assertEqual(list(made["ports"]), ["a", "port0"])
 
+    def test_ports_that_are_none_are_refused(self):
+        for ports in ('{"a": 1}', '{"a": "b"}', '{"a": [1]}'):
+            with self.assertRaisesRegex(Unacceptable, "nfluid_ports"):
+                instance({"nfluid_nf": "bridge", "nfluid_ports": ports})
+        made = instance({"nfluid_nf": "bridge", "nfluid_ports": '["a", 1]'})
+        self.assertEqual(list(made["ports"]), ["a", "1"])
+
     def test_a_name_that_is_known_stays(self):
         names = documents.names_of_ports(["a", "b", "c"], [vif(2), vif(3)], {"vif3": "a"})
         self.assertEqual(names, {"vif3": "a", "vif2": "b"})

@@ -98,7 +98,9 @@ def ports_of(value):
     if isinstance(value, str):
         value = [name.strip() for name in value.split(",")]
     if isinstance(value, list):
-        value = {name: {} for name in value}
+        value = dict.fromkeys(map(str, value))
+    if not all(keys is None or isinstance(keys, dict) for keys in value.values()):
+        raise Unacceptable("image", f"{IMAGE_PREFIX}ports: names, or a mapping from names to keys, are expected")
     return {name: dict(keys or {}) for name, keys in value.items()}
 
 

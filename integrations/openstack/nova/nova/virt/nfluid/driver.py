@@ -406,6 +406,7 @@ class NfluidDriver(driver.ComputeDriver):
             # What the server goes back to, if it does. It is written before the instance goes.
             self._shelf.put(instance.uuid, shelf.RESIZED, saved)
             host.remove(instance.uuid, network_info)
+        self._shelf.drop(instance.uuid, shelf.OFF)
         return saved or ""
 
     def finish_migration(
