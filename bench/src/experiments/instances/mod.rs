@@ -96,12 +96,22 @@ pub const TOPIC: Topic = Topic {
         Experiment {
             name: "nova",
             aliases: &["v1-nova"],
-            summary: "a server of OpenStack Nova until it is ACTIVE: stock, tuned, beside Nova's fake driver; packets lost while Nova moves it",
+            summary: "a server of OpenStack Nova until it is ACTIVE: stock, tuned, beside Nova's fake driver",
             needs: Needs {
                 required: &[NETNS],
                 compared: &[],
             },
             run: nova::run_nova,
+        },
+        Experiment {
+            name: "nova-migration",
+            aliases: &["v1.migrate"],
+            summary: "a server that OpenStack Nova moves to another host while datagrams cross it: lost packets",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: nova::run_migration,
         },
         Experiment {
             name: "openvim",
