@@ -53,4 +53,15 @@ impl Segments {
             hosts: [a, b],
         })
     }
+    /// Returns all namespaces with their names in tables.
+    pub fn all(&self) -> [(&'static str, &Namespace); 5] {
+        let [a, b] = &self.hosts;
+        [
+            ("client", &self.client),
+            ("server", &self.server),
+            ("bridges", &self.bridges),
+            ("edge-a", a),
+            ("edge-b", b),
+        ]
+    }
 }

@@ -278,19 +278,7 @@ impl Road {
         for (name, host) in ["host-a", "host-b"].into_iter().zip(&mut self.hosts) {
             counters.add_platform(name, &mut host.requests)?;
         }
-        let Segments {
-            client,
-            server,
-            bridges,
-            hosts: [a, b],
-        } = &self.segments;
-        for (name, namespace) in [
-            ("client", client),
-            ("server", server),
-            ("bridges", bridges),
-            ("edge-a", a),
-            ("edge-b", b),
-        ] {
+        for (name, namespace) in self.segments.all() {
             counters.add_interfaces(name, namespace)?;
         }
         counters.add_backlog()?;

@@ -1,6 +1,6 @@
 //! An instance's life while frames pass: pause, save, restore, move to another host, upgrade, and scale-out.
 
-mod losses;
+pub mod losses;
 mod setup;
 pub use setup::number;
 pub mod migration;
