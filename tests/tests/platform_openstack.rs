@@ -377,7 +377,7 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
             .openstack
             .restart(&format!("nova-compute-{}", HOSTS[1]))
             .expect("it starts again");
-        cloud.ask("settled", &[made.clone()]);
+        cloud.ask("settled", std::slice::from_ref(&made));
         cloud.ask("delete", &[made]);
     }
     eventually("nothing is left", || is_clean(&cloud.two.b));

@@ -238,6 +238,8 @@ $(auth keystone_authtoken nova)
 $(auth placement nova)
 $(auth neutron nova)
 $(auth service_user nova)
+# A tenant may not delete the port of a server; Nova may for him.
+send_service_user_token=true
 $(config nova.conf)
 X
 cat >"$d/etc/neutron.conf" <<X
@@ -262,6 +264,8 @@ extension_drivers=port_security
 [ml2_type_flat]
 flat_networks=*
 $(auth keystone_authtoken neutron)
+service_token_roles=service
+service_token_roles_required=true
 $(auth nova nova)
 $(config neutron.conf)
 X

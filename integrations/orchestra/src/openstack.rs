@@ -1,7 +1,6 @@
 //! OpenStack's messages, as `integrations/openstack/lab/trace.py` writes them from RabbitMQ, and the logs of nova-api and nova-compute.
 
 use crate::trace::{Run, values};
-use serde_json::Value;
 use std::collections::HashMap;
 
 /// What the logs say that the messages do not.
@@ -135,7 +134,7 @@ fn run(id: &str, request: &Request, logs: &Logs) -> Option<Run> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const SERVER: &str = "658237d5-ba09-4131-8b3b-ba3428e5e9de";
 

@@ -89,7 +89,15 @@ pub fn deployment(seed: u64) -> Deployment {
         if choices.chance(2) {
             let rules = (0..choices.below(3)).map(|_| security_rule(&mut choices));
             let rules = rules.collect();
-            let group = SecurityGroup { rules, owner: None };
+            let group = SecurityGroup {
+                rules,
+                allowed_addresses: choices
+                    .chance(3)
+                    .then(|| "192.0.2.0/24".parse().expect("a prefix"))
+                    .into_iter()
+                    .collect(),
+                owner: None,
+            };
             made.security_groups.insert(name, group);
         }
     }
