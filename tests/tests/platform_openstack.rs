@@ -146,7 +146,7 @@ fn is_clean(platform: &Platform) -> bool {
         .all(|kind| count(platform, kind) == 0)
 }
 
-// promise: 34.1 34.2 34.3 34.4
+// promise: 34.1, 34.2, 34.3, 34.4
 #[test]
 fn a_server_of_nova_is_what_nova_says_and_passes_traffic() {
     let test = "a_server_of_nova_is_what_nova_says_and_passes_traffic";
@@ -236,7 +236,7 @@ fn a_server_of_nova_is_what_nova_says_and_passes_traffic() {
     }
 }
 
-// promise: 34.8 34.9 34.10
+// promise: 34.8, 34.9, 34.10
 #[test]
 fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
     let test = "neutrons_groups_hold_and_what_fails_leaves_nothing";
