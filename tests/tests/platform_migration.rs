@@ -9,7 +9,7 @@ use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, metrics_of};
-use nfluid_tests::harness::two_hosts::SERVER;
+use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS};
 use nfluid_tests::harness::two_platforms::{self, FIREWALL, TwoPlatforms};
 use nfluid_tls::testing::Authority;
 use serde_json::Value;
@@ -76,7 +76,7 @@ fn an_instance_moves_to_another_host_with_its_state_and_no_frame_is_lost() {
     };
     let (a, b) = (&two.a, &two.b);
     a.apply(FIREWALL);
-    b.apply(two_platforms::UPLINKS);
+    b.apply(UPLINKS);
     eventually("a ping crosses", || a.pings("client", SERVER));
     let before = macs(a);
     loses_nothing(a, || {
@@ -142,7 +142,7 @@ fn a_host_that_is_not_known_or_cannot_have_it_leaves_the_instance_where_it_is() 
     b.apply("{ version: 1, instances: { fw: { nf: bridge } } }");
     refuses(a, &two.b_address, "already");
     assert!(b.nfluid(&["delete", "instance", "fw"]).succeeded());
-    b.apply(two_platforms::UPLINKS);
+    b.apply(UPLINKS);
     b.apply(&two_platforms::full());
     refuses(a, &two.b_address, "the shares add up to");
     assert!(!has_it(b));
@@ -175,7 +175,7 @@ fn a_move_that_is_cut_anywhere_leaves_one_instance() {
         return;
     };
     two.start();
-    two.b.apply(two_platforms::UPLINKS);
+    two.b.apply(UPLINKS);
     let mut ends = [0, 0];
     for way in [Way::ToTarget, Way::ToSource] {
         for records in 0.. {
@@ -229,7 +229,7 @@ fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
         return;
     };
     two.start();
-    two.b.apply(two_platforms::UPLINKS);
+    two.b.apply(UPLINKS);
 
     // The target's host: what it has not waited for is not on its disk.
     strike_in_doubt(&mut two, |two| {
@@ -265,7 +265,7 @@ fn a_power_cut_in_a_move_leaves_one_instance_and_an_operator_can_decide() {
 
     // Both: what was made anew at the source is paused, and nobody's word but the target's or the operator's lets it go
     // on.
-    two.b.apply(two_platforms::UPLINKS);
+    two.b.apply(UPLINKS);
     strike_in_doubt(&mut two, |two| two.b.cut_power());
     two.a.cut_power();
     two.a.start();

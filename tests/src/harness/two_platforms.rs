@@ -2,21 +2,13 @@
 
 use super::command::must;
 use super::platform::Platform;
-use super::two_hosts::{CLIENT, SERVER};
+use super::two_hosts::{CLIENT, SERVER, UPLINKS};
 use nfluid_tls::testing::Authority;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Port on which the daemons listen for each other.
 const PORT: u16 = 7443;
-
-/// Deployment of both hosts.
-pub const UPLINKS: &str = "
-version: 1
-uplinks:
-  lan: { interface: client, netns: EDGE }
-  wan: { interface: server, netns: EDGE }
-";
 
 /// A chain of a firewall that keeps a state for each ping and each conversation.
 pub const FIREWALL: &str = "
