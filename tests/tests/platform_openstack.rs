@@ -41,8 +41,11 @@ impl Cloud {
             let at_once = "network_linger=0\n";
             nova_config(HOSTS[host], &sockets[host], &interfaces, address, at_once)
         };
+        let (file, mut neutron) =
+            neutron_config(&[(HOSTS[0], &sockets[0]), (HOSTS[1], &sockets[1])]);
+        neutron += "resync_interval=5\n";
         let config = [
-            neutron_config(&[(HOSTS[0], &sockets[0]), (HOSTS[1], &sockets[1])]),
+            (file, neutron),
             of(0, &two.a_address),
             of(1, &two.b_address),
         ];

@@ -346,6 +346,7 @@ else # nova 34, neutron 29 and glance 33 have no servers of their own any more: 
     OS_GLANCE_CONFIG_DIR=$d/etc/glance wsgi glance 9292 - glance.wsgi.api
     OS_NEUTRON_CONFIG_FILES=$d/etc/neutron.conf wsgi neutron 9696 - neutron.wsgi.api
     run neutron-rpc neutron-rpc-server --config-file "$d/etc/neutron.conf"
+    run neutron-periodic neutron-periodic-workers --config-file "$d/etc/neutron.conf"
     OS_NOVA_CONFIG_DIR=$d/etc/nova wsgi nova-api 8774 - nova.wsgi.osapi_compute
 fi
 run nova-conductor nova-conductor $nv

@@ -12,17 +12,17 @@ def rule(direction="ingress", ethertype="IPv4", **more):
     return {"direction": direction, "ethertype": ethertype, **more}
 
 
-def lines(*rules, members=None):
-    return groups.group_of(PORT, rules, members or {}, "neutron")["rules"]
+def lines(*rules):
+    return groups.group_of(PORT, rules, "neutron")["rules"]
 
 
 class Groups(unittest.TestCase):
     def test_a_port_speaks_for_its_addresses_and_pairs(self):
-        made = groups.group_of(PORT, [], {}, "neutron")
+        made = groups.group_of(PORT, [], "neutron")
         self.assertEqual(made, {"owner": "neutron", "allowed_addresses": ["10.0.0.100", "10.0.0.5", "2001:db8::5"], "rules": []})
 
     def test_a_port_without_addresses_speaks_for_none(self):
-        made = groups.group_of({"fixed_ips": []}, [], {}, "neutron")
+        made = groups.group_of({"fixed_ips": []}, [], "neutron")
         self.assertEqual(made["allowed_addresses"], ["0.0.0.0/32"])
 
     def test_without_port_security_everything_passes(self):
@@ -50,15 +50,12 @@ class Groups(unittest.TestCase):
             with self.subTest(given):
                 self.assertEqual(lines(given), [{"direction": "in", "family": "ipv4", **expected}])
 
-    def test_a_remote_group_is_its_members_of_the_rules_family(self):
-        members = {"g": {"IPv4": {"10.0.0.6", "10.0.0.7"}, "IPv6": {"2001:db8::6"}}, "a": {"IPv4": {"192.0.2.0/24"}}}
-        found = lines(rule(remote_group_id="g"), members=members)
-        self.assertEqual([line["remote"] for line in found], ["10.0.0.6", "10.0.0.7"])
-        found = lines(rule("egress", "IPv6", remote_group_id="g"), members=members)
-        self.assertEqual([line["remote"] for line in found], ["2001:db8::6"])
-        found = lines(rule(remote_address_group_id="a"), members=members)
-        self.assertEqual([line["remote"] for line in found], ["192.0.2.0/24"])
-        self.assertEqual(lines(rule(remote_group_id="nobody"), members=members), [], "a group without members permits nobody")
+    def test_a_remote_group_is_a_group_of_its_members(self):
+        for given in (rule(remote_group_id="g"), rule(remote_address_group_id="g")):
+            self.assertEqual(lines(given), [{"direction": "in", "family": "ipv4", "remote_group": "remote-g"}])
+        made = groups.remote_group({"IPv4": {"10.0.0.7", "10.0.0.6"}, "IPv6": {"2001:db8::6"}}, "neutron")
+        self.assertEqual(made, {"owner": "neutron", "members": ["10.0.0.6", "10.0.0.7", "2001:db8::6"]})
+        self.assertEqual(groups.remote_group({}, "neutron")["members"], [], "a group without members permits nobody")
 
     def test_what_two_groups_say_alike_is_said_once_and_in_one_order(self):
         a, b = rule(protocol="tcp"), rule("egress")

@@ -116,14 +116,18 @@ class Node(unittest.TestCase):
     def test_security_groups_are_put_and_removed(self):
         name = groups.name_of("p")
         rules = [{"direction": "ingress", "ethertype": "IPv4", "protocol": protocol} for protocol in groups.PROTOCOLS if "6" not in protocol]
-        wanted = {name: groups.group_of({"fixed_ips": ["10.0.0.5"]}, rules, {}, "neutron")}
+        rules.append({"direction": "ingress", "ethertype": "IPv4", "remote_group_id": "many"})
+        members = {"IPv4": {f"10.{at >> 8}.{at & 255}.1" for at in range(5000)}}
+        remote = groups.remote_name_of("many")
+        wanted = {name: groups.group_of({"fixed_ips": ["10.0.0.5"]}, rules, "neutron"), remote: groups.remote_group(members, "neutron")}
         daemon = hosts.daemons([f"here={SOCKET}"], {"timeout": 60})["here"][0]
         hosts.put(daemon, wanted)
         vifs = [vif("a")]
         made = keys(vifs)
         made["ports"]["in"]["security_groups"] = [name]
         self.host.make("one", made, vifs)
-        self.assertEqual(hosts.sync(daemon, {}, "neutron")[0].split(":")[0], name, "the port still has it")
+        refused = hosts.sync(daemon, {}, "neutron")
+        self.assertEqual([line.split(":")[0] for line in refused], [name, remote], "the port still has them")
         self.host.remove("one", vifs)
         self.assertEqual(hosts.sync(daemon, {}, "neutron"), [])
         hosts.remove(daemon, name)

@@ -21,15 +21,23 @@ def name_of(port_id):
     return f"port-{port_id}"
 
 
-def group_of(port, rules, members, owner):
+def remote_name_of(group_id):
+    """Returns the name of the group that stands for a group of Neutron in rules."""
+    return f"remote-{group_id}"
+
+
+def remote_group(members, owner):
+    """Returns the group that stands for one of Neutron in rules. `members`: addresses by `IPv4` and `IPv6`."""
+    return {"owner": owner, "members": sorted(address for found in members.values() for address in found)}
+
+
+def group_of(port, rules, owner):
     """Returns a port's group.
 
-    `port`: its `fixed_ips` (addresses) and `allowed_address_pairs`. `rules`: those of all its groups. `members`: the addresses of remote groups, by the group's id
-    and `IPv4` or `IPv6`.
+    `port`: its `fixed_ips` (addresses) and `allowed_address_pairs`. `rules`: those of all its groups.
     """
     addresses = {*port["fixed_ips"], *(pair["ip_address"] for pair in port.get("allowed_address_pairs", []))}
-    written = [line for rule in rules for line in lines_of(rule, members)]
-    unique = {tuple(sorted(line.items())): line for line in written}
+    unique = {tuple(sorted(line.items())): line for line in map(line_of, rules)}
     return {"owner": owner, "allowed_addresses": sorted(addresses) or [NOBODY], "rules": [unique[key] for key in sorted(unique, key=str)]}
 
 
@@ -39,20 +47,19 @@ def open_group(owner):
     return {"owner": owner, "allowed_addresses": [], "rules": rules}
 
 
-def lines_of(rule, members):
-    """Returns a rule as rules of nfluid: one for each member of a remote group, which may be none."""
-    family = rule["ethertype"]
-    line = {"direction": "in" if rule["direction"] == "ingress" else "out", "family": family.lower()}
+def line_of(rule):
+    """Returns a rule as one of nfluid."""
+    line = {"direction": "in" if rule["direction"] == "ingress" else "out", "family": rule["ethertype"].lower()}
     protocol = rule.get("protocol")
     if protocol is not None and str(protocol) not in ("any", "-1"):
         add_protocol(line, str(protocol), rule)
     group = rule.get("remote_group_id") or rule.get("remote_address_group_id")
-    if group:
-        return [{**line, "remote": address} for address in sorted(members.get(group, {}).get(family, ()))]
     prefix = rule.get("source_ip_prefix" if rule["direction"] == "ingress" else "dest_ip_prefix")
-    if prefix:
+    if group:
+        line["remote_group"] = remote_name_of(group)
+    elif prefix:
         line["remote"] = str(prefix)
-    return [line]
+    return line
 
 
 def add_protocol(line, protocol, rule):

@@ -38,11 +38,13 @@ def remove(daemon, name):
 
 
 def sync(daemon, wanted, owner):
-    """Makes a daemon's groups of this owner those that are wanted. One that a port still has stays; returns the refusals."""
+    """Makes a daemon's groups of this owner those that are wanted. One that a port or a rule still names stays; returns the refusals."""
     put(daemon, wanted)
     refused = []
-    for group in daemon.request("GET", "/v1/security-groups"):
-        if group.get("owner") != owner or group["name"] in wanted or not group["name"].startswith(groups.name_of("")):
+    # Groups of ports name remote groups, and go first.
+    present = sorted(daemon.request("GET", "/v1/security-groups"), key=lambda group: group["name"])
+    for group in present:
+        if group.get("owner") != owner or group["name"] in wanted:
             continue
         try:
             remove(daemon, group["name"])

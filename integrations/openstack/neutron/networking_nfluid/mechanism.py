@@ -44,7 +44,7 @@ class Groups:
         self.owner = own.owner
 
     def of_ports(self, context, port_ids):
-        """Returns the groups of ports by their names."""
+        """Returns the groups of ports by their names, and those that stand for Neutron's in their rules."""
         plugin = directory.get_plugin()
         found = {port["id"]: port for port in ml2_db.get_ports_and_sgs(context, list(port_ids))}
         ports = {port_id: port for port_id, port in found.items() if port.get("port_security_enabled", True)}
@@ -52,13 +52,12 @@ class Groups:
         if not ports:
             return wanted
         info = plugin.security_group_info_for_ports(context, ports)
-        members = {
-            group: {family: {member if isinstance(member, str) else member[0] for member in found} for family, found in by_family.items()}
-            for group, by_family in info["sg_member_ips"].items()
-        }
+        for group, by_family in info["sg_member_ips"].items():
+            members = {family: {member if isinstance(member, str) else member[0] for member in found} for family, found in by_family.items()}
+            wanted[groups.remote_name_of(group)] = groups.remote_group(members, self.owner)
         for port_id, port in ports.items():
             rules = [rule for group in port["security_groups"] for rule in info["security_groups"].get(group, [])]
-            wanted[groups.name_of(port_id)] = groups.group_of(port, rules, members, self.owner)
+            wanted[groups.name_of(port_id)] = groups.group_of(port, rules, self.owner)
         return wanted
 
     def put(self, context, host, port_ids):

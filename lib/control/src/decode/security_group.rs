@@ -24,6 +24,7 @@ pub fn security_group(node: &Node, path: &str, report: &mut Report<'_>) -> Secur
     };
     group.owner = owner(&mut fields, report);
     group.allowed_addresses = allowed_addresses(&mut fields, report);
+    group.members = prefixes("members", &mut fields, report);
     if let Some((node, path)) = fields.get("rules") {
         let rules = list(node, &path, report).iter().enumerate();
         let rules = rules.filter_map(|(i, node)| rule(node, &format!("{path}[{i}]"), report));
@@ -95,7 +96,12 @@ pub fn groups_of_port(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Optio
 
 /// Reads the addresses that an instance may use at a port, or at each port in a group.
 pub fn allowed_addresses(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Vec<IpNet> {
-    let Some((node, path)) = fields.get("allowed_addresses") else {
+    prefixes("allowed_addresses", fields, report)
+}
+
+/// Reads addresses and prefixes.
+fn prefixes(key: &'static str, fields: &mut Fields<'_>, report: &mut Report<'_>) -> Vec<IpNet> {
+    let Some((node, path)) = fields.get(key) else {
         return Vec::new();
     };
     let texts = list(node, &path, report).iter().enumerate();

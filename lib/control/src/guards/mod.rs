@@ -87,6 +87,7 @@ pub fn statuses(deployment: &Deployment) -> Vec<SecurityGroupStatus> {
     let status = |(name, group): (&str, &SecurityGroup)| SecurityGroupStatus {
         name: name.to_owned(),
         rules: group.rules.len() as u32,
+        addresses: group.members.iter().map(ToString::to_string).collect(),
         owner: group.owner.clone(),
         ..SecurityGroupStatus::default()
     };

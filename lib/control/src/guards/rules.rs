@@ -28,6 +28,11 @@ pub fn members(deployment: &Deployment) -> Members<'_> {
         _ => None,
     });
     let mut members: Members<'_> = named.collect();
+    for (name, group) in deployment.security_groups.iter() {
+        if let Some(members) = members.get_mut(name) {
+            members.extend(&group.members);
+        }
+    }
     let instances = deployment.instances.iter();
     for (_, port) in instances.flat_map(|(_, instance)| instance.ports.iter()) {
         for group in port.security_groups.iter().flatten() {

@@ -14,11 +14,12 @@ security_groups:
       - { direction: in, protocol: tcp, ports: 80-81 }
       - { direction: in, protocol: icmp, icmp: 8/0, remote: 10.0.0.0/8 }
       - { direction: egress, family: ipv6 }
+      - { direction: in, family: ipv4, protocol: tcp, ports: 443, remote_group: empty }
       - { direction: out, protocol: tcp, ports: 5432, remote_group: store }
   store:
     owner: nova
     rules: [{ direction: ingress, protocol: tcp, ports: 5432, remote_group: web }]
-  empty: {}
+  empty: { members: [192.0.2.7, 'fd00:1::/64'] }
   vip: { allowed_addresses: [10.0.0.100, 'fd00::/64'] }
 instances:
   a:
@@ -116,6 +117,7 @@ fn a_guards_rules_are_those_of_the_ports_groups() {
         [
             "allow 1 from 10.0.0.0/8 to any icmptypes 8/0 in keep-state",
             "allow 6 from 10.0.0.5/32,10.0.0.6/32,2001:db8::5/128 to any 5432 in keep-state",
+            "allow 6 from 192.0.2.7/32 to any 443 in keep-state",
             "allow 6 from any to 10.0.0.6/32 5432 out keep-state",
             "allow 6 from any to any 80-81 in keep-state",
             "allow ip from ::/0 to ::/0 out keep-state",
@@ -180,7 +182,7 @@ fn the_status_tells_who_is_in_a_group() {
     let statuses = statuses(&deployment());
     let web = statuses.iter().find(|it| it.name == "web").expect("web");
     assert_eq!(web.ports, ["a.eth0", "b.eth0"]);
-    assert_eq!(web.rules, 4);
+    assert_eq!(web.rules, 5);
     assert_eq!(web.addresses.len(), 3);
     let store = statuses
         .iter()

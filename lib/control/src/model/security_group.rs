@@ -17,6 +17,9 @@ pub struct SecurityGroup {
     /// Addresses that each port in the group may use, beside its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allowed_addresses: Vec<IpNet>,
+    /// Addresses that rules mean by the group's name, beside those of its ports: ports on other hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<IpNet>,
     /// The owner of the group, as of an instance; absent: the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,

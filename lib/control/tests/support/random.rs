@@ -96,6 +96,11 @@ pub fn deployment(seed: u64) -> Deployment {
                     .then(|| "192.0.2.0/24".parse().expect("a prefix"))
                     .into_iter()
                     .collect(),
+                members: choices
+                    .chance(3)
+                    .then(|| "fd00::7".parse::<IpAddr>().expect("an address").into())
+                    .into_iter()
+                    .collect(),
                 owner: None,
             };
             made.security_groups.insert(name, group);
