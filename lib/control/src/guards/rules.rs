@@ -16,6 +16,9 @@ const EVERYBODY: [&str; 2] = ["0.0.0.0/0", "::/0"];
 const FROM_INSTANCE: &str = "130,131,132,133,135,136,143";
 const TO_INSTANCE: &str = "130,131,132,134,135,136";
 
+/// Most addresses of a list in the firewall's rules.
+const LIST_MAX: usize = 1024;
+
 /// The addresses of the ports in each group, for those groups that rules name.
 pub type Members<'d> = BTreeMap<&'d str, BTreeSet<IpNet>>;
 
@@ -55,7 +58,7 @@ pub fn config(
     let mut rules = basic_rules(&own);
     let mut permitted = BTreeSet::new();
     for rule in deployment.groups_of(port).flat_map(|group| &group.rules) {
-        permitted.extend(line(rule, members));
+        permitted.extend(lines(rule, members));
     }
     rules.extend(permitted);
     match own.is_empty() {
@@ -113,29 +116,35 @@ fn basic_rules(own: &[IpNet]) -> Vec<String> {
     rules
 }
 
-/// Returns the line of a rule; `None`: its group has no addresses, and nobody is permitted.
-fn line(rule: &SecurityRule, members: &Members<'_>) -> Option<String> {
+/// Returns the lines of a rule: none if its group has no addresses, and nobody is permitted; several if it has very many.
+fn lines(rule: &SecurityRule, members: &Members<'_>) -> Vec<String> {
     let is_meant = |net: &&IpNet| rule.family.is_none_or(|family| Family::of(net) == family);
-    let remote = match &rule.remote {
-        Remote::Prefix { remote } => Some(remote.to_string()),
+    match &rule.remote {
+        Remote::Prefix { remote } => vec![line(rule, &remote.to_string())],
         Remote::Group { remote_group } => {
-            let nets = members.get(remote_group.as_str())?.iter();
-            let nets: Vec<String> = nets.filter(is_meant).map(IpNet::to_string).collect();
-            Some(nets.join(",")).filter(|nets| !nets.is_empty())
+            let nets = members.get(remote_group.as_str());
+            let nets = nets.into_iter().flatten().filter(is_meant);
+            let nets: Vec<String> = nets.map(IpNet::to_string).collect();
+            let lists = nets.chunks(LIST_MAX).map(|nets| nets.join(","));
+            lists.map(|list| line(rule, &list)).collect()
         }
-        Remote::Anybody {} => Some(
-            match rule.family {
+        Remote::Anybody {} => {
+            let everybody = match rule.family {
                 None => "any",
                 Some(Family::Ipv4) => EVERYBODY[0],
                 Some(Family::Ipv6) => EVERYBODY[1],
-            }
-            .to_owned(),
-        ),
-    }?;
+            };
+            vec![line(rule, everybody)]
+        }
+    }
+}
+
+/// Returns the line of a rule for these addresses.
+fn line(rule: &SecurityRule, remote: &str) -> String {
     let own = match (&rule.remote, rule.family) {
         // The version of both addresses is the same; a list of members of both versions needs no more.
-        (Remote::Anybody {}, Some(_)) => remote.clone(),
-        _ => "any".to_owned(),
+        (Remote::Anybody {}, Some(_)) => remote,
+        _ => "any",
     };
     let protocol = rule
         .protocol
@@ -164,5 +173,5 @@ fn line(rule: &SecurityRule, members: &Members<'_>) -> Option<String> {
         add(format!("{types} {icmp}"));
     }
     add(format!("{direction} keep-state"));
-    Some(line)
+    line
 }

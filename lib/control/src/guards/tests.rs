@@ -164,6 +164,26 @@ fn a_port_speaks_for_its_own_addresses_only() {
 
 // promise: 33.5
 #[test]
+fn a_rule_for_a_group_of_thousands_is_a_few_lines() {
+    let mut deployment = deployment();
+    let group = deployment
+        .security_groups
+        .get_mut("empty")
+        .expect("it is there");
+    let address = |at: u32| IpNet::from(std::net::IpAddr::from((0x0a00_0000 + at).to_be_bytes()));
+    group.members = (0..3000).map(address).collect();
+    let rules = rules_of(&deployment, "a@guard-eth0");
+    let of_group: Vec<_> = rules
+        .iter()
+        .filter(|rule| rule.contains("any 443 in"))
+        .collect();
+    assert_eq!(of_group.len(), 3);
+    let commas: usize = of_group.iter().map(|rule| rule.matches(',').count()).sum();
+    assert_eq!(commas, 3000 - 3);
+}
+
+// promise: 33.5
+#[test]
 fn a_rule_for_a_group_without_addresses_permits_nobody() {
     let mut deployment = deployment();
     let store = deployment.instances.get_mut("b").expect("b");
