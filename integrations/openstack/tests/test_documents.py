@@ -41,6 +41,17 @@ class Images(unittest.TestCase):
             with self.assertRaisesRegex(Unacceptable, f"nfluid_{key} is for flavors"):
                 instance({"nfluid_nf": "bridge", f"nfluid_{key}": "1"})
 
+    def test_an_image_puts_no_port_anywhere_and_speaks_for_nobody(self):
+        for keys in ('{"switch": "net-of-others"}', '{"learn": true}', '{"allowed_addresses": ["0.0.0.0/0"]}', '{"security_groups": []}',
+                     '{"mac": "02:00:00:00:00:01"}', '{"addresses": ["10.0.0.9/24"]}', '{"vlan": 7}'):
+            with self.assertRaisesRegex(Unacceptable, "not an image's to say"):
+                instance({"nfluid_nf": "bridge", "nfluid_ports": '{"in": {}, "spy": ' + keys + "}"})
+
+    def test_an_image_names_no_function_that_reads_files_of_the_host(self):
+        config = '{"certificate": "/etc/nfluid/tls/shop.crt", "key": "/etc/nfluid/tls/shop.key"}'
+        with self.assertRaisesRegex(Unacceptable, "reads files of the host"):
+            instance({"nfluid_nf": "tls", "nfluid_config": config})
+
     def test_other_properties_are_none_of_ours(self):
         made = instance({"nfluid_nf": "bridge", "os_distro": "debian", "hw_disk_bus": "virtio"})
         self.assertEqual(made["nf"], "bridge")

@@ -25,6 +25,10 @@ SHARE = "CUSTOM_NFLUID_SHARE"
 IMAGE_KEYS = frozenset(
     ("nf", "program", "args", "api", "image", "entrypoint", "environment", "stop", "config", "ports", "tier", "frames", "health", "restart", "wake")
 )
+# And so do these keys of their ports: where a port is, and for whom it speaks, is Neutron's to say.
+PORT_KEYS = frozenset(("kind", "mtu", "queues", "routes"))
+# Network functions whose configuration names files of the host.
+WITH_FILES = frozenset(("tls",))
 # What Nova decides itself.
 NOT_IN_FLAVORS = frozenset(("owner", "nf", "program", "image", "ports", "config"))
 DEFAULT_PORTS = ("in", "out")
@@ -70,6 +74,8 @@ def image_keys(properties, folders):
         raise Unacceptable(
             "image", f"one property of {IMAGE_PREFIX}nf, {IMAGE_PREFIX}program and {IMAGE_PREFIX}image is expected" + (" beside the saved state" if is_saved else "")
         )
+    if keys.get("nf") in WITH_FILES:
+        raise Unacceptable("image", f"{IMAGE_PREFIX}nf: {keys['nf']} reads files of the host, which no image may name")
     for key in ("program", "image"):
         if key in keys and not lies_below(place_of(keys[key]), folders):
             raise Unacceptable("image", f"{IMAGE_PREFIX}{key}: {keys[key]} lies below no folder of [nfluid] image_folders")
@@ -101,7 +107,12 @@ def ports_of(value):
         value = dict.fromkeys(map(str, value))
     if not all(keys is None or isinstance(keys, dict) for keys in value.values()):
         raise Unacceptable("image", f"{IMAGE_PREFIX}ports: names, or a mapping from names to keys, are expected")
-    return {name: dict(keys or {}) for name, keys in value.items()}
+    ports = {name: dict(keys or {}) for name, keys in value.items()}
+    for name, keys in ports.items():
+        foreign = sorted(keys.keys() - PORT_KEYS)
+        if foreign:
+            raise Unacceptable("image", f"{IMAGE_PREFIX}ports: {name}.{foreign[0]} is not an image's to say")
+    return ports
 
 
 def flavor_keys(memory_mb, extra_specs):
