@@ -118,11 +118,11 @@ say() { printf '%4d s  %s\n' $SECONDS "$*"; }
 mkdir -p "$d"/{pid,log,command,etc/keystone,etc/placement,etc/glance,etc/nova,lib,py,images}
 
 # ---- MariaDB and RabbitMQ
-install -d -o mysql -g mysql "$d/mysql"
-chmod 755 "$d"
-[ -d "$d/mysql/mysql" ] || mariadb-install-db --no-defaults --user=mysql --datadir="$d/mysql" --auth-root-authentication-method=socket \
+# As root, as the rest: another user may have no access to where the folder is.
+mkdir -p "$d/mysql"
+[ -d "$d/mysql/mysql" ] || mariadb-install-db --no-defaults --user=root --datadir="$d/mysql" --auth-root-authentication-method=socket \
     >"$d/log/mysql-install" 2>&1
-run mysql mariadbd --no-defaults --user=mysql --datadir="$d/mysql" --socket="$d/mysql/sock" --bind-address=127.0.0.1 --port=$my \
+run mysql mariadbd --no-defaults --user=root --datadir="$d/mysql" --socket="$d/mysql/sock" --bind-address=127.0.0.1 --port=$my \
     --pid-file="$d/mysql/pid" --skip-name-resolve --innodb-flush-log-at-trx-commit=0 --max-connections=300
 export HOME=$d/lib
 RABBITMQ_NODENAME=nfluid@localhost RABBITMQ_NODE_IP_ADDRESS=127.0.0.1 RABBITMQ_NODE_PORT=$mq RABBITMQ_MNESIA_BASE=$d/lib/mnesia \

@@ -6,9 +6,8 @@ use crate::unique_number;
 use crate::{CannotRun, interrupt, program};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -28,8 +27,6 @@ const SERVICES: [program::Need; 5] = [
     ("glance-api", "glance-api"),
     ("uwsgi_python3", "uwsgi-plugin-python3"),
 ];
-/// Who may look into the folder: the databases run as users of their own.
-const PASSABLE: u32 = 0o711;
 
 /// The folder of the lab's files in this repository.
 fn lab() -> PathBuf {
@@ -74,7 +71,6 @@ impl OpenStack {
         let venv = Self::find()?;
         let folder =
             ScratchDirectory::named(&format!("{}-{}", std::process::id(), unique_number()))?;
-        fs::set_permissions(folder.path(""), Permissions::from_mode(PASSABLE))?;
         let own = folder.path("config");
         fs::create_dir(&own)?;
         for (file, text) in config {
