@@ -75,11 +75,29 @@ class Node(unittest.TestCase):
         self.daemon.request("DELETE", path_of("instances", "one"))
 
     def test_a_service_that_was_killed_leaves_networks_that_the_next_one_sweeps(self):
-        self.host.prepare([vif("a", "physnet"), vif("b", number=2)])
+        self.host.prepare("elsewhere", [vif("a", "physnet"), vif("b", number=2)])
         self.host.make("one", keys([vif("b", number=2)]), [vif("b", number=2)])
         host.Host(self.daemon, "nova", {}).sweep()
         self.assertEqual([it["name"] for it in self.daemon.request("GET", "/v1/switches")], ["net-b"])
         self.host.remove("one", [vif("b", number=2)])
+
+    def test_networks_wait_for_an_instance_that_is_to_come(self):
+        vifs = [vif("a", "physnet")]
+        names = lambda: [it["name"] for it in self.daemon.request("GET", "/v1/switches")]
+        self.host.prepare("one", vifs)
+        self.host.prepare("two", vifs)
+        self.host.sweep()
+        self.host.make("three", keys(vifs), vifs)
+        self.host.remove("three", vifs)
+        self.host.abandon("two", vifs)
+        self.assertEqual(names(), ["net-a"], "one is still to come")
+        self.host.make("one", keys(vifs), vifs)
+        self.host.arrived("one")
+        self.host.remove("one", vifs)
+        self.assertEqual(names(), [])
+        self.host.prepare("one", vifs)
+        self.host.abandon("one", vifs)
+        self.assertEqual(names(), [])
 
     def test_a_saved_instance_goes_on(self):
         vifs = [vif("a")]

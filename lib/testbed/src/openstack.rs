@@ -176,7 +176,9 @@ impl OpenStack {
         let logs = fs::read_dir(self.folder.path("log"));
         for log in logs.into_iter().flatten().flatten() {
             let text = fs::read_to_string(log.path()).unwrap_or_default();
-            for line in text.lines().filter(|line| line.contains(" ERROR ")) {
+            // A trace has a line for each call, which are indented.
+            let is_error = |line: &&str| line.contains(" ERROR ") && !line.contains("  ");
+            for line in text.lines().filter(is_error) {
                 eprintln!("{}: {line}", log.file_name().display());
             }
         }

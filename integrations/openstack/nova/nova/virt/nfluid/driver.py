@@ -360,7 +360,6 @@ class NfluidDriver(driver.ComputeDriver):
                 instance.system_metadata[PORT_PREFIX + vif["id"]] = names[vif["address"]]
         keys, former = self._keys(instance, vifs), self._keys(instance, before)
         saved = host.save(instance.uuid)
-        host.prepare(vifs)
         host.remove(instance.uuid, [])
         try:
             host.make(instance.uuid, keys, vifs, saved)
@@ -527,7 +526,7 @@ class NfluidDriver(driver.ComputeDriver):
 
     def pre_live_migration(self, context, instance, block_device_info, network_info, disk_info, migrate_data):  # D
         with faults():
-            self._only_host().prepare(network_info or [])
+            self._only_host().prepare(instance.uuid, network_info or [])
         return migrate_data
 
     def live_migration(self, context, instance, dest, post_method, recover_method, block_migration=False, migrate_data=None):  # S
@@ -548,11 +547,13 @@ class NfluidDriver(driver.ComputeDriver):
             self._host(instance).clear(network_info or [])
 
     def post_live_migration_at_destination(self, context, instance, network_info, block_migration=False, block_device_info=None):  # D
-        if not self._only_host().find(instance.uuid):
+        host = self._only_host()
+        host.arrived(instance.uuid)
+        if not host.find(instance.uuid):
             raise exception.InstanceNotFound(instance_id=instance.uuid)
 
     def rollback_live_migration_at_destination(  # D
         self, context, instance, network_info, block_device_info, destroy_disks=True, migrate_data=None
     ):
         with faults():
-            self._only_host().clear(network_info or [])
+            self._only_host().abandon(instance.uuid, network_info or [])

@@ -10,6 +10,9 @@ import time
 from nova.virt.nfluid import documents
 from nova.virt.nfluid.api import ApiError, Daemon, path_of
 
+# Seconds for which networks wait for an instance that another host is about to send.
+AWAITED = 600
+
 DEFAULT_SOCKET = "/run/nfluid/nfluidd.sock"
 
 
@@ -40,6 +43,8 @@ class Host:
         self.linger = linger
         # When networks were left that are still there.
         self._left = {}
+        # Until when networks wait for instances that are about to come: by the instance, the time and the networks.
+        self._awaited = {}
         # A switch is made before an instance on it, and removed after the last one: not in between.
         self._networks = threading.Lock()
 
@@ -70,10 +75,22 @@ class Host:
                 self._clear_networks(vifs)
                 raise
 
-    def prepare(self, vifs):
-        """Makes the networks of an instance that is about to come."""
+    def prepare(self, name, vifs):
+        """Makes the networks of an instance that is about to come, and keeps them for it."""
         with self._networks:
+            self._awaited[name] = (time.monotonic() + AWAITED, {vif["network"]["id"] for vif in vifs})
             self._merge(self._missing_networks(vifs))
+
+    def arrived(self, name):
+        """Says that an instance has come for which networks were prepared."""
+        with self._networks:
+            self._awaited.pop(name, None)
+
+    def abandon(self, name, vifs):
+        """Says that it will not come."""
+        with self._networks:
+            self._awaited.pop(name, None)
+            self._clear_networks(vifs)
 
     def remove(self, name, vifs, signal=None):
         """Removes an instance, if it is there, and the networks that nothing uses any more."""
@@ -135,6 +152,9 @@ class Host:
                 self._clear_network(network)
 
     def _clear_network(self, network):
+        now = time.monotonic()
+        if any(now < until and network in networks for until, networks in self._awaited.values()):
+            return
         self._left.pop(network, None)
         switch = self.daemon.find(path_of("switches", documents.switch_of(network)))
         uplink = documents.uplink_of(network)
