@@ -78,7 +78,9 @@ class Host:
     def prepare(self, name, vifs):
         """Makes the networks of an instance that is about to come, and keeps them for it."""
         with self._networks:
-            self._awaited[name] = (time.monotonic() + AWAITED, {vif["network"]["id"] for vif in vifs})
+            now = time.monotonic()
+            self._awaited = {other: it for other, it in self._awaited.items() if now < it[0]}
+            self._awaited[name] = (now + AWAITED, {vif["network"]["id"] for vif in vifs})
             self._merge(self._missing_networks(vifs))
 
     def arrived(self, name):
