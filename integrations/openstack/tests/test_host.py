@@ -75,7 +75,8 @@ class Node(unittest.TestCase):
         self.daemon.request("DELETE", path_of("instances", "one"))
 
     def test_a_service_that_was_killed_leaves_networks_that_the_next_one_sweeps(self):
-        self.host.prepare("elsewhere", [vif("a", "physnet"), vif("b", number=2)])
+        killed = host.Host(self.daemon, "nova", {"physnet": INTERFACE})
+        killed.prepare("elsewhere", [vif("a", "physnet"), vif("b", number=2)])
         self.host.make("one", keys([vif("b", number=2)]), [vif("b", number=2)])
         host.Host(self.daemon, "nova", {}).sweep()
         self.assertEqual([it["name"] for it in self.daemon.request("GET", "/v1/switches")], ["net-b"])
