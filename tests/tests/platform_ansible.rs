@@ -1,6 +1,6 @@
 //! The Ansible collection: its integration tests, by Ansible itself, with a daemon over the socket and over TCP.
 
-use nfluid_tests::harness::command::run_command;
+use nfluid_tests::harness::command::must_run;
 use nfluid_tests::harness::platform::Platform;
 use nfluid_tests::harness::program::find_python_program;
 use nfluid_tests::harness::remote::Remote;
@@ -51,13 +51,7 @@ fn play(ansible: &Path, platform: &Platform, daemon: Value, is_remote: bool) {
         .env("ANSIBLE_COLLECTIONS_PATH", &folder)
         .env("LC_ALL", "C.UTF-8")
         .env("PATH", format!("{own}:{programs}"));
-    let outcome = run_command(&mut command);
-    assert!(
-        outcome.succeeded(),
-        "{}\n{}",
-        outcome.stdout,
-        outcome.stderr
-    );
+    let outcome = must_run(&mut command);
     for target in TARGETS {
         let included = format!("targets/{target}/tasks/main.yml");
         assert!(outcome.stdout.contains(&included), "{target}");

@@ -1,7 +1,7 @@
 //! Nova and Neutron with nfluid's drivers: a whole OpenStack, two hosts, and traffic through servers whatever happens to them.
 
 use nfluid_testbed::openstack::{OpenStack, neutron_config, nova_config, python_of, share};
-use nfluid_tests::harness::command::run_command;
+use nfluid_tests::harness::command::must_run;
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::Platform;
@@ -72,13 +72,11 @@ impl Cloud {
     }
 
     fn ask(&mut self, method: &str, arguments: &[Value]) -> Value {
-        let answer = self.openstack.ask(method, arguments);
-        answer.unwrap_or_else(|why| panic!("{why:#}"))
+        self.named(method, arguments, Value::Null)
     }
 
     fn id(&mut self, method: &str, arguments: &[Value]) -> String {
-        let made = self.openstack.id(method, arguments, Value::Null);
-        made.unwrap_or_else(|why| panic!("{why:#}"))
+        self.named_id(method, arguments, Value::Null)
     }
 
     fn named(&mut self, method: &str, arguments: &[Value], named: Value) -> Value {
@@ -104,8 +102,7 @@ impl Cloud {
             networks,
             json!(host),
         ];
-        let made = self.openstack.id("create", &arguments, more);
-        made.unwrap_or_else(|why| panic!("{why:#}"))
+        self.named_id("create", &arguments, more)
     }
 
     /// Has an action done, after which the server has this status.
@@ -415,13 +412,7 @@ fn python_tests(python: &Path, pattern: &str, environment: &[(&str, &str)]) {
         .args(["--pattern", pattern])
         .env("PYTHONPATH", paths.join(":"))
         .envs(environment.iter().copied());
-    let outcome = run_command(&mut command);
-    assert!(
-        outcome.succeeded(),
-        "{}\n{}",
-        outcome.stdout,
-        outcome.stderr
-    );
+    let outcome = must_run(&mut command);
     assert!(
         !outcome.stderr.contains("Ran 0 tests"),
         "{}",

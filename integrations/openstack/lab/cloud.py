@@ -22,6 +22,16 @@ LOOK = 0.004
 PATIENCE = 90
 
 
+def until(what, look, pause=PAUSE):
+    """Looks until there is something to see, and returns that."""
+    end = time.monotonic() + PATIENCE
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise RuntimeError(f"not within {PATIENCE} s: {what}")
+        time.sleep(pause)
+    return found
+
+
 class Cloud:
     """The methods."""
 
@@ -77,15 +87,15 @@ class Cloud:
         begun = time.monotonic()
         server = self.begin(name, image, flavor, networks, host, **more)
         answered = time.monotonic()
-        while time.monotonic() < begun + PATIENCE:
-            with self._database.cursor() as cursor:
-                cursor.execute("select vm_state, task_state from instances where uuid = %s", server)
-                if cursor.fetchone() in (("active", None), ("error", None)):
-                    break
-            time.sleep(LOOK)
+        until("the server is made", lambda: self._stored(server) in (("active", None), ("error", None)), LOOK)
         self.wait(server, "ACTIVE")
         active = time.monotonic()
         return {"id": server, "answered_ms": (answered - begun) * 1e3, "active_ms": (active - begun) * 1e3}
+
+    def _stored(self, server):
+        with self._database.cursor() as cursor:
+            cursor.execute("select vm_state, task_state from instances where uuid = %s", server)
+            return cursor.fetchone()
 
     def _server(self, server):
         answer = self._c.compute.get(f"/servers/{server}", microversion="2.60")
@@ -109,25 +119,23 @@ class Cloud:
 
     def wait(self, server, status):
         """Waits until a server has a status, with no task under way."""
-        end = time.monotonic() + PATIENCE
-        while True:
+
+        def look():
             now = self.show(server)
-            if now["status"] == status and not now.get("task"):
-                return now
             if now["status"] == "ERROR" and status != "ERROR" and not now["task"]:
                 raise RuntimeError(f"the server is in error: {now['fault']}")
-            if time.monotonic() > end:
-                raise RuntimeError(f"the server is not {status}: {now}")
-            time.sleep(PAUSE)
+            return now if now["status"] == status and not now.get("task") else None
+
+        return until(f"the server is {status}", look)
 
     def settled(self, server):
         """Waits until nothing is under way with a server, or its service has given it up; returns its status."""
-        end = time.monotonic() + PATIENCE
-        while True:
+
+        def look():
             now = self.show(server)
-            if now["status"] in ("ACTIVE", "ERROR", "GONE") and not now.get("task") or time.monotonic() > end:
-                return now
-            time.sleep(PAUSE)
+            return now if now["status"] in ("ACTIVE", "ERROR", "GONE") and not now.get("task") else None
+
+        return until("nothing is under way with the server", look)
 
     def act(self, server, action, detail, status):
         """Asks for an action, and waits for the status after it."""
@@ -146,11 +154,7 @@ class Cloud:
         answer = self._c.compute.post(f"/servers/{server}/action", json={"createImage": {"name": name}}, microversion="2.60")
         openstack.exceptions.raise_from_response(answer)
         image = answer.json()["image_id"]
-        end = time.monotonic() + PATIENCE
-        while self._c.image.get_image(image).status != "active":
-            if time.monotonic() > end:
-                raise RuntimeError("the image is not active")
-            time.sleep(PAUSE)
+        until("the image is active", lambda: self._c.image.get_image(image).status == "active")
         self.wait(server, "ACTIVE")
         return image
 
@@ -162,12 +166,10 @@ class Cloud:
             f"/servers/{server}/action", json={"os-migrateLive": {"host": host, "block_migration": "auto"}}, microversion="2.60"
         )
         openstack.exceptions.raise_from_response(answer)
-        end = time.monotonic() + PATIENCE
-        while True:
-            now = [it["status"] for it in migrations() if it["id"] not in before]
-            if now and now[0] in ("completed", "error", "failed", "cancelled") or time.monotonic() > end:
-                return {**self.show(server), "migration": now[0] if now else None}
-            time.sleep(PAUSE)
+        ended = ("completed", "error", "failed", "cancelled")
+        new = lambda: [it["status"] for it in migrations() if it["id"] not in before and it["status"] in ended]
+        found = until("the migration has ended", new)
+        return {**self.show(server), "migration": found[0]}
 
     def attach(self, server, port):
         """Attaches a port."""
@@ -178,11 +180,8 @@ class Cloud:
         """Detaches a port, and waits until it is."""
         answer = self._c.compute.delete(f"/servers/{server}/os-interface/{port}", microversion="2.60")
         openstack.exceptions.raise_from_response(answer)
-        end = time.monotonic() + PATIENCE
-        while any(it["port_id"] == port for it in self._c.compute.get(f"/servers/{server}/os-interface").json()["interfaceAttachments"]):
-            if time.monotonic() > end:
-                raise RuntimeError("the port is still attached")
-            time.sleep(PAUSE)
+        attached = lambda: self._c.compute.get(f"/servers/{server}/os-interface").json()["interfaceAttachments"]
+        until("the port is detached", lambda: all(it["port_id"] != port for it in attached()))
 
     def delete(self, server):
         """Deletes a server, and waits until it is gone. Returns the milliseconds."""

@@ -60,12 +60,16 @@ if [ "$verb" = stop ]; then
     exit
 fi
 
+# spawn NAME FILE: starts the service whose command is written down, its process id in FILE
+spawn() {
+    ip netns exec "$netns" setsid bash "$d/command/$1" >>"$d/log/$1" 2>&1 </dev/null &
+    echo $! >"$2"
+}
+
 if [ "$verb" = restart ]; then
-    service=$3
-    file=$(echo "$d"/pid/*-"$service")
+    file=$(echo "$d"/pid/*-"$3")
     kill -KILL -- "-$(cat "$file")" 2>/dev/null || true
-    ip netns exec "$netns" setsid bash "$d/command/$service" >>"$d/log/$service" 2>&1 </dev/null &
-    echo $! >"$file"
+    spawn "$3" "$file"
     exit
 fi
 
@@ -76,8 +80,7 @@ if [ "$verb" = trace ]; then
     }
     ctl trace_on
     trap 'ctl trace_off' EXIT
-    "$d/run" "$([ -n "${VENV:-}" ] && echo "$VENV/bin/python3" || echo /usr/bin/python3)" "$integrations/lab/trace.py" \
-        amqp://guest:guest@127.0.0.1:$mq// "$3"
+    "$d/run" python3 "$integrations/lab/trace.py" amqp://guest:guest@127.0.0.1:$mq// "$3"
     exit
 fi
 
@@ -97,11 +100,6 @@ run() {
     { declare -x; printf '%q ' exec "$@"; echo; } >"$d/command/$name"
     spawn "$name" "$d/pid/$n-$name"
     n=$((n + 1))
-}
-# spawn NAME FILE: starts a service as it was started first
-spawn() {
-    setsid bash "$d/command/$1" >>"$d/log/$1" 2>&1 </dev/null &
-    echo $! >"$2"
 }
 # until_ok SECONDS COMMAND...
 until_ok() {

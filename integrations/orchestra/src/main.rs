@@ -50,7 +50,7 @@ struct Push {
     /// Ask Nova at this address, with the token in OS_TOKEN ('openstack token issue')
     #[arg(long, value_name = "http://HOST:PORT/v2.1", group = "engine")]
     openstack: Option<String>,
-    /// What to ask for: an object of Kubernetes (YAML or JSON), a job of Nomad ('nomad job run -output'), or the request for a server of Nova. Each gets a number behind
+    /// A file with the request: an object of Kubernetes (YAML or JSON), a job of Nomad ('nomad job run -output'), or the request for a server of Nova. Each gets a number behind
     /// its name. Several take turns; FILE=3 gets three turns of each round
     #[arg(long, value_name = "FILE[=TURNS]", required = true)]
     template: Vec<String>,
@@ -74,7 +74,7 @@ struct Analyse {
     /// Nomad's event stream (curl -N http://HOST:4646/v1/event/stream)
     #[arg(long, value_name = "FILE", group = "engine")]
     nomad_events: Option<PathBuf>,
-    /// What RabbitMQ carried for OpenStack (integrations/openstack/lab/trace.py)
+    /// OpenStack's messages, as integrations/openstack/lab/trace.py writes them from RabbitMQ
     #[arg(long, value_name = "FILE", group = "engine")]
     openstack_trace: Option<PathBuf>,
     /// A log of nova-api or nova-compute, with times in UTC; can be repeated

@@ -3,7 +3,7 @@
 use crate::trace::{Run, values};
 use std::collections::HashMap;
 
-/// What the logs say that the messages do not.
+/// Times in the logs that no message has.
 #[derive(Debug, Default)]
 pub struct Logs {
     /// When requests for servers came in, by the requests' ids.
@@ -55,34 +55,33 @@ fn time_of(line: &str) -> Option<f64> {
     crate::trace::time_ms(&time.into())
 }
 
-/// What the messages of a request say.
+/// The messages of a request.
 #[derive(Debug, Default)]
 struct Request {
     server: Option<String>,
     /// When messages of a method were sent, the first of each.
     sent: HashMap<String, f64>,
-    /// The scheduler's question.
-    question: Option<String>,
+    /// When the scheduler has answered.
     chosen: Option<f64>,
 }
 
 /// Returns the servers that are active, with the phases until then.
 ///
 /// # Errors
-/// It is no trace.
+/// The text is no trace.
 pub fn runs(text: &str, logs: &Logs) -> anyhow::Result<Vec<Run>> {
     let mut requests: HashMap<String, Request> = HashMap::new();
+    // The requests of calls to the scheduler, by the ids of these calls.
     let mut questions: HashMap<String, String> = HashMap::new();
     let mut order = Vec::new();
     for message in values(text)? {
         let Some(at) = message["t"].as_f64().map(|seconds| seconds * 1e3) else {
             continue;
         };
-        if let Some(id) = message["answers"].as_str() {
-            let asked = questions.get(id).and_then(|id| requests.get_mut(id));
-            if let Some(request) = asked.filter(|it| it.question.as_deref() == Some(id)) {
-                request.chosen.get_or_insert(at);
-            }
+        let asked = message["answers"].as_str();
+        let asked = asked.and_then(|id| questions.get(id));
+        if let Some(request) = asked.and_then(|id| requests.get_mut(id)) {
+            request.chosen.get_or_insert(at);
         }
         let (Some(id), Some(method)) = (message["request"].as_str(), message["method"].as_str())
         else {
@@ -99,7 +98,6 @@ pub fn runs(text: &str, logs: &Logs) -> anyhow::Result<Vec<Run>> {
         if method == "select_destinations"
             && let Some(question) = message["id"].as_str()
         {
-            request.question.get_or_insert(question.to_owned());
             questions.insert(question.to_owned(), id.to_owned());
         }
     }

@@ -97,7 +97,7 @@ impl Engine {
     /// Finds Nova by its address, and a token in the environment.
     ///
     /// # Errors
-    /// It is no address, or there is no token.
+    /// The address is none, or the environment has no token.
     pub fn openstack(address: &str) -> anyhow::Result<Self> {
         let token = std::env::var(TOKEN).with_context(|| {
             format!("{TOKEN}: a token ('openstack token issue -f value -c id') is expected")

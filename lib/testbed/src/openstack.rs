@@ -62,8 +62,8 @@ impl OpenStack {
         Ok(venv)
     }
 
-    /// Starts an OpenStack with a nova-compute for each of `hosts`; `config` are the texts of the files that are added to those of the services, by
-    /// name: `neutron.conf`, `nova.conf`, `nova-HOST.conf`.
+    /// Starts an OpenStack with a nova-compute for each of `hosts`; `config` are texts that are added to the configuration of the services, by
+    /// the name of the file: `neutron.conf`, `nova.conf`, `nova-HOST.conf`.
     ///
     /// # Errors
     /// [`CannotRun`] as for [`find`](Self::find); a part of it does not start.
@@ -74,7 +74,11 @@ impl OpenStack {
         let own = folder.path("config");
         fs::create_dir(&own)?;
         for (file, text) in config {
-            fs::write(own.join(file), text)?;
+            let file = File::options()
+                .create(true)
+                .append(true)
+                .open(own.join(file));
+            file?.write_all(text.as_bytes())?;
         }
         let mut this = OpenStack {
             folder,
@@ -91,9 +95,8 @@ impl OpenStack {
             let log = fs::read_to_string(this.folder.path("start.log")).unwrap_or_default();
             bail!("OpenStack did not start: {log}");
         }
-        let python = python_of(this.venv.as_deref());
         let mut client = Command::new(this.folder.path("run"))
-            .arg(python)
+            .arg("python3")
             .arg(lab().join("cloud.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -187,7 +190,7 @@ impl OpenStack {
     /// Kills a service, such as `nova-compute-HOST`, and starts it again.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The service cannot be started.
     pub fn restart(&self, service: &str) -> anyhow::Result<()> {
         output(self.script("restart").arg(service)).map(drop)
     }

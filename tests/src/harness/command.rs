@@ -12,6 +12,21 @@ pub fn run_command(command: &mut Command) -> Outcome {
     Outcome::of(command).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
+/// Runs a command that must succeed.
+///
+/// # Panics
+/// If the program does not exist, or fails; with all that it has said.
+pub fn must_run(command: &mut Command) -> Outcome {
+    let outcome = run_command(command);
+    assert!(
+        outcome.succeeded(),
+        "{}\n{}",
+        outcome.stdout,
+        outcome.stderr
+    );
+    outcome
+}
+
 /// Runs a program with words as arguments.
 ///
 /// # Panics

@@ -14,7 +14,7 @@ use nfluid_testbed::CannotRun;
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::interrupt;
 use nfluid_testbed::namespace::Namespace;
-use nfluid_testbed::openstack::{OpenStack, neutron_config, nova_config};
+use nfluid_testbed::openstack::{OpenStack, neutron_config, nova_config, share};
 use nfluid_testbed::platform::Platform;
 use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
@@ -27,35 +27,35 @@ const FAKE: &str = "fake";
 const BETWEEN: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const PORT: u16 = 7443;
 /// Share of a server, in thousandths of a core: enough for [`PPS`] while OpenStack has much to do.
-const SHARE: &str = "500";
-/// Rate and time of the datagrams that cross a server; it moves in the middle.
+const SHARE: u32 = 500;
+/// Datagrams per second that cross a server.
 const PPS: u32 = 100_000;
+/// Time for which they cross it; it moves in the middle.
+const CROSSING: Duration = Duration::from_secs(16);
 /// Servers that Nova makes in about the time of a move.
 const BUSY: usize = 3;
-const CROSSING: Duration = Duration::from_secs(16);
 
-/// What is added to the services' configuration in the tuned cloud: tokens and resources in memcached, no notifications, no quotas, no checks again of what the
-/// scheduler has checked, and no messages about ports to Nova, whose driver does not wait for them.
-const TUNED: [(&str, &str); 4] = [
-    (
-        "keystone.conf",
-        "[cache]\nenabled=true\nbackend=dogpile.cache.pymemcache\nmemcache_servers=127.0.0.1:11211\n",
-    ),
-    ("glance.conf", TOKENS),
-    ("placement.conf", TOKENS),
-    (
-        "nova.conf",
-        "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n\
-         [cache]\nenabled=true\nbackend=dogpile.cache.pymemcache\nmemcache_servers=127.0.0.1:11211\n\
-         [oslo_messaging_notifications]\ndriver=noop\n[notifications]\nnotification_format=unversioned\n\
-         [filter_scheduler]\nenabled_filters=ComputeFilter\ntrack_instance_changes=false\n\
-         [quota]\ndriver=nova.quota.NoopQuotaDriver\n[compute]\nresource_provider_association_refresh=0\n",
-    ),
-];
+/// Lines by which a service keeps tokens that it has checked.
 const TOKENS: &str = "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n";
-const TUNED_NEUTRON: &str = "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n\
-    [DEFAULT]\nnotify_nova_on_port_status_changes=false\nnotify_nova_on_port_data_changes=false\ndhcp_agent_notification=false\n\
+/// Lines by which a service keeps what it has read.
+const CACHE: &str =
+    "[cache]\nenabled=true\nbackend=dogpile.cache.pymemcache\nmemcache_servers=127.0.0.1:11211\n";
+/// Nova tells nobody of its servers, filters hosts by their services alone, has no quotas, and asks Placement once for what a host has.
+const LEAN_NOVA: &str = "[oslo_messaging_notifications]\ndriver=noop\n[notifications]\nnotification_format=unversioned\n\
+    [filter_scheduler]\nenabled_filters=ComputeFilter\ntrack_instance_changes=false\n\
+    [quota]\ndriver=nova.quota.NoopQuotaDriver\n[compute]\nresource_provider_association_refresh=0\n";
+/// Neutron has no quotas, and tells Nova nothing of ports: Nova's driver does not wait for that.
+const LEAN_NEUTRON: &str = "[DEFAULT]\nnotify_nova_on_port_status_changes=false\nnotify_nova_on_port_data_changes=false\ndhcp_agent_notification=false\n\
     [QUOTAS]\nquota_driver=neutron.db.quota.driver_null.DbQuotaDriverNull\n";
+
+/// Lines of the tuned cloud's configuration, by the service.
+const TUNED: [(&str, &[&str]); 5] = [
+    ("keystone.conf", &[CACHE]),
+    ("glance.conf", &[TOKENS]),
+    ("placement.conf", &[TOKENS]),
+    ("nova.conf", &[TOKENS, CACHE, LEAN_NOVA]),
+    ("neutron.conf", &[TOKENS, LEAN_NEUTRON]),
+];
 
 /// A cloud, and its hosts.
 struct Cloud {
@@ -97,7 +97,7 @@ impl Cloud {
         let sockets = [platforms[0].socket(), platforms[1].socket()];
         // The host of the fake driver is bound to a daemon that has nothing to do for it: Neutron has as much to do.
         let [own, other] = &sockets;
-        let (file, mut neutron) = neutron_config(&[(OURS[0], own), (OURS[1], other), (FAKE, own)]);
+        let neutron = neutron_config(&[(OURS[0], own), (OURS[1], other), (FAKE, own)]);
         let interfaces = [("lan", "lan"), ("wan", "wan")];
         let nova = |at: usize| {
             let address = format!("{}:{PORT}", BETWEEN[at]);
@@ -109,18 +109,15 @@ impl Cloud {
                 "uplink_ring=1024\n",
             )
         };
-        let mut config = vec![nova(0), nova(1)];
-        config.push((
-            format!("nova-{FAKE}.conf"),
-            "[DEFAULT]\ncompute_driver=fake.FakeDriver\n".to_owned(),
-        ));
+        let fake = "[DEFAULT]\ncompute_driver=fake.FakeDriver\n";
+        let fake = (format!("nova-{FAKE}.conf"), fake.to_owned());
+        let mut config = vec![neutron, nova(0), nova(1), fake];
         if is_tuned {
-            neutron += TUNED_NEUTRON;
-            config.extend(TUNED.map(|(file, text)| (file.to_owned(), text.to_owned())));
+            config.extend(TUNED.map(|(file, lines)| (file.to_owned(), lines.concat())));
         }
-        config.push((file, neutron));
         let mut openstack = OpenStack::start(&[OURS[0], OURS[1], FAKE], &config)?;
-        let flavor = json!({ "resources:VCPU": "0", "nfluid:flavor": "large", "resources:CUSTOM_NFLUID_SHARE": SHARE });
+        let mut flavor = share(SHARE);
+        flavor["nfluid:flavor"] = "large".into();
         let flavor = openstack.id("flavor", &[json!("nf"), json!(256), flavor], Value::Null)?;
         let fake_flavor = json!({ "resources:VCPU": "0" });
         let fake_flavor = openstack.id(
@@ -208,7 +205,7 @@ impl Cloud {
     }
 }
 
-/// What a round does: a name, the cloud, the host, and whether the port has security groups.
+/// The servers of a round: the name of their figures, the cloud, the host, and whether the port has security groups.
 const TURNS: [(&str, usize, &str, bool); 5] = [
     ("stock", 0, OURS[0], false),
     ("fake", 0, FAKE, false),

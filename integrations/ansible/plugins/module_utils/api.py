@@ -9,6 +9,11 @@ import socket
 import ssl
 from urllib.parse import quote
 
+
+# The options of a daemon beside the one that says where it is.
+REACH = ("client_cert", "client_key", "ca_cert", "timeout")
+
+
 class ApiError(Exception):
     """The daemon was not reached, or has refused or failed. `problem` is the daemon's word (RFC 9457), if there is one."""
 
@@ -76,14 +81,35 @@ class Daemon:
             raise ApiError(explain(problem) or f"{method} {path}: status {status}", {"status": status, **problem})
         return value
 
-    def find(self, path):
-        """Returns an object, None if there is none."""
+    def request_if_there(self, method, path, body=None):
+        """As `request`; None if there is no such object."""
         try:
-            return self.request("GET", path)
+            return self.request(method, path, body)
         except ApiError as error:
             if error.problem.get("status") == 404:
                 return None
             raise
+
+    def find(self, path):
+        """Returns an object, None if there is none."""
+        return self.request_if_there("GET", path)
+
+    def merge(self, document):
+        """Adds the objects of a document to the deployment, or changes them to what the document says."""
+        return self.request("POST", "/v1/apply", {"text": json.dumps(document), "merge": True})
+
+
+def named_daemons(entries, options, option, form):
+    """Yields the name and the daemon of each entry `NAME=PLACE`: a place is the path of a socket, or `HOST:PORT`.
+
+    `options`: the other options of the daemons. Raises ValueError, with the words `option` and `form` for where the entries stand and what is expected there.
+    """
+    for entry in entries:
+        name, equals, place = entry.partition("=")
+        if not equals or not name or not place:
+            raise ValueError(f"{option}: '{entry}': {form} is expected")
+        where = "socket" if place.startswith("/") else "host"
+        yield name, Daemon({**options, where: place})
 
 
 def path_of(kind, name):

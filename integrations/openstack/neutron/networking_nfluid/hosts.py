@@ -3,38 +3,26 @@
 
 from __future__ import annotations
 
-import json
-
-from networking_nfluid import groups
-from networking_nfluid.api import ApiError, Daemon, path_of
+from networking_nfluid.api import ApiError, named_daemons, path_of
 
 
 def daemons(entries, options):
     """Returns the daemons of each host. `entries`: `HOST=PLACE`; `options`: the other options of a daemon."""
     hosts = {}
-    for entry in entries:
-        host, equals, place = entry.partition("=")
-        if not equals or not host or not place:
-            raise ValueError(f"[ml2_nfluid] daemons: '{entry}': HOST=HOST:PORT or HOST=/PATH/OF/ITS/SOCKET is expected")
-        where = {"socket": place} if place.startswith("/") else {"host": place}
-        hosts.setdefault(host, []).append(Daemon({**options, **where}))
+    for host, daemon in named_daemons(entries, options, "[ml2_nfluid] daemons", "HOST=HOST:PORT or HOST=/PATH/OF/ITS/SOCKET"):
+        hosts.setdefault(host, []).append(daemon)
     return hosts
 
 
 def put(daemon, wanted):
     """Makes groups, or makes them what they are to be."""
     if wanted:
-        document = {"version": 1, "security_groups": wanted}
-        daemon.request("POST", "/v1/apply", {"text": json.dumps(document), "merge": True})
+        daemon.merge({"version": 1, "security_groups": wanted})
 
 
 def remove(daemon, name):
     """Removes a group, if it is there."""
-    try:
-        daemon.request("DELETE", path_of("security-groups", name))
-    except ApiError as error:
-        if error.problem.get("status") != 404:
-            raise
+    daemon.request_if_there("DELETE", path_of("security-groups", name))
 
 
 def sync(daemon, wanted, owner):

@@ -22,7 +22,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from networking_nfluid import groups, hosts, options
-from networking_nfluid.api import ApiError
+from networking_nfluid.api import REACH, ApiError
 
 CONF = cfg.CONF
 CONF.register_opts(options.OPTIONS, options.GROUP)
@@ -39,8 +39,7 @@ class Groups:
 
     def __init__(self):
         own = CONF.ml2_nfluid
-        reach = {"client_cert": own.client_cert, "client_key": own.client_key, "ca_cert": own.ca_cert, "timeout": own.timeout}
-        self.hosts = hosts.daemons(own.daemons, reach)
+        self.hosts = hosts.daemons(own.daemons, {option: own[option] for option in REACH})
         self.owner = own.owner
 
     def of_ports(self, context, port_ids):

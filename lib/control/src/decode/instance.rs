@@ -10,7 +10,7 @@ use super::health::health;
 use super::interface::interface;
 use super::io::model;
 use super::network::attachment;
-use super::security_group::{allowed_addresses, groups_of_port};
+use super::security_group::{groups_of_port, prefixes};
 use super::stack::stack;
 use super::table::table;
 use crate::attachments::Attachments;
@@ -263,7 +263,7 @@ fn port(node: &Node, path: &str, report: &mut Report<'_>) -> Port {
         attachment: attachment(&mut fields, report),
         interface: interface(&mut fields, report),
         security_groups: groups_of_port(&mut fields, report),
-        allowed_addresses: allowed_addresses(&mut fields, report),
+        allowed_addresses: prefixes("allowed_addresses", &mut fields, report),
     };
     fields.finish(report);
     port

@@ -23,7 +23,7 @@ pub fn security_group(node: &Node, path: &str, report: &mut Report<'_>) -> Secur
         return group;
     };
     group.owner = owner(&mut fields, report);
-    group.allowed_addresses = allowed_addresses(&mut fields, report);
+    group.allowed_addresses = prefixes("allowed_addresses", &mut fields, report);
     group.members = prefixes("members", &mut fields, report);
     if let Some((node, path)) = fields.get("rules") {
         let rules = list(node, &path, report).iter().enumerate();
@@ -94,13 +94,8 @@ pub fn groups_of_port(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Optio
     )
 }
 
-/// Reads the addresses that an instance may use at a port, or at each port in a group.
-pub fn allowed_addresses(fields: &mut Fields<'_>, report: &mut Report<'_>) -> Vec<IpNet> {
-    prefixes("allowed_addresses", fields, report)
-}
-
 /// Reads addresses and prefixes.
-fn prefixes(key: &'static str, fields: &mut Fields<'_>, report: &mut Report<'_>) -> Vec<IpNet> {
+pub fn prefixes(key: &'static str, fields: &mut Fields<'_>, report: &mut Report<'_>) -> Vec<IpNet> {
     let Some((node, path)) = fields.get(key) else {
         return Vec::new();
     };

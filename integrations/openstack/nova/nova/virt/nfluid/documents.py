@@ -66,14 +66,13 @@ def keys_of(part, pairs, prefix):
 def image_keys(properties, folders):
     """Returns the keys that an image's properties give. Programs and container images lie below one of `folders`."""
     keys = keys_of("image", properties, IMAGE_PREFIX)
-    is_saved = keys.pop("saved", None)
+    # The driver reads the state of a saved server.
+    keys.pop("saved", None)
     for key in keys:
         if key not in IMAGE_KEYS:
             raise Unacceptable("image", f"{IMAGE_PREFIX}{key} is for flavors, or no key of an instance")
     if len({"nf", "program", "image"} & keys.keys()) != 1:
-        raise Unacceptable(
-            "image", f"one property of {IMAGE_PREFIX}nf, {IMAGE_PREFIX}program and {IMAGE_PREFIX}image is expected" + (" beside the saved state" if is_saved else "")
-        )
+        raise Unacceptable("image", f"one property of {IMAGE_PREFIX}nf, {IMAGE_PREFIX}program and {IMAGE_PREFIX}image is expected")
     if keys.get("nf") in WITH_FILES:
         raise Unacceptable("image", f"{IMAGE_PREFIX}nf: {keys['nf']} reads files of the host, which no image may name")
     for key in ("program", "image"):
@@ -207,15 +206,13 @@ def instance(image, flavor, server, vifs, owner, folders):
     """
     keys = image_keys(image, folders)
     declared = keys.pop("ports")
+    names = names_of_ports(declared, vifs, server["port_names"])
     if "nf" in keys:
         config = config_of(keys.pop("config", None), server["metadata"], server["user_data"])
-        names = names_of_ports(declared, vifs, server["port_names"])
         if keys["nf"] == "router" and "addresses" not in config:
             config["addresses"] = {names[vif["id"]]: fixed_addresses(vif) for vif in vifs}
         if config:
             keys["config"] = config
-    else:
-        names = names_of_ports(declared, vifs, server["port_names"])
     ports = {name: dict(own) for name, own in declared.items()}
     if not declared and set(names.values()) <= set(DEFAULT_PORTS):
         ports = {name: {} for name in DEFAULT_PORTS}

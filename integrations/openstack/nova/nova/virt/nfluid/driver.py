@@ -16,7 +16,7 @@ from oslo_config import cfg
 from oslo_log import log as logging
 
 from nova.virt.nfluid import documents, options, shelf
-from nova.virt.nfluid.api import ApiError, path_of
+from nova.virt.nfluid.api import REACH, ApiError, path_of
 from nova.virt.nfluid.host import Host, daemons
 
 CONF = cfg.CONF
@@ -88,9 +88,8 @@ class NfluidDriver(driver.ComputeDriver):
 
     def init_host(self, host):
         own = CONF.nfluid
-        reach = {"client_cert": own.client_cert, "client_key": own.client_key, "ca_cert": own.ca_cert, "timeout": own.timeout}
         try:
-            found = daemons(own.daemons, host, reach)
+            found = daemons(own.daemons, host, {option: own[option] for option in REACH})
         except ValueError as error:
             raise exception.InvalidConfiguration(str(error)) from error
         of_networks = (own.physical_networks, own.uplink_ring, own.network_linger)

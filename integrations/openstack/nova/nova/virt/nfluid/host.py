@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 
 from nova.virt.nfluid import documents
-from nova.virt.nfluid.api import ApiError, Daemon, path_of
+from nova.virt.nfluid.api import ApiError, named_daemons, path_of
 
 # Seconds for which networks wait for an instance that another host is about to send.
 AWAITED = 600
@@ -19,14 +18,11 @@ DEFAULT_SOCKET = "/run/nfluid/nfluidd.sock"
 def daemons(entries, host, options):
     """Returns the daemons by the names of their nodes. `entries`: `NODE=PLACE`; `options`: the other options of a daemon."""
     found = {}
-    for entry in entries or [f"{host}={DEFAULT_SOCKET}"]:
-        node, equals, place = entry.partition("=")
-        if not equals or not node or not place:
-            raise ValueError(f"[nfluid] daemons: '{entry}': NODE=/PATH/OF/ITS/SOCKET or NODE=HOST:PORT is expected")
+    entries = entries or [f"{host}={DEFAULT_SOCKET}"]
+    for node, daemon in named_daemons(entries, options, "[nfluid] daemons", "NODE=/PATH/OF/ITS/SOCKET or NODE=HOST:PORT"):
         if node in found:
             raise ValueError(f"[nfluid] daemons: node {node} is there twice")
-        where = {"socket": place} if place.startswith("/") else {"host": place}
-        found[node] = Daemon({**options, **where})
+        found[node] = daemon
     return found
 
 
@@ -64,11 +60,12 @@ class Host:
             missing = self._missing_networks(vifs)
             try:
                 if saved is not None and not self.find(name):
-                    self._merge(missing)
+                    if missing:
+                        self.daemon.merge(missing)
                     self.daemon.request("POST", "/v1/restore", {"image": saved, "name": name, "instance": keys})
                 elif missing:
                     # Uplinks are made as what the instance needs: in one change with it.
-                    self._merge({**missing, "instances": {name: keys}})
+                    self.daemon.merge({**missing, "instances": {name: keys}})
                 else:
                     self.daemon.request("PUT", path_of("instances", name), {"instance": keys})
             except ApiError:
@@ -81,7 +78,9 @@ class Host:
             now = time.monotonic()
             self._awaited = {other: it for other, it in self._awaited.items() if now < it[0]}
             self._awaited[name] = (now + AWAITED, {vif["network"]["id"] for vif in vifs})
-            self._merge(self._missing_networks(vifs))
+            missing = self._missing_networks(vifs)
+            if missing:
+                self.daemon.merge(missing)
 
     def arrived(self, name):
         """Says that an instance has come for which networks were prepared."""
@@ -99,7 +98,7 @@ class Host:
         with self._networks:
             if self.find(name):
                 query = "?with_links=true" + (f"&stop_signal={signal}&stop_wait_ms=0" if signal else "")
-                self._ask_unless_gone("DELETE", path_of("instances", name) + query)
+                self.daemon.request_if_there("DELETE", path_of("instances", name) + query)
             self._clear_networks(vifs)
 
     def clear(self, vifs):
@@ -113,7 +112,7 @@ class Host:
             for switch in self.daemon.request("GET", "/v1/switches"):
                 network = switch["name"].removeprefix(documents.switch_of(""))
                 if network != switch["name"] and self._left.get(network, 0) + self.linger <= time.monotonic():
-                    self._clear_network(network)
+                    self._clear_switch(network, switch)
 
     def save(self, name):
         """Returns an instance's present state, None for a program whose state nobody knows."""
@@ -142,10 +141,6 @@ class Host:
             return None
         return document
 
-    def _merge(self, document):
-        if document:
-            self.daemon.request("POST", "/v1/apply", {"text": json.dumps(document), "merge": True})
-
     def _clear_networks(self, vifs):
         for network in {vif["network"]["id"] for vif in vifs}:
             if self.linger:
@@ -154,21 +149,20 @@ class Host:
                 self._clear_network(network)
 
     def _clear_network(self, network):
+        switch = self.daemon.find(path_of("switches", documents.switch_of(network)))
+        if switch:
+            self._clear_switch(network, switch)
+
+    def _clear_switch(self, network, switch):
+        """Removes the switch of a network, as the daemon has told it, with its uplink: unless something uses it, or is about to."""
         now = time.monotonic()
-        if any(now < until and network in networks for until, networks in self._awaited.values()):
+        uplink = documents.uplink_of(network)
+        is_awaited = any(now < until and network in networks for until, networks in self._awaited.values())
+        if is_awaited:
             return
         self._left.pop(network, None)
-        switch = self.daemon.find(path_of("switches", documents.switch_of(network)))
-        uplink = documents.uplink_of(network)
-        if not switch or switch.get("owner") != self.owner or set(switch["ports"]) - {uplink}:
+        if switch.get("owner") != self.owner or set(switch["ports"]) - {uplink}:
             return
-        names = [("uplink", uplink)] if uplink in switch["ports"] else []
-        names.append(("switch", switch["name"]))
-        self._ask_unless_gone("POST", "/v1/delete", {"objects": [{"kind": kind, "name": name} for kind, name in names]})
-
-    def _ask_unless_gone(self, method, path, body=None):
-        try:
-            self.daemon.request(method, path, body)
-        except ApiError as error:
-            if error.problem.get("status") != 404:
-                raise
+        objects = [{"kind": "uplink", "name": uplink}] if uplink in switch["ports"] else []
+        objects.append({"kind": "switch", "name": switch["name"]})
+        self.daemon.request_if_there("POST", "/v1/delete", {"objects": objects})
