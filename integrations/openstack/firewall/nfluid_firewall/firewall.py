@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The state of a bridge's security groups: which flows there are, and which there are to be."""
+
+import collections
+import ipaddress
+import itertools
+
+from nfluid_firewall import flows
+from nfluid_firewall.rules import DESTINATION, EGRESS, INGRESS, SOURCE, family_of
+
+# A profile's number, and how many ports have it.
+Profile = collections.namedtuple("Profile", "number users")
+# A port as it is applied: itself, its groups, what they permit, and the number of the profile for that.
+Applied = collections.namedtuple("Applied", "port groups rules number")
+
+
+class Firewall:
+    """Security groups of ports on one bridge.
+
+    Rules and members are kept, and come to a port with its next `set_port`. Changes are written when they are made, or with `defer` all at once.
+    """
+
+    def __init__(self, switch, permitted_ethertypes=()):
+        self._switch = switch
+        self._permitted = permitted_ethertypes
+        self._deferred = self._has_lost = False
+        self._rules, self._members = {}, {}
+        self.start()
+
+    def start(self):
+        """Begins with the bridge as it is. Flows of an earlier run stay until whoever knows their cookie takes them away; nothing mixes with them."""
+        self._ports, self._trusted = {}, {}
+        self._profiles = {}
+        # How many ports name a remote group: by direction, network, group and family; by direction and group; by group.
+        self._uses = collections.Counter()
+        # By direction, network, remote group and family: the members that have flows.
+        self._shown = {}
+        self._conjunctions = {}
+        # Flows that several may have a part in: what each adds.
+        self._towards = {}
+        self._addressed = collections.defaultdict(set)
+        self._wanted, self._written, self._touched = {}, set(), set()
+        used = self._read_earlier()
+        self._numbers = itertools.count(max(used, default=0) + 1)
+        self._put(flows.common(self._permitted))
+        self._apply()
+
+    def _read_earlier(self):
+        """Returns the numbers of profiles and conjunctions that an earlier run has left, and remembers which members have flows of it."""
+        used, live, members = set(), set(), {}
+        for direction, table in flows.RULES.items():
+            for priority, match, numbers in self._switch.flows(table):
+                used.update(numbers)
+                if flows.PROFILE in match:
+                    used.add(match[flows.PROFILE])
+                if "conj_id" in match:
+                    used.add(match["conj_id"])
+                    live.add(match["conj_id"])
+                if numbers and flows.NET in match and priority == flows.RULE:
+                    members[read_member(direction, match)] = numbers
+        self._earlier = {key: numbers & live for key, numbers in members.items() if numbers & live}
+        return used
+
+    # ---- what Neutron says
+
+    def set_rules(self, group, rules):
+        """Keeps the rules of a group, for its ports' next change."""
+        self._rules[group] = frozenset(rules)
+
+    def set_members(self, group, members):
+        """Keeps the members of a group, addresses or pairs of an address and a hardware address, for the next change of ports whose rules name it."""
+        by_family = {}
+        for member in members:
+            by_family.setdefault(family_of(member if isinstance(member, str) else member[0]), set()).add(member)
+        self._members[group] = {family: frozenset(found) for family, found in by_family.items()}
+
+    def set_port(self, port_id, port, groups):
+        """Makes a port what it is to be now, with the rules and members of now."""
+        before = self._ports.get(port_id)
+        rules = frozenset().union(*(self._rules.get(group, ()) for group in groups))
+        self._use(port.net, rules, +1)
+        number = self._enter_profile(rules)
+        after = Applied(port, tuple(groups), rules, number)
+        own = flows.of_port(port, number)
+        self._ports[port_id] = after
+        self._put(own)
+        if before:
+            self._drop(flows.of_port(before.port, before.number).keys() - own.keys())
+        self._set_towards(port_id, before, after)
+        if before:
+            self._leave_profile(before.rules)
+            self._use(before.port.net, before.rules, -1)
+            self._has_lost = True
+        self._show_members(port.net, rules)
+        self._written_later()
+
+    def remove_port(self, port_id):
+        """Takes a port's flows away."""
+        before = self._ports.pop(port_id, None)
+        if before is None:
+            return
+        self._drop(flows.of_port(before.port, before.number))
+        self._set_towards(port_id, before, None)
+        self._leave_profile(before.rules)
+        self._use(before.port.net, before.rules, -1)
+        self._has_lost = True
+        self._written_later()
+
+    def trust(self, port_id, number, net):
+        """Lets everything pass from and to a port."""
+        self.distrust(port_id)
+        self._trusted[port_id] = found = flows.of_trusted(number, net)
+        self._put(found)
+        self._written_later()
+
+    def distrust(self, port_id):
+        """Ends that."""
+        self._drop(self._trusted.pop(port_id, ()))
+        self._written_later()
+
+    def defer(self):
+        """Writes nothing until `apply`."""
+        self._deferred = True
+
+    def apply(self):
+        """Writes what has changed since `defer`. Raises SwitchError; the next `apply` writes it then."""
+        self._deferred = False
+        self._forget_groups()
+        self._apply()
+
+    def _forget_groups(self):
+        """Forgets groups that no port is in, and no port's rules name. Nobody tells when a group is gone."""
+        if not self._has_lost:
+            return
+        self._has_lost = False
+        in_use = {group for it in self._ports.values() for group in it.groups} | self._conjunctions.keys()
+        for known in (self._rules, self._members):
+            for group in known.keys() - in_use:
+                del known[group]
+
+    # ---- profiles and remote groups
+
+    def _enter_profile(self, rules):
+        profile = self._profiles.get(rules) or Profile(next(self._numbers), 0)
+        if not profile.users:
+            self._put(flows.of_profile(profile.number, rules, self._conjunctions))
+        self._profiles[rules] = profile._replace(users=profile.users + 1)
+        return profile.number
+
+    def _leave_profile(self, rules):
+        profile = self._profiles[rules]
+        if profile.users > 1:
+            self._profiles[rules] = profile._replace(users=profile.users - 1)
+            return
+        del self._profiles[rules]
+        self._drop(flows.of_profile(profile.number, rules, self._conjunctions))
+
+    def _use(self, net, rules, change):
+        """Counts who names remote groups. Of a group that nobody names any more, the members' flows go."""
+        for direction, remote, family in remotes_of(rules):
+            if remote not in self._conjunctions:
+                self._conjunctions[remote] = next(self._numbers)
+            own = flows.of_conjunction(direction, self._conjunctions[remote])
+            in_net = self._count((direction, net, remote, family), change)
+            in_direction = self._count((direction, remote), change)
+            anywhere = self._count(remote, change)
+            if in_direction == change:
+                self._put(own)
+            if not in_net:
+                self._show(direction, net, remote, family, frozenset())
+            if not in_direction:
+                self._drop(own)
+            if not anywhere:
+                del self._conjunctions[remote]
+
+    def _count(self, use, change):
+        """Changes how often something is used, and returns how often that is now."""
+        self._uses[use] += change
+        return self._uses[use] or self._uses.pop(use)
+
+    def _show_members(self, net, rules):
+        for direction, remote, family in remotes_of(rules):
+            self._show(direction, net, remote, family, self._members.get(remote, {}).get(family, frozenset()))
+
+    def _show(self, direction, net, remote, family, members):
+        """Makes the flows of a remote group's members those of these ones."""
+        use = (direction, net, remote, family)
+        before = self._shown.pop(use, frozenset())
+        if members:
+            self._shown[use] = members
+        if members == before:
+            return
+        number = self._conjunctions[remote]
+        old, new = ({flows.member_match(direction, net, member) for member in some} for some in (before - members, members - before))
+        for key in old - new:
+            self._addressed[key].discard(number)
+        for key in new:
+            self._addressed[key].add(number)
+        for key in old | new:
+            self._write_member(key)
+
+    def _write_member(self, key):
+        numbers = self._addressed[key]
+        if numbers:
+            numbers = numbers | self._earlier.get(key, frozenset())
+            self._put({key: tuple(("conjunction", number, 1) for number in sorted(numbers))})
+        else:
+            del self._addressed[key]
+            self._drop([key])
+
+    # ---- flows
+
+    def _set_towards(self, port_id, before, after):
+        """Changes the part of a port in the flows by which packets find it."""
+        old = flows.towards_port(before.port, before.number) if before else {}
+        new = flows.towards_port(after.port, after.number) if after else {}
+        for key in old.keys() | new.keys():
+            parts = self._towards.setdefault(key, {})
+            parts.pop(port_id, None)
+            if key in new:
+                first, parts[port_id] = new[key]
+            else:
+                first, _ = old[key]
+            if parts:
+                self._put({key: sum((parts[it] for it in sorted(parts)), first)})
+            else:
+                del self._towards[key]
+                self._drop([key])
+
+    def _put(self, found):
+        self._wanted.update(found)
+        self._touched.update(found)
+
+    def _drop(self, keys):
+        for key in list(keys):
+            self._wanted.pop(key, None)
+            self._touched.add(key)
+
+    def _written_later(self):
+        if not self._deferred:
+            self._apply()
+
+    def _apply(self):
+        changes = [(key, self._wanted.get(key)) for key in self._touched if key in self._wanted or key in self._written]
+        if changes:
+            self._switch.apply(changes)
+        for key, actions in changes:
+            (self._written.discard if actions is None else self._written.add)(key)
+        self._touched.clear()
+
+
+def remotes_of(rules):
+    """Returns the remote groups that rules name: direction, group and family."""
+    return {(rule.direction, rule.remote, match[0][1]) for rule in rules if rule.remote for match in rule.matches}
+
+
+def read_member(direction, match):
+    """Returns the key of a member's flow that a bridge has told."""
+    field = {INGRESS: SOURCE, EGRESS: DESTINATION}[direction].get(match.get("eth_type"))
+    prefix = match.get(field, "0.0.0.0/0" if match.get("eth_type") == 0x0800 else "::/0")
+    if not isinstance(prefix, str):
+        prefix = "/".join(prefix) if "." in prefix[1] else f"{prefix[0]}/{bin(int(ipaddress.ip_address(prefix[1]))).count('1')}"
+    return flows.member_match(direction, match[flows.NET], (prefix, match.get("eth_src") or match.get("eth_dst")))

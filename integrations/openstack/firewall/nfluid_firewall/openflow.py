@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Flows to and from a bridge of Open vSwitch, over the socket that each bridge listens on.
+
+Changes are one bundle (OpenFlow 1.4, section 6.9): packets meet either all of them or none.
+"""
+
+import itertools
+import socket
+import struct
+
+from os_ken.ofproto import nicira_ext, ofproto_parser, ofproto_protocol, ofproto_v1_4, ofproto_v1_4_parser
+
+DATAPATH = ofproto_protocol.ProtocolDesc(ofproto_v1_4.OFP_VERSION)
+OF, PARSER = ofproto_v1_4, ofproto_v1_4_parser
+# The input port of a packet, for a table looked up again.
+IN_PORT = 0xFFF8
+# Seconds that a bridge may take for an answer.
+TIMEOUT = 60
+ZONE = ("reg6", nicira_ext.ofs_nbits(0, 15))
+
+
+class SwitchError(Exception):
+    """The bridge cannot be reached, or refuses."""
+
+
+def encode_match(match):
+    fields = dict(match)
+    if "vlan_vid" in fields:
+        fields["vlan_vid"] |= OF.OFPVID_PRESENT
+    return PARSER.OFPMatch(**fields)
+
+
+def encode_action(action):
+    kind, *rest = action
+    if kind == "set":
+        return PARSER.OFPActionSetField(**{rest[0]: rest[1]})
+    if kind == "goto":
+        return PARSER.NXActionResubmitTable(in_port=IN_PORT, table_id=rest[0])
+    if kind == "conjunction":
+        number, clause = rest
+        # Clauses are counted from 0.
+        return PARSER.NXActionConjunction(clause=clause - 1, n_clauses=2, id_=number)
+    if kind == "track":
+        return conntrack(0, rest[0], [])
+    if kind == "commit":
+        mark = rest[0]
+        return conntrack(1, 0xFF, [] if mark is None else [PARSER.OFPActionSetField(ct_mark=mark)])
+    if kind == "output_reg":
+        return PARSER.NXActionOutputReg(ofs_nbits=nicira_ext.ofs_nbits(0, 31), src=rest[0], max_len=0)
+    return {
+        "ct_clear": PARSER.NXActionCTClear,
+        "strip_vlan": PARSER.OFPActionPopVlan,
+        "normal": lambda: PARSER.OFPActionOutput(OF.OFPP_NORMAL),
+    }[kind]()
+
+
+def conntrack(flags, table, actions):
+    return PARSER.NXActionCT(flags=flags, zone_src=ZONE[0], zone_ofs_nbits=ZONE[1], recirc_table=table, alg=0, actions=actions)
+
+
+def encode_flow(key, actions, cookie):
+    """Returns the message that makes a flow, or with no actions at all (None) takes it away."""
+    table, priority, match = key
+    if actions is None:
+        return PARSER.OFPFlowMod(
+            DATAPATH, command=OF.OFPFC_DELETE_STRICT, table_id=table, priority=priority, match=encode_match(match), out_port=OF.OFPP_ANY, out_group=OF.OFPG_ANY
+        )
+    applied = [PARSER.OFPInstructionActions(OF.OFPIT_APPLY_ACTIONS, [encode_action(action) for action in actions])] if actions else []
+    return PARSER.OFPFlowMod(DATAPATH, cookie=cookie, table_id=table, priority=priority, match=encode_match(match), instructions=applied)
+
+
+def bundle(changes, cookie):
+    """Returns the bytes of a bundle up to its end, which is the last message, and that one's number.
+
+    changes: pairs of a flow's key and its actions, None for a flow that goes.
+    """
+    number = itertools.count(1)
+    flags = OF.OFPBF_ATOMIC | OF.OFPBF_ORDERED
+    parts = []
+
+    def add(message, xid):
+        message.set_xid(xid)
+        message.serialize()
+        parts.append(bytes(message.buf))
+
+    add(PARSER.OFPBundleCtrlMsg(DATAPATH, 1, OF.OFPBCT_OPEN_REQUEST, flags, []), next(number))
+    for key, actions in changes:
+        xid = next(number)
+        inner = encode_flow(key, actions, cookie)
+        inner.set_xid(xid)
+        add(PARSER.OFPBundleAddMsg(DATAPATH, 1, flags, inner, []), xid)
+    last = next(number)
+    add(PARSER.OFPBundleCtrlMsg(DATAPATH, 1, OF.OFPBCT_COMMIT_REQUEST, flags, []), last)
+    return b"".join(parts), last
+
+
+class Connection:
+    """A conversation with a bridge."""
+
+    def __init__(self, path):
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(TIMEOUT)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            self._socket.close()
+            raise SwitchError(f"bridge {path}: {error.strerror}; does it exist, and is Open vSwitch running?") from error
+
+    def __enter__(self):
+        hello = PARSER.OFPHello(DATAPATH)
+        hello.set_xid(0)
+        hello.serialize()
+        self.send(bytes(hello.buf))
+        return self
+
+    def __exit__(self, *_):
+        self._socket.close()
+
+    def send(self, data):
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise SwitchError(f"bridge {self._path}: {error}") from error
+
+    def messages(self):
+        """Yields messages: their kind, number and bytes."""
+        while True:
+            version, kind, length, xid = struct.unpack("!BBHI", self._read(8))
+            data = struct.pack("!BBHI", version, kind, length, xid) + self._read(length - 8)
+            if kind == OF.OFPT_ECHO_REQUEST:
+                self.send(struct.pack("!BBHI", version, OF.OFPT_ECHO_REPLY, length, xid) + data[8:])
+                continue
+            if kind == OF.OFPT_ERROR:
+                message = parse(kind, xid, data)
+                raise SwitchError(f"bridge {self._path} refuses message {xid}: error {message.type}/{message.code} ({bytes(message.data[:64]).hex()})")
+            yield kind, xid, data
+
+    def _read(self, count):
+        data = b""
+        while len(data) < count:
+            try:
+                part = self._socket.recv(count - len(data))
+            except OSError as error:
+                raise SwitchError(f"bridge {self._path}: {error}") from error
+            if not part:
+                raise SwitchError(f"bridge {self._path} ended the conversation")
+            data += part
+        return data
+
+
+def parse(kind, xid, data):
+    return ofproto_parser.msg(DATAPATH, OF.OFP_VERSION, kind, len(data), xid, data)
+
+
+def exchange(path, data, last):
+    """Sends a bundle, and waits until it holds."""
+    with Connection(path) as connection:
+        connection.send(data)
+        for _, xid, _ in connection.messages():
+            if xid == last:
+                return
+
+
+def read_flows(path, table):
+    """Returns the bytes of the messages that tell a table's flows."""
+    with Connection(path) as connection:
+        request = PARSER.OFPFlowStatsRequest(DATAPATH, table_id=table)
+        request.set_xid(1)
+        request.serialize()
+        connection.send(bytes(request.buf))
+        replies = []
+        for kind, xid, data in connection.messages():
+            if kind == OF.OFPT_MULTIPART_REPLY and xid == 1:
+                replies.append(data)
+                if not parse(kind, xid, data).flags & OF.OFPMPF_REPLY_MORE:
+                    return replies
+
+
+class Switch:
+    """A bridge, as the firewall sees it.
+
+    path: its socket. cookie: what its flows are marked with, a function. access: who opens the socket, a pair of `exchange` and `read_flows`.
+    """
+
+    def __init__(self, path, cookie=lambda: 0, access=(exchange, read_flows)):
+        self._path = path
+        self._cookie = cookie
+        self._exchange, self._read = access
+
+    def apply(self, changes):
+        """Changes flows, all at once.
+
+        changes: pairs of a flow's key and its actions, None for a flow that goes. Raises SwitchError.
+        """
+        self._exchange(self._path, *bundle(changes, self._cookie()))
+
+    def flows(self, table):
+        """Yields the flows of a table: priority, match as a dict, and the numbers of its conjunctions."""
+        for data in self._read(self._path, table):
+            for flow in parse(OF.OFPT_MULTIPART_REPLY, 1, data).body:
+                actions = [action for part in flow.instructions for action in getattr(part, "actions", [])]
+                yield flow.priority, dict(flow.match.items()), {it.id for it in actions if isinstance(it, PARSER.NXActionConjunction)}
