@@ -2,14 +2,15 @@
 
 use crate::command::output;
 use crate::directory::ScratchDirectory;
+use crate::json_process::JsonProcess;
 use crate::unique_number;
 use crate::{CannotRun, interrupt, program};
 use anyhow::{Context, bail};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// The variable that names the folder of a Python environment with OpenStack, instead of Debian's packages.
 const VENV: &str = "OPENSTACK_VENV";
@@ -38,7 +39,7 @@ fn lab() -> PathBuf {
 pub struct OpenStack {
     folder: ScratchDirectory,
     venv: Option<PathBuf>,
-    client: Option<(Child, ChildStdin, BufReader<ChildStdout>)>,
+    client: Option<JsonProcess>,
 }
 
 impl OpenStack {
@@ -95,17 +96,12 @@ impl OpenStack {
             let log = fs::read_to_string(this.folder.path("start.log")).unwrap_or_default();
             bail!("OpenStack did not start: {log}");
         }
-        let mut client = Command::new(this.folder.path("run"))
+        let mut client = Command::new(this.folder.path("run"));
+        client
             .arg("python3")
             .arg(lab().join("cloud.py"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(File::create(this.folder.path("client.log"))?)
-            .spawn()
-            .context("starting the client")?;
-        let stdin = client.stdin.take().context("a pipe")?;
-        let stdout = BufReader::new(client.stdout.take().context("a pipe")?);
-        this.client = Some((client, stdin, stdout));
+            .stderr(File::create(this.folder.path("client.log"))?);
+        this.client = Some(JsonProcess::start(&mut client)?);
         Ok(this)
     }
 
@@ -133,22 +129,14 @@ impl OpenStack {
         arguments: &[Value],
         named: Value,
     ) -> anyhow::Result<Value> {
-        let (_, stdin, stdout) = self.client.as_mut().context("the client has ended")?;
+        let client = self.client.as_mut().context("the client has ended")?;
         let mut line = vec![Value::from(method)];
         line.extend_from_slice(arguments);
         if let Value::Object(mut named) = named {
             named.insert("**".to_owned(), true.into());
             line.push(named.into());
         }
-        writeln!(stdin, "{}", Value::from(line)).context("the client has ended")?;
-        let mut answer = String::new();
-        stdout.read_line(&mut answer)?;
-        let mut answer: Map<String, Value> =
-            serde_json::from_str(&answer).context("the client has ended")?;
-        match answer.remove("ok") {
-            Some(result) => Ok(result),
-            None => bail!("{}", answer["error"].as_str().unwrap_or_default()),
-        }
+        client.ask(&line.into())
     }
 
     /// Asks for a method with arguments in order.
@@ -201,10 +189,7 @@ impl Drop for OpenStack {
         if std::thread::panicking() {
             self.show_errors();
         }
-        if let Some((mut client, ..)) = self.client.take() {
-            let _ = client.kill();
-            let _ = client.wait();
-        }
+        self.client = None;
         let _ = self
             .script("stop")
             .stdout(Stdio::null())

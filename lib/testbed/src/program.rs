@@ -39,11 +39,15 @@ pub fn install(packages: &str) -> String {
 
 /// Returns the first program of that name in `PATH` and the system folders; for a path, the file itself.
 pub fn find(name: &str) -> Option<PathBuf> {
+    find_all(name).into_iter().next()
+}
+
+/// Returns all programs of that name in `PATH` and the system folders.
+pub fn find_all(name: &str) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SYSTEM.iter().map(PathBuf::from));
-    folders
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+    let files = folders.map(|folder| folder.join(name));
+    files.filter(|file| file.is_file()).collect()
 }
 
 /// Folder of guest images within that of all build results.

@@ -82,12 +82,22 @@ impl Namespaces {
     }
 }
 
+/// The order of what leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Marks {
+    /// Frames are handled in order, whatever their ports: the marker enters port 0, and leaves anywhere.
+    One,
+    /// Frames are handled in order on each port: the marker enters the frame's port, and leaves by all ports.
+    EachPort,
+}
+
 /// The hosts' ends of the veth pairs, `h0`, `h1`, ...
 pub struct Oracle {
     senders: Vec<InterfaceSender>,
     receivers: Vec<InterfaceReceiver>,
-    /// Sent into port 0 after each frame; leaves last.
+    /// Sent after each frame; leaves last.
     marker: Vec<u8>,
+    marks: Marks,
     /// Returns true for frames that the kernel sends by itself.
     is_background: fn(&[u8]) -> bool,
     namespaces: Namespaces,
@@ -105,6 +115,29 @@ impl Oracle {
         marker: Vec<u8>,
         is_background: fn(&[u8]) -> bool,
     ) -> Self {
+        Self::settled(namespaces, ports, marker, Marks::One, is_background)
+    }
+
+    /// As [`new`](Self::new), for a forwarder that sends `marker` out of all its ports, whichever it has entered.
+    ///
+    /// # Panics
+    /// If nothing is forwarded.
+    pub fn marking_all_ports(
+        namespaces: Namespaces,
+        ports: u8,
+        marker: Vec<u8>,
+        is_background: fn(&[u8]) -> bool,
+    ) -> Self {
+        Self::settled(namespaces, ports, marker, Marks::EachPort, is_background)
+    }
+
+    fn settled(
+        namespaces: Namespaces,
+        ports: u8,
+        marker: Vec<u8>,
+        marks: Marks,
+        is_background: fn(&[u8]) -> bool,
+    ) -> Self {
         let mut cpu = CpuSet::new();
         cpu.set(0);
         sched_setaffinity(None, &cpu).expect("CPU 0 exists");
@@ -116,6 +149,7 @@ impl Oracle {
             senders: (0..ports).map(sender).collect(),
             receivers: (0..ports).map(receiver).collect(),
             marker,
+            marks,
             is_background,
             namespaces,
         };
@@ -130,7 +164,7 @@ impl Oracle {
         loop {
             self.inject(0, &self.marker.clone());
             std::thread::sleep(Duration::from_millis(20));
-            if self.collect(&mut ignored) {
+            if self.collect(&mut ignored) > 0 {
                 break;
             }
             assert!(Instant::now() < deadline, "the kernel does not forward");
@@ -157,10 +191,19 @@ impl Oracle {
     /// If the kernel stops forwarding.
     pub fn pass(&mut self, (port, frame): &OnPort) -> Vec<OnPort> {
         self.inject(*port, frame);
-        self.inject(0, &self.marker.clone());
+        let (marked, markers) = match self.marks {
+            Marks::One => (0, 1),
+            Marks::EachPort => (*port, self.receivers.len()),
+        };
+        self.inject(marked, &self.marker.clone());
         let mut frames = Vec::new();
+        let mut seen = 0;
         let deadline = Instant::now() + PATIENCE;
-        while !self.collect(&mut frames) {
+        loop {
+            seen += self.collect(&mut frames);
+            if seen >= markers {
+                break;
+            }
             assert!(Instant::now() < deadline, "the marker does not arrive");
             // The kernel may need this CPU to forward.
             std::thread::yield_now();
@@ -178,23 +221,23 @@ impl Oracle {
         sender.flush().expect("veth takes it");
     }
 
-    /// Takes the frames that have arrived; returns true if the marker is among them. The marker arrives last on its
+    /// Takes the frames that have arrived; returns how many markers are among them. The marker arrives last on its
     /// port, after all frames that the packet before it caused. Once the marker has arrived, all ports are read again,
     /// because the first pass may have read a port before the kernel was done.
-    fn collect(&mut self, frames: &mut Vec<OnPort>) -> bool {
-        let marked = self.take_all(frames);
-        if marked {
-            self.take_all(frames);
+    fn collect(&mut self, frames: &mut Vec<OnPort>) -> usize {
+        let mut marked = self.take_all(frames);
+        if marked > 0 {
+            marked += self.take_all(frames);
         }
         marked
     }
 
-    fn take_all(&mut self, frames: &mut Vec<OnPort>) -> bool {
-        let mut marked = false;
+    fn take_all(&mut self, frames: &mut Vec<OnPort>) -> usize {
+        let mut marked = 0;
         for (receiver, port) in self.receivers.iter_mut().zip(0..) {
             let mut take = |frame: &[u8]| {
                 if frame.ends_with(MARKER) {
-                    marked = true;
+                    marked += 1;
                 } else if !(self.is_background)(frame) {
                     frames.push((port, frame.to_vec()));
                 }

@@ -42,7 +42,7 @@ def read(rule, numbers):
         if protocol in PORTS:
             matches = with_ports(tuple(fields), PORTS[protocol], rule)
         else:
-            matches = [tuple(fields) + icmp(protocol, rule)]
+            matches = [tuple(fields) + icmp(family, protocol, rule)]
     remote = rule.get("remote_group_id") or rule.get("remote_address_group_id")
     return Rule(direction, frozenset(matches), remote)
 
@@ -60,12 +60,14 @@ def number_of(protocol, family, numbers):
     return None if number == 0 and protocol != "hopopt" else number
 
 
-def icmp(protocol, rule):
+def icmp(family, protocol, rule):
     """Returns the fields of type and code of ICMP."""
-    prefix = {ICMP: "icmpv4", ICMPV6: "icmpv6"}.get(protocol)
     kind, code = rule.get("port_range_min"), rule.get("port_range_max")
-    if prefix is None or kind is None:
+    if protocol not in (ICMP, ICMPV6) or kind is None:
         return ()
+    prefix = {(IPV4, ICMP): "icmpv4", (IPV6, ICMPV6): "icmpv6"}.get((family, protocol))
+    if prefix is None:
+        raise ValueError(f"protocol {protocol} with a type, in the other family")
     return ((f"{prefix}_type", int(kind)),) + (() if code is None else ((f"{prefix}_code", int(code)),))
 
 

@@ -83,14 +83,14 @@ fn own_addresses(mut own: Vec<IpNet>, mac: Option<Mac>) -> Vec<IpNet> {
 /// The rules of every guard.
 fn basic_rules(own: &[IpNet]) -> Vec<String> {
     let mut rules = vec![
-        "deny udp from any 67 to any 68 out".to_owned(),
-        "deny udp from any 547 to any 546 out".to_owned(),
+        "deny udp from any 67 to 0.0.0.0/0 68 out".to_owned(),
+        "deny udp from any 547 to ::/0 546 out".to_owned(),
         "deny icmp6 from any to any icmp6types 134,137 out".to_owned(),
     ];
     if own.is_empty() {
         rules.extend([
-            "allow udp from any 68 to any 67 out".to_owned(),
-            "allow udp from any 546 to any 547 out".to_owned(),
+            "allow udp from any 68 to 0.0.0.0/0 67 out".to_owned(),
+            "allow udp from any 546 to ::/0 547 out".to_owned(),
             format!("allow icmp6 from any to any icmp6types {FROM_INSTANCE} out"),
         ]);
     } else {
@@ -108,8 +108,8 @@ fn basic_rules(own: &[IpNet]) -> Vec<String> {
         ]);
     }
     rules.extend([
-        "allow udp from any 67 to any 68 in".to_owned(),
-        "allow udp from any 547 to any 546 in".to_owned(),
+        "allow udp from any 67 to 0.0.0.0/0 68 in".to_owned(),
+        "allow udp from any 547 to ::/0 546 in".to_owned(),
         format!("allow icmp6 from any to any icmp6types {TO_INSTANCE} in"),
         "check-state".to_owned(),
     ]);

@@ -1,14 +1,13 @@
 //! Open vSwitch's own tools, for one database and switch.
 
+use crate::command::{output, output_of};
+use crate::program::find;
 use anyhow::ensure;
-use nfluid_testbed::command::output;
-use nfluid_testbed::program::find;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The database's socket.
 pub const DATABASE: &str = "db.sock";
-const BRIDGE: &str = "bridge0";
 /// Timeout of a tool, in seconds; includes the start of DPDK.
 const TIMEOUT: u32 = 20;
 /// Environment variables of the folders in which programs and tools look for, or leave, sockets and files.
@@ -75,13 +74,13 @@ impl Control {
         Ok(())
     }
 
-    /// Makes the bridge, which forwards nothing yet; the switch must run.
+    /// Makes a bridge, which forwards nothing yet; the switch must run.
     ///
     /// # Errors
     /// As for [`Control::vsctl`].
-    pub fn make_bridge(&self) -> anyhow::Result<()> {
+    pub fn make_bridge(&self, bridge: &str) -> anyhow::Result<()> {
         self.vsctl(&format!(
-            "add-br {BRIDGE} -- set bridge {BRIDGE} datapath_type=netdev fail_mode=secure"
+            "add-br {bridge} -- set bridge {bridge} datapath_type=netdev fail_mode=secure protocols=OpenFlow10,OpenFlow13,OpenFlow14"
         ))?;
         Ok(())
     }
@@ -90,27 +89,55 @@ impl Control {
     ///
     /// # Errors
     /// When the switch could not open the port.
-    pub fn add_port(&self, port: &str, options: &str) -> anyhow::Result<()> {
+    pub fn add_port(&self, bridge: &str, port: &str, options: &str) -> anyhow::Result<()> {
         self.vsctl(&format!(
-            "add-port {BRIDGE} {port} -- set Interface {port} {options}"
+            "add-port {bridge} {port} -- set Interface {port} {options}"
         ))?;
         let why = self.vsctl(&format!("get Interface {port} error"))?;
         ensure!(why.trim() == "[]", "port {port}: {}", why.trim());
         Ok(())
     }
 
-    /// Forwards packets of one port to another port.
+    /// Adds flows, in the notation of `ovs-ofctl`, one in a line.
     ///
     /// # Errors
     /// When `ovs-ofctl` fails.
-    pub fn add_flow(&self, from: &str, to: &str) -> anyhow::Result<()> {
-        let socket = self.folder.join(format!("{BRIDGE}.mgmt"));
+    pub fn add_flows(&self, bridge: &str, flows: &str) -> anyhow::Result<()> {
+        output_of(self.ofctl("add-flows", bridge).arg("-"), flows).map(drop)
+    }
+
+    /// Returns the flows of a bridge that match, one in a line: `table=82`, or all with an empty text.
+    ///
+    /// # Errors
+    /// When `ovs-ofctl` fails.
+    pub fn flows(&self, bridge: &str, matching: &str) -> anyhow::Result<Vec<String>> {
+        let mut command = self.ofctl("dump-flows", bridge);
+        let text = output(command.arg(matching))?;
+        let flows = text.lines().filter(|line| line.contains("actions="));
+        Ok(flows.map(str::to_owned).collect())
+    }
+
+    fn ofctl(&self, verb: &str, bridge: &str) -> Command {
+        let socket = self.folder.join(format!("{bridge}.mgmt"));
         let mut command = self.command("ovs-ofctl");
         command
-            .arg("add-flow")
-            .arg(format!("unix:{}", socket.display()))
-            .arg(format!("in_port={from},actions=output:{to}"));
-        output(&mut command)?;
-        Ok(())
+            .args(["--protocols=OpenFlow14", verb])
+            .arg(format!("unix:{}", socket.display()));
+        command
+    }
+
+    /// The socket of `ovs-appctl`.
+    pub fn unixctl(&self) -> PathBuf {
+        self.folder.join("switch.ctl")
+    }
+
+    /// Runs `ovs-appctl`; words are separated by spaces.
+    ///
+    /// # Errors
+    /// When the tool fails.
+    pub fn appctl(&self, line: &str) -> anyhow::Result<String> {
+        let mut command = self.command("ovs-appctl");
+        command.arg("--target").arg(self.unixctl());
+        output(command.args(line.split_whitespace()))
     }
 }
