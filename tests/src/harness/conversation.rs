@@ -58,6 +58,14 @@ impl Conversation {
         Self::every(hosts, Duration::ZERO)
     }
 
+    /// As [`Conversation::start`], between a client and a server in these network namespaces, without a platform.
+    ///
+    /// # Panics
+    /// If the hosts have other addresses than those of [`super::two_hosts`].
+    pub fn in_namespaces(hosts: [PathBuf; 2]) -> Self {
+        Self::every(hosts, Duration::ZERO)
+    }
+
     /// Sends a few hundred requests per second.
     ///
     /// # Panics

@@ -242,11 +242,20 @@ class Firewall:
 
     def _apply(self):
         changes = [(key, self._wanted.get(key)) for key in self._touched if key in self._wanted or key in self._written]
-        if changes:
-            self._switch.apply(changes)
-        for key, actions in changes:
-            (self._written.discard if actions is None else self._written.add)(key)
+        # A packet that is at connection tracking comes back with the profile that its port had before. So what it may need is taken away last: for a moment
+        # both the earlier and the later rules permit.
+        for step in ([it for it in changes if not is_rule(*it)], [it for it in changes if is_rule(*it)]):
+            if step:
+                self._switch.apply(step)
+            for key, actions in step:
+                (self._written.discard if actions is None else self._written.add)(key)
+                self._touched.discard(key)
         self._touched.clear()
+
+
+def is_rule(key, actions):
+    """Returns true for a rule or member that goes."""
+    return actions is None and key[1] == flows.RULE and key[0] in flows.RULES.values()
 
 
 def remotes_of(rules):

@@ -5,10 +5,16 @@ Changes are one bundle (OpenFlow 1.4, section 6.9): packets meet either all of t
 """
 
 import itertools
+import json
+import logging
+import os
 import socket
 import struct
+import time
 
 from os_ken.ofproto import nicira_ext, ofproto_parser, ofproto_protocol, ofproto_v1_4, ofproto_v1_4_parser
+
+LOG = logging.getLogger(__name__)
 
 DATAPATH = ofproto_protocol.ProtocolDesc(ofproto_v1_4.OFP_VERSION)
 OF, PARSER = ofproto_v1_4, ofproto_v1_4_parser
@@ -16,6 +22,10 @@ OF, PARSER = ofproto_v1_4, ofproto_v1_4_parser
 IN_PORT = 0xFFF8
 # Seconds that a bridge may take for an answer.
 TIMEOUT = 60
+# Seconds after which the switch has looked through the flows that it remembers in any case: it does so every 0.5 s.
+PATIENCE = 1
+# The table of dropped packets, whose flow is always the same.
+DROPPED = 93
 ZONE = ("reg6", nicira_ext.ofs_nbits(0, 15))
 
 
@@ -69,6 +79,13 @@ def encode_flow(key, actions, cookie):
     return PARSER.OFPFlowMod(DATAPATH, cookie=cookie, table_id=table, priority=priority, match=encode_match(match), instructions=applied)
 
 
+def single(message, number):
+    """Returns the bytes of a message with this number."""
+    message.set_xid(number)
+    message.serialize()
+    return bytes(message.buf)
+
+
 def bundle(changes, cookie):
     """Returns the bytes of a bundle up to its end, which is the last message, and that one's number.
 
@@ -76,22 +93,27 @@ def bundle(changes, cookie):
     """
     number = itertools.count(1)
     flags = OF.OFPBF_ATOMIC | OF.OFPBF_ORDERED
-    parts = []
-
-    def add(message, xid):
-        message.set_xid(xid)
-        message.serialize()
-        parts.append(bytes(message.buf))
-
-    add(PARSER.OFPBundleCtrlMsg(DATAPATH, 1, OF.OFPBCT_OPEN_REQUEST, flags, []), next(number))
+    parts = [single(PARSER.OFPBundleCtrlMsg(DATAPATH, 1, OF.OFPBCT_OPEN_REQUEST, flags, []), next(number))]
     for key, actions in changes:
         xid = next(number)
         inner = encode_flow(key, actions, cookie)
         inner.set_xid(xid)
-        add(PARSER.OFPBundleAddMsg(DATAPATH, 1, flags, inner, []), xid)
+        parts.append(single(PARSER.OFPBundleAddMsg(DATAPATH, 1, flags, inner, []), xid))
     last = next(number)
-    add(PARSER.OFPBundleCtrlMsg(DATAPATH, 1, OF.OFPBCT_COMMIT_REQUEST, flags, []), last)
+    parts.append(single(PARSER.OFPBundleCtrlMsg(DATAPATH, 1, OF.OFPBCT_COMMIT_REQUEST, flags, []), last))
     return b"".join(parts), last
+
+
+def connect(path):
+    """Returns a socket that is connected with a socket of the switch."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.settimeout(TIMEOUT)
+    try:
+        found.connect(path)
+    except OSError:
+        found.close()
+        raise
+    return found
 
 
 class Connection:
@@ -99,19 +121,13 @@ class Connection:
 
     def __init__(self, path):
         self._path = path
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(TIMEOUT)
         try:
-            self._socket.connect(path)
+            self._socket = connect(path)
         except OSError as error:
-            self._socket.close()
             raise SwitchError(f"bridge {path}: {error.strerror}; does it exist, and is Open vSwitch running?") from error
 
     def __enter__(self):
-        hello = PARSER.OFPHello(DATAPATH)
-        hello.set_xid(0)
-        hello.serialize()
-        self.send(bytes(hello.buf))
+        self.send(single(PARSER.OFPHello(DATAPATH), 0))
         return self
 
     def __exit__(self, *_):
@@ -153,22 +169,70 @@ def parse(kind, xid, data):
     return ofproto_parser.msg(DATAPATH, OF.OFP_VERSION, kind, len(data), xid, data)
 
 
-def exchange(path, data, last):
-    """Sends a bundle, and waits until it holds."""
+def exchange(path, data, last, touch):
+    """Sends a bundle, and waits until it holds for every packet. `touch`: a message that changes nothing, but has the switch look through its flows again."""
     with Connection(path) as connection:
         connection.send(data)
-        for _, xid, _ in connection.messages():
-            if xid == last:
-                return
+        messages = connection.messages()
+        await_message(messages, last)
+        control = control_socket(path)
+        if not control:
+            time.sleep(PATIENCE)
+            return
+        # What the switch remembers of flows, it looks through again after a change, and later by itself. One look may have begun before the change; the next
+        # one has not.
+        for _ in range(2):
+            await_look(path, control, lambda: connection.send(touch))
+
+
+def await_message(messages, number):
+    for _, xid, _ in messages:
+        if xid == number:
+            return
+
+
+def control_socket(path):
+    """Returns the socket by which ovs-vswitchd is controlled, beside a bridge's; None if it is not there."""
+    folder = os.path.dirname(path)
+    names = ["ovs-vswitchd.ctl"]
+    try:
+        with open(os.path.join(folder, "ovs-vswitchd.pid"), encoding="ascii") as file:
+            names.insert(0, f"ovs-vswitchd.{int(file.read())}.ctl")
+    except (OSError, ValueError):
+        pass
+    found = (os.path.join(folder, name) for name in names)
+    return next((it for it in found if os.path.exists(it)), None)
+
+
+def await_look(path, control, begin):
+    """Waits until the switch has looked once through the flows that it remembers, which `begin` makes it do."""
+    try:
+        with connect(control) as asked:
+            asked.sendall(json.dumps({"id": 0, "method": "revalidator/wait", "params": []}).encode())
+            begin()
+            answer = b""
+            while not is_json(answer):
+                part = asked.recv(4096)
+                if not part:
+                    raise OSError("it ended the conversation")
+                answer += part
+    except OSError as error:
+        LOG.warning("bridge %s: %s: %s; waiting instead", path, control, error)
+        time.sleep(PATIENCE)
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_flows(path, table):
     """Returns the bytes of the messages that tell a table's flows."""
     with Connection(path) as connection:
-        request = PARSER.OFPFlowStatsRequest(DATAPATH, table_id=table)
-        request.set_xid(1)
-        request.serialize()
-        connection.send(bytes(request.buf))
+        connection.send(single(PARSER.OFPFlowStatsRequest(DATAPATH, table_id=table), 1))
         replies = []
         for kind, xid, data in connection.messages():
             if kind == OF.OFPT_MULTIPART_REPLY and xid == 1:
@@ -193,7 +257,9 @@ class Switch:
 
         changes: pairs of a flow's key and its actions, None for a flow that goes. Raises SwitchError.
         """
-        self._exchange(self._path, *bundle(changes, self._cookie()))
+        cookie = self._cookie()
+        data, last = bundle(changes, cookie)
+        self._exchange(self._path, data, last, single(encode_flow((DROPPED, 0, ()), (), cookie), last + 1))
 
     def flows(self, table):
         """Yields the flows of a table: priority, match as a dict, and the numbers of its conjunctions."""

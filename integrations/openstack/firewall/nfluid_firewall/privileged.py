@@ -11,8 +11,8 @@ context = priv_context.PrivContext(
 
 
 @context.entrypoint
-def exchange(path, data, last):
-    openflow.exchange(path, data, last)
+def exchange(path, data, last, touch):
+    openflow.exchange(path, data, last, touch)
 
 
 @context.entrypoint

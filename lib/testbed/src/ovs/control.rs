@@ -117,6 +117,14 @@ impl Control {
         Ok(flows.map(str::to_owned).collect())
     }
 
+    /// Takes flows away.
+    ///
+    /// # Errors
+    /// When `ovs-ofctl` fails.
+    pub fn delete_flows(&self, bridge: &str, matching: &str) -> anyhow::Result<()> {
+        output(self.ofctl("del-flows", bridge).arg(matching)).map(drop)
+    }
+
     fn ofctl(&self, verb: &str, bridge: &str) -> Command {
         let socket = self.folder.join(format!("{bridge}.mgmt"));
         let mut command = self.command("ovs-ofctl");
@@ -128,7 +136,7 @@ impl Control {
 
     /// The socket of `ovs-appctl`.
     pub fn unixctl(&self) -> PathBuf {
-        self.folder.join("switch.ctl")
+        self.folder.join("ovs-vswitchd.ctl")
     }
 
     /// Runs `ovs-appctl`; words are separated by spaces.
