@@ -180,6 +180,14 @@ class Changes(unittest.TestCase):
         numbers = {dict(match).get("in_port") for _, _, match in self.switch.held}
         self.assertLessEqual({1, 2}, numbers)
 
+    def test_a_flow_that_the_agent_has_taken_away_is_back_with_the_ports_next_change(self):
+        self.firewall.set_port("p", port(), [])
+        before = dict(self.switch.held)
+        for key in [key for key in before if dict(key[2]).get("in_port") == 1]:
+            del self.switch.held[key]
+        self.firewall.set_port("p", port(), [])
+        self.assertEqual(self.switch.held, before)
+
     def test_what_is_deferred_is_one_bundle(self):
         before = len(self.switch.calls)
         self.firewall.defer()

@@ -128,6 +128,16 @@ pub const TOPIC: Topic = Topic {
             run: peers::guards::run,
         },
         Experiment {
+            name: "security-groups-ovs",
+            aliases: &[],
+            summary: "security groups on Open vSwitch: our firewall for Neutron, bridges with rules in front of the switch, no filter",
+            needs: Needs {
+                required: &[NETNS, ETHTOOL, NFT, OPEN_VSWITCH, TASKSET],
+                compared: &[],
+            },
+            run: peers::ovs_groups::run,
+        },
+        Experiment {
             name: "dpdk",
             aliases: &["h13"],
             summary: "testpmd over nfluid's driver, memif and vhost-user, on two cores and on one; l3fwd-power, idle",

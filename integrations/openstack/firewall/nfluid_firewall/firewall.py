@@ -8,10 +8,22 @@ import itertools
 from nfluid_firewall import flows
 from nfluid_firewall.rules import DESTINATION, EGRESS, INGRESS, SOURCE, family_of
 
-# A profile's number, and how many ports have it.
-Profile = collections.namedtuple("Profile", "number users")
-# A port as it is applied: itself, its groups, what they permit, and the number of the profile for that.
-Applied = collections.namedtuple("Applied", "port groups rules number")
+
+class Applied(collections.namedtuple("Applied", "port groups profile sender")):
+    """A port as it is applied: itself, its groups, what they permit, and the flows that tell whether its packets are its own."""
+
+    def own(self):
+        """Returns its flows, without those towards it."""
+        return self.sender | flows.from_port(self.port, self.profile.number)
+
+
+class Profile:
+    """What some ports' groups permit."""
+
+    def __init__(self, number, rules):
+        self.number, self.rules, self.users = number, rules, 0
+        # The remote groups that the rules name: direction, group and family.
+        self.remotes = {(rule.direction, rule.remote, match[0][1]) for rule in rules if rule.remote for match in rule.matches}
 
 
 class Firewall:
@@ -39,7 +51,7 @@ class Firewall:
         # Flows that several may have a part in: what each adds.
         self._towards = {}
         self._addressed = collections.defaultdict(set)
-        self._wanted, self._written, self._touched = {}, set(), set()
+        self._wanted, self._written, self._touched = {}, {}, set()
         used = self._read_earlier()
         self._numbers = itertools.count(max(used, default=0) + 1)
         self._put(flows.common(self._permitted))
@@ -77,46 +89,47 @@ class Firewall:
     def set_port(self, port_id, port, groups):
         """Makes a port what it is to be now, with the rules and members of now."""
         before = self._ports.get(port_id)
-        rules = frozenset().union(*(self._rules.get(group, ()) for group in groups))
-        self._use(port.net, rules, +1)
-        number = self._enter_profile(rules)
-        after = Applied(port, tuple(groups), rules, number)
-        own = flows.of_port(port, number)
+        profile = self._enter_profile(self._rules_of(groups), port.net)
+        sender = before.sender if before and before.port == port else flows.of_sender(port)
+        after = Applied(port, tuple(groups), profile, sender)
         self._ports[port_id] = after
+        own = after.own()
         self._put(own)
         if before:
-            self._drop(flows.of_port(before.port, before.number).keys() - own.keys())
+            self._drop(before.own().keys() - own.keys())
         self._set_towards(port_id, before, after)
         if before:
-            self._leave_profile(before.rules)
-            self._use(before.port.net, before.rules, -1)
+            self._leave_profile(before.profile, before.port.net)
             self._has_lost = True
-        self._show_members(port.net, rules)
-        self._written_later()
+        self._show_members(port.net, profile)
+        self._apply_unless_deferred()
+
+    def _rules_of(self, groups):
+        found = [self._rules[group] for group in groups if group in self._rules]
+        return found[0] if len(found) == 1 else frozenset().union(*found)
 
     def remove_port(self, port_id):
         """Takes a port's flows away."""
         before = self._ports.pop(port_id, None)
         if before is None:
             return
-        self._drop(flows.of_port(before.port, before.number))
+        self._drop(before.own())
         self._set_towards(port_id, before, None)
-        self._leave_profile(before.rules)
-        self._use(before.port.net, before.rules, -1)
+        self._leave_profile(before.profile, before.port.net)
         self._has_lost = True
-        self._written_later()
+        self._apply_unless_deferred()
 
     def trust(self, port_id, number, net):
         """Lets everything pass from and to a port."""
         self.distrust(port_id)
         self._trusted[port_id] = found = flows.of_trusted(number, net)
         self._put(found)
-        self._written_later()
+        self._apply_unless_deferred()
 
     def distrust(self, port_id):
         """Ends that."""
         self._drop(self._trusted.pop(port_id, ()))
-        self._written_later()
+        self._apply_unless_deferred()
 
     def defer(self):
         """Writes nothing until `apply`."""
@@ -140,24 +153,26 @@ class Firewall:
 
     # ---- profiles and remote groups
 
-    def _enter_profile(self, rules):
-        profile = self._profiles.get(rules) or Profile(next(self._numbers), 0)
+    def _enter_profile(self, rules, net):
+        """Returns the profile of these rules, for one port more of a network."""
+        profile = self._profiles.get(rules) or Profile(next(self._numbers), rules)
+        self._use(net, profile, +1)
         if not profile.users:
+            self._profiles[rules] = profile
             self._put(flows.of_profile(profile.number, rules, self._conjunctions))
-        self._profiles[rules] = profile._replace(users=profile.users + 1)
-        return profile.number
+        profile.users += 1
+        return profile
 
-    def _leave_profile(self, rules):
-        profile = self._profiles[rules]
-        if profile.users > 1:
-            self._profiles[rules] = profile._replace(users=profile.users - 1)
-            return
-        del self._profiles[rules]
-        self._drop(flows.of_profile(profile.number, rules, self._conjunctions))
+    def _leave_profile(self, profile, net):
+        profile.users -= 1
+        if not profile.users:
+            del self._profiles[profile.rules]
+            self._drop(flows.of_profile(profile.number, profile.rules, self._conjunctions))
+        self._use(net, profile, -1)
 
-    def _use(self, net, rules, change):
+    def _use(self, net, profile, change):
         """Counts who names remote groups. Of a group that nobody names any more, the members' flows go."""
-        for direction, remote, family in remotes_of(rules):
+        for direction, remote, family in profile.remotes:
             if remote not in self._conjunctions:
                 self._conjunctions[remote] = next(self._numbers)
             own = flows.of_conjunction(direction, self._conjunctions[remote])
@@ -178,8 +193,8 @@ class Firewall:
         self._uses[use] += change
         return self._uses[use] or self._uses.pop(use)
 
-    def _show_members(self, net, rules):
-        for direction, remote, family in remotes_of(rules):
+    def _show_members(self, net, profile):
+        for direction, remote, family in profile.remotes:
             self._show(direction, net, remote, family, self._members.get(remote, {}).get(family, frozenset()))
 
     def _show(self, direction, net, remote, family, members):
@@ -212,8 +227,8 @@ class Firewall:
 
     def _set_towards(self, port_id, before, after):
         """Changes the part of a port in the flows by which packets find it."""
-        old = flows.towards_port(before.port, before.number) if before else {}
-        new = flows.towards_port(after.port, after.number) if after else {}
+        old = flows.towards_port(before.port, before.profile.number) if before else {}
+        new = flows.towards_port(after.port, after.profile.number) if after else {}
         for key in old.keys() | new.keys():
             parts = self._towards.setdefault(key, {})
             parts.pop(port_id, None)
@@ -236,31 +251,30 @@ class Firewall:
             self._wanted.pop(key, None)
             self._touched.add(key)
 
-    def _written_later(self):
+    def _apply_unless_deferred(self):
         if not self._deferred:
             self._apply()
 
     def _apply(self):
-        changes = [(key, self._wanted.get(key)) for key in self._touched if key in self._wanted or key in self._written]
+        # A port's first flows are written in any case: the agent takes them away when it gives a port another network.
+        wanted = ((key, self._wanted.get(key)) for key in self._touched)
+        changes = [(key, actions) for key, actions in wanted if actions != self._written.get(key) or (key[0] == flows.TRANSIENT and actions)]
         # A packet that is at connection tracking comes back with the profile that its port had before. So what it may need is taken away last: for a moment
         # both the earlier and the later rules permit.
         for step in ([it for it in changes if not is_rule(*it)], [it for it in changes if is_rule(*it)]):
             if step:
                 self._switch.apply(step)
             for key, actions in step:
-                (self._written.discard if actions is None else self._written.add)(key)
-                self._touched.discard(key)
+                if actions is None:
+                    del self._written[key]
+                else:
+                    self._written[key] = actions
         self._touched.clear()
 
 
 def is_rule(key, actions):
     """Returns true for a rule or member that goes."""
     return actions is None and key[1] == flows.RULE and key[0] in flows.RULES.values()
-
-
-def remotes_of(rules):
-    """Returns the remote groups that rules name: direction, group and family."""
-    return {(rule.direction, rule.remote, match[0][1]) for rule in rules if rule.remote for match in rule.matches}
 
 
 def read_member(direction, match):

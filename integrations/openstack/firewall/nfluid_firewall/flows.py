@@ -154,15 +154,19 @@ def common(permitted_ethertypes=()):
     return found
 
 
-def of_port(port, profile):
-    """Returns a port's own flows.
+def from_port(port, profile):
+    """Returns the flow by which a port's packets come in.
 
     profile: the number of its profile.
     """
+    return {(TRANSIENT, 100, (("in_port", port.number),)): (*known(port, profile), goto(BASE_EGRESS))}
+
+
+def of_sender(port):
+    """Returns the flows that tell whether a port's packets are its own."""
     own = (PORT, port.number)
     sender = (own, ("eth_src", port.mac))
     found = {
-        (TRANSIENT, 100, (("in_port", port.number),)): (*known(port, profile), goto(BASE_EGRESS)),
         (BASE_EGRESS, 95, (*sender, ("eth_type", ARP), ("arp_sha", port.mac), ("arp_spa", "0.0.0.0"))): (TO_NORMAL,),
     }
     for family, unspecified in ((IPV4, "0.0.0.0"), (IPV6, "::")):

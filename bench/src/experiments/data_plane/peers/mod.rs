@@ -10,6 +10,7 @@ pub mod guards;
 mod kernel;
 mod nfluid;
 mod ovs;
+pub mod ovs_groups;
 mod polling;
 mod resources;
 mod veth;
