@@ -44,16 +44,15 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     let ios = report.choose(&[Io::Xdp, Io::Packet][..], &[Io::Xdp]);
     let mut worlds = Vec::new();
     for (name, place) in PLACES {
-        let world = World::new(
-            place,
-            if std::env::var_os("XDP").is_some() {
-                world::Io::Xdp
-            } else {
-                world::Io::Packet
-            },
-        )
-        .with_context(|| format!("Open vSwitch, {name}"))?;
-        worlds.push(world);
+        for io in ios {
+            let world = World::new(place, *io);
+            let world = world.with_context(|| format!("Open vSwitch, {name}, {}", io.name()))?;
+            worlds.push(Way {
+                name,
+                io: *io,
+                world,
+            });
+        }
     }
     rates(report, &mut worlds)?;
     let own = worlds.first_mut().context("a world")?;
