@@ -228,6 +228,10 @@ class Cloud:
         """Returns a port's status."""
         return self._c.network.get_port(port).status
 
+    def port_mac(self, port):
+        """Returns a port's hardware address."""
+        return self._c.network.get_port(port).mac_address
+
 
 def main():
     cloud = Cloud()

@@ -12,6 +12,8 @@
 # VENV             the folder of a Python environment, which is made if it is not there, instead of Debian's OpenStack
 # COMPUTE_DRIVER   Nova's driver; default nfluid.NfluidDriver
 # HOSTS            the names of hosts; default "node1"
+# OVS              the one of them whose ports are on Open vSwitch, by Neutron's agent with nfluid's firewall; its nova-compute is beside both
+# NETNS            a network namespace that is there, such as that of a host's daemon, instead of one that is made
 # CONFIG           a folder: nova-HOST.conf of it is added to that host's nova-compute; nova.conf, neutron.conf, glance.conf, placement.conf and
 #                  keystone.conf to these services
 #                  (a memcached runs at 127.0.0.1:11211, which nobody uses unless one of these says so)
@@ -20,7 +22,7 @@ verb=${1:?packages, start or stop}
 d=$(realpath -m "${2:-/tmp/openstack}")
 driver=${COMPUTE_DRIVER:-nfluid.NfluidDriver}
 integrations=$(realpath "$(dirname "$0")/..")
-netns=nfl-$(basename "$d")
+netns=${NETNS:-$(cat "$d/netns" 2>/dev/null || echo "nfl-$(basename "$d")")}
 pw=secret
 my=3306 mq=5672
 export ERL_EPMD_ADDRESS=127.0.0.1 PYTHONPATH=$d/py
@@ -33,8 +35,8 @@ if [ -n "${VENV:-}" ]; then
 fi
 
 if [ "$verb" = packages ]; then
-    packages='mariadb-server rabbitmq-server memcached'
-    [ -n "${VENV:-}" ] || packages+=' keystone placement-api glance-api nova-api nova-conductor nova-scheduler nova-compute neutron-server
+    packages='mariadb-server rabbitmq-server memcached openvswitch-switch sudo'
+    [ -n "${VENV:-}" ] || packages+=' keystone placement-api glance-api nova-api nova-conductor nova-scheduler nova-compute neutron-server neutron-openvswitch-agent
         uwsgi-plugin-python3 python3-openstackclient python3-pymysql python3-memcache python3-pymemcache'
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages
     [ -z "${VENV:-}" ] || [ -e "$VENV/bin/nova-compute" ] || {
@@ -56,7 +58,7 @@ if [ "$verb" = stop ]; then
     done
     sleep 1
     ip netns exec "$netns" epmd -kill >/dev/null 2>&1 || true # RabbitMQ's
-    ip netns del "$netns" 2>/dev/null || true
+    [ -e "$d/netns" ] || ip netns del "$netns" 2>/dev/null || true
     exit
 fi
 
@@ -86,8 +88,13 @@ fi
 
 # Everything below is in a network namespace of its own: its ports are nobody else's.
 if [ "$(ip netns identify $$)" != "$netns" ]; then
-    ip netns del "$netns" 2>/dev/null || true
-    ip netns add "$netns"
+    if [ -z "${NETNS:-}" ]; then
+        ip netns del "$netns" 2>/dev/null || true
+        ip netns add "$netns"
+    else
+        mkdir -p "$d"
+        echo "$NETNS" >"$d/netns"
+    fi
     ip -n "$netns" link set lo up
     exec ip netns exec "$netns" "$0" "$@"
 fi
@@ -135,12 +142,16 @@ say 'database'
 sql() { echo "mysql+pymysql://os:$pw@127.0.0.1:$my/$1?charset=utf8"; }
 rabbit=rabbit://guest:guest@127.0.0.1:$mq/
 
-# ---- nfluid's drivers: Neutron's lies on the path. Nova's belongs into Nova's own folder, where a wheel puts it; the lab leaves that folder alone
-ln -sfn "$integrations/neutron/networking_nfluid" "$d/py/networking_nfluid"
-mkdir -p "$d/py/networking_nfluid-0.1.0.dist-info"
-printf 'Metadata-Version: 2.1\nName: networking-nfluid\nVersion: 0.1.0\n' >"$d/py/networking_nfluid-0.1.0.dist-info/METADATA"
-sed -n '/^\[project.entry-points/,/^$/{s/^\[project.entry-points."\(.*\)"\]/[\1]/;s/"//g;p}' "$integrations/neutron/pyproject.toml" \
-    >"$d/py/networking_nfluid-0.1.0.dist-info/entry_points.txt"
+# ---- nfluid's drivers: Neutron's lie on the path. Nova's belongs into Nova's own folder, where a wheel puts it; the lab leaves that folder alone
+on_path() { # on_path FOLDER PACKAGE
+    ln -sfn "$integrations/$1/$2" "$d/py/$2"
+    mkdir -p "$d/py/$2-0.1.0.dist-info"
+    printf 'Metadata-Version: 2.1\nName: %s\nVersion: 0.1.0\n' "$2" >"$d/py/$2-0.1.0.dist-info/METADATA"
+    sed -n '/^\[project.entry-points/,/^$/{s/^\[project.entry-points."\(.*\)"\]/[\1]/;s/"//g;p}' "$integrations/$1/pyproject.toml" \
+        >"$d/py/$2-0.1.0.dist-info/entry_points.txt"
+}
+on_path neutron networking_nfluid
+on_path firewall nfluid_firewall
 cat >"$d/py/sitecustomize.py" <<X
 import importlib.util
 import sys
@@ -257,7 +268,7 @@ lock_path=$d/lib/lock
 [ml2]
 type_drivers=local,flat,vlan
 tenant_network_types=local
-mechanism_drivers=nfluid
+mechanism_drivers=nfluid${OVS:+,openvswitch}
 extension_drivers=port_security
 [ml2_type_flat]
 flat_networks=*
@@ -266,6 +277,24 @@ service_token_roles=service
 service_token_roles_required=true
 $(auth nova nova)
 $(config neutron.conf)
+X
+cat >"$d/etc/ovs-agent.conf" <<X
+[DEFAULT]
+host=${OVS:-}
+transport_url=$rabbit
+state_path=$d/lib/neutron
+[ovs]
+ovsdb_connection=tcp:127.0.0.1:6640
+datapath_type=netdev
+[agent]
+root_helper=sudo
+[securitygroup]
+firewall_driver=nfluid
+[nfluid_firewall]
+rundir=$d/ovs
+[oslo_concurrency]
+lock_path=$d/lib/lock
+$(config ovs-agent.conf)
 X
 cat >"$d/admin" <<X
 export OS_AUTH_URL=http://127.0.0.1:5000/v3 OS_USERNAME=admin OS_PASSWORD=$pw OS_PROJECT_NAME=admin OS_USER_DOMAIN_NAME=Default
@@ -347,6 +376,15 @@ else # nova 34, neutron 29 and glance 33 have no servers of their own any more: 
     run neutron-periodic neutron-periodic-workers --config-file "$d/etc/neutron.conf"
     OS_NOVA_CONFIG_DIR=$d/etc/nova wsgi nova-api 8774 - nova.wsgi.osapi_compute
 fi
+if [ -n "${OVS:-}" ]; then
+    mkdir -p "$d/ovs"
+    [ -e "$d/ovs/conf.db" ] || ovsdb-tool create "$d/ovs/conf.db" /usr/share/openvswitch/vswitch.ovsschema
+    export OVS_RUNDIR=$d/ovs
+    run ovsdb ovsdb-server "$d/ovs/conf.db" --remote="punix:$d/ovs/db.sock" --remote=ptcp:6640:127.0.0.1 --unixctl="$d/ovs/db.ctl"
+    until_ok 30 ovs-vsctl --db=tcp:127.0.0.1:6640 --no-wait init
+    run ovs /usr/lib/openvswitch-switch/ovs-vswitchd "unix:$d/ovs/db.sock" --unixctl="$d/ovs/ovs-vswitchd.ctl"
+    run ovs-agent neutron-openvswitch-agent --config-file "$d/etc/neutron.conf" --config-file "$d/etc/ovs-agent.conf"
+fi
 run nova-conductor nova-conductor $nv
 run nova-scheduler nova-scheduler $nv
 for p in 9292 9696 8774; do until_ok 120 port $p; done
@@ -362,4 +400,6 @@ up() { [ "$(openstack compute service list --service nova-compute -f value -c St
 set -- ${HOSTS:-node1}
 until_ok 120 up $#
 nova-manage $nv cell_v2 discover_hosts >"$d/log/discover" 2>&1
+agent() { openstack network agent list -f value -c Alive -c Binary | grep -q 'True neutron-openvswitch-agent'; }
+[ -z "${OVS:-}" ] || until_ok 90 agent
 say 'nova and neutron'

@@ -3,6 +3,7 @@
 use crate::command::output;
 use crate::directory::ScratchDirectory;
 use crate::json_process::JsonProcess;
+use crate::ovs::OpenVSwitch;
 use crate::unique_number;
 use crate::{CannotRun, interrupt, program};
 use anyhow::{Context, bail};
@@ -69,6 +70,32 @@ impl OpenStack {
     /// # Errors
     /// [`CannotRun`] as for [`find`](Self::find); a part of it does not start.
     pub fn start(hosts: &[&str], config: &[(String, String)]) -> anyhow::Result<Self> {
+        Self::start_with(hosts, config, &[])
+    }
+
+    /// As [`start`](Self::start) with one host, whose ports are on Open vSwitch by Neutron's agent with nfluid's firewall. All of it is in this
+    /// network namespace, which is that of the host's daemon.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on_ovs(
+        host: &str,
+        config: &[(String, String)],
+        netns: &str,
+    ) -> anyhow::Result<Self> {
+        OpenVSwitch::find()?;
+        if std::env::var_os(VENV).is_none() {
+            program::need(&[("neutron-openvswitch-agent", "neutron-openvswitch-agent")])?;
+        }
+        program::need(&[("sudo", "sudo")])?;
+        Self::start_with(&[host], config, &[("OVS", host), ("NETNS", netns)])
+    }
+
+    fn start_with(
+        hosts: &[&str],
+        config: &[(String, String)],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let venv = Self::find()?;
         let folder =
             ScratchDirectory::named(&format!("{}-{}", std::process::id(), unique_number()))?;
@@ -88,6 +115,7 @@ impl OpenStack {
         };
         let mut start = this.script("start");
         start.env("HOSTS", hosts.join(" ")).env("CONFIG", own);
+        start.envs(environment.iter().copied());
         let log = File::create(this.folder.path("start.log"))?;
         start.stdout(log.try_clone()?).stderr(log);
         let status = start.status().context("starting the lab's script")?;

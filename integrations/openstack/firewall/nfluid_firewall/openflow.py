@@ -11,13 +11,15 @@ import os
 import socket
 import struct
 import time
+import types
 
-from os_ken.ofproto import nicira_ext, ofproto_parser, ofproto_protocol, ofproto_v1_4, ofproto_v1_4_parser
+from os_ken.ofproto import nicira_ext, ofproto_parser, ofproto_v1_4, ofproto_v1_4_parser
 
 LOG = logging.getLogger(__name__)
 
-DATAPATH = ofproto_protocol.ProtocolDesc(ofproto_v1_4.OFP_VERSION)
 OF, PARSER = ofproto_v1_4, ofproto_v1_4_parser
+# os-ken's own class for this takes only the versions that the process's controller speaks, and Neutron's speaks 1.3.
+DATAPATH = types.SimpleNamespace(ofproto=OF, ofproto_parser=PARSER)
 # The input port of a packet, for a table looked up again.
 IN_PORT = 0xFFF8
 # Seconds that a bridge may take for an answer.

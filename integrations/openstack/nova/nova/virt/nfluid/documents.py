@@ -160,14 +160,29 @@ def names_of_ports(declared, vifs, known):
     return names
 
 
-def switch_of(network_id):
-    """Returns the name of a network's switch."""
-    return f"net-{network_id}"
+def is_on_ovs(vif):
+    """Returns true for a port on Open vSwitch."""
+    return vif.get("type") == "ovs"
 
 
-def uplink_of(network_id):
-    """Returns the name of the uplink of a network."""
-    return f"ext-{network_id}"
+def interface_of(vif):
+    """Returns the name of the interface that joins a port on Open vSwitch to nfluid."""
+    return f"nf{vif['id'][:11]}"
+
+
+def segment_of(vif):
+    """Returns the id of what a VIF shares a switch with: its network, or nothing else where Open vSwitch has the network."""
+    return vif["id"] if is_on_ovs(vif) else vif["network"]["id"]
+
+
+def switch_of(segment):
+    """Returns the name of a segment's switch."""
+    return f"net-{segment}"
+
+
+def uplink_of(segment):
+    """Returns the name of the uplink of a segment."""
+    return f"ext-{segment}"
 
 
 def fixed_addresses(vif):
@@ -181,7 +196,7 @@ def fixed_addresses(vif):
 
 def port_keys(vif, declared):
     """Returns the keys of a VIF's port."""
-    keys = {**declared, "mac": vif["address"], "switch": switch_of(vif["network"]["id"])}
+    keys = {**declared, "mac": vif["address"], "switch": switch_of(segment_of(vif))}
     mtu = vif["network"].get("meta", {}).get("mtu")
     if mtu:
         keys.setdefault("mtu", mtu)
@@ -229,17 +244,28 @@ def networks(vifs, interfaces, owner, ring=256):
     """Returns the switches of the networks of VIFs, and their uplinks with rings of so many slots, as a document. `interfaces`: by the names of physical networks."""
     switches, uplinks = {}, {}
     for vif in vifs:
-        network = vif["network"]["id"]
-        switches[switch_of(network)] = {"owner": owner}
-        details = vif.get("details") or {}
-        physical = details.get("nfluid_physical_network")
-        if not physical:
-            continue
-        if physical not in interfaces:
-            raise Unacceptable("network", f"{network} is on the physical network {physical}, which [nfluid] physical_networks does not name")
-        interface = interfaces[physical]
-        vlan = details.get("nfluid_vlan")
-        if vlan:
-            interface = f"{interface}.{vlan}"
-        uplinks[uplink_of(network)] = {"interface": interface, "switch": switch_of(network), "ring": ring, "owner": owner}
+        segment = segment_of(vif)
+        switches[switch_of(segment)] = {"owner": owner}
+        interface, more = outside(vif, interfaces)
+        if interface:
+            uplinks[uplink_of(segment)] = {"interface": interface, "switch": switch_of(segment), "ring": ring, "owner": owner, **more}
     return {"version": 1, "switches": switches, "uplinks": uplinks}
+
+
+def outside(vif, interfaces):
+    """Returns the interface by which a VIF's segment goes on outside of nfluid, None if it does not, and further keys of its uplink."""
+    details, network = vif.get("details") or {}, vif["network"]["id"]
+    if is_on_ovs(vif):
+        if details.get("ovs_hybrid_plug"):
+            raise Unacceptable("network", f"{network} has bridges in front of Open vSwitch: its agent's firewall_driver is to be nfluid or openvswitch")
+        # Only the kernel's Open vSwitch takes what has no checksum yet.
+        return interface_of(vif), {"super": "off"} if details.get("datapath_type") == "netdev" else {}
+    if vif.get("type", "other") != "other":
+        raise Unacceptable("network", f"{network} has ports of type {vif['type']}: nfluid has its own, and those of Open vSwitch")
+    physical = details.get("nfluid_physical_network")
+    if not physical:
+        return None, {}
+    if physical not in interfaces:
+        raise Unacceptable("network", f"{network} is on the physical network {physical}, which [nfluid] physical_networks does not name")
+    vlan = details.get("nfluid_vlan")
+    return interfaces[physical] + (f".{vlan}" if vlan else ""), {}

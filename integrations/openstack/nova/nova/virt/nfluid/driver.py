@@ -6,6 +6,7 @@ import io
 import os
 import time
 
+import eventlet.timeout
 import os_resource_classes as orc
 from nova import exception
 from nova.compute import power_state, task_states
@@ -15,7 +16,7 @@ from nova.virt import driver, hardware
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from nova.virt.nfluid import documents, options, shelf
+from nova.virt.nfluid import documents, options, ports, shelf
 from nova.virt.nfluid.api import REACH, ApiError, path_of
 from nova.virt.nfluid.host import Host, daemons
 
@@ -33,6 +34,8 @@ POWER = {
     "stopped": power_state.SHUTDOWN,
     "failed": power_state.CRASHED,
 }
+# What waiting for Neutron ends with, by the release of Nova.
+TIMEOUTS = (eventlet.timeout.Timeout, getattr(exception, "InstanceEventTimeout", eventlet.timeout.Timeout))
 # Most bytes of a saved instance, as the daemon takes them, in base64.
 SAVED_MAX = 64 << 20
 PORT_PREFIX = "nfluid_port_"
@@ -60,6 +63,13 @@ def is_full(problem):
     """Returns true if a host has refused for want of something that another one may have."""
     words = " ".join([problem.get("detail", "")] + [error.get("message", "") for error in problem.get("errors", [])])
     return any(word in words for word in ("add up to", "exceed", "no room", "left"))
+
+
+def not_wired(event_name, instance):
+    """Is called when Neutron cannot wire a port."""
+    LOG.error("Neutron: %s failed", event_name, instance=instance)
+    if CONF.vif_plugging_is_fatal:
+        raise exception.VirtualInterfaceCreateException()
 
 
 class Bounded(io.BytesIO):
@@ -96,6 +106,7 @@ class NfluidDriver(driver.ComputeDriver):
         self._hosts = {node: Host(daemon, own.owner, *of_networks) for node, daemon in found.items()}
         self._shelf = shelf.Shelf(os.path.join(CONF.state_path, "nfluid"))
         self._images = glance.API()
+        ports.initialize()
         for node, it in self._hosts.items():
             try:
                 it.sweep()
@@ -234,6 +245,7 @@ class NfluidDriver(driver.ComputeDriver):
     def _make(self, instance, network_info, saved=None):
         """Makes the instance of a server, or makes it what it is to be."""
         vifs = network_info or []
+        self.plug_vifs(instance, vifs)
         with faults():
             self._host(instance).make(instance.uuid, self._keys(instance, vifs), vifs, saved)
         self._shelf.drop(instance.uuid, shelf.OFF, shelf.SUSPENDED)
@@ -258,7 +270,8 @@ class NfluidDriver(driver.ComputeDriver):
         begun = time.monotonic()
         saved = self._download(context, instance) if instance.system_metadata.get("image_nfluid_saved") else None
         if power_on:
-            self._make(instance, network_info, saved)
+            with self._wired(instance, network_info):
+                self._make(instance, network_info, saved)
         else:
             self._shelf.put(instance.uuid, shelf.OFF, saved)
         LOG.info("spawned in %.1f ms", (time.monotonic() - begun) * 1e3, instance=instance)
@@ -276,6 +289,7 @@ class NfluidDriver(driver.ComputeDriver):
     def destroy(self, context, instance, network_info, block_device_info=None, destroy_disks=True, destroy_secrets=True):
         with faults():
             self._host(instance).remove(instance.uuid, network_info or [])
+        self.unplug_vifs(instance, network_info)
         self._shelf.drop(instance.uuid, shelf.OFF, shelf.SUSPENDED)
 
     def cleanup(
@@ -292,6 +306,8 @@ class NfluidDriver(driver.ComputeDriver):
         # 'destroy' leaves nothing.
         with faults():
             self._host(instance).clear(network_info or [])
+        if destroy_vifs:
+            self.unplug_vifs(instance, network_info)
 
     def reboot(
         self,
@@ -343,10 +359,31 @@ class NfluidDriver(driver.ComputeDriver):
     # ---- interfaces
 
     def plug_vifs(self, instance, network_info):
-        """Interfaces are parts of the instance."""
+        for vif in network_info or []:
+            # Other interfaces are parts of the instance.
+            if documents.is_on_ovs(vif):
+                ports.plug(instance, vif)
 
     def unplug_vifs(self, instance, network_info):
-        """Interfaces are parts of the instance."""
+        for vif in network_info or []:
+            if documents.is_on_ovs(vif):
+                ports.unplug(instance, vif)
+
+    @contextlib.contextmanager
+    def _wired(self, instance, vifs):
+        """Waits at its end until Neutron says that the ports on Open vSwitch, which are plugged within it, are wired."""
+        deadline = CONF.vif_plugging_timeout
+        events = [("network-vif-plugged", vif["id"]) for vif in vifs if deadline and documents.is_on_ovs(vif) and not vif.get("active", True)]
+        if not events:
+            yield
+            return
+        try:
+            with self.virtapi.wait_for_instance_event(instance, events, deadline=deadline, error_callback=not_wired):
+                yield
+        except TIMEOUTS as error:
+            if CONF.vif_plugging_is_fatal:
+                raise exception.VirtualInterfaceCreateException() from error
+            LOG.warning("Neutron has not wired its ports within %s s", deadline, instance=instance)
 
     def _replug(self, instance, before, vifs):
         """Makes an instance anew with other interfaces than before. It goes on with its state where that is known, and is silent meanwhile."""
@@ -359,6 +396,7 @@ class NfluidDriver(driver.ComputeDriver):
                 instance.system_metadata[PORT_PREFIX + vif["id"]] = names[vif["address"]]
         keys, former = self._keys(instance, vifs), self._keys(instance, before)
         saved = host.save(instance.uuid)
+        self.plug_vifs(instance, vifs)
         host.remove(instance.uuid, [])
         try:
             host.make(instance.uuid, keys, vifs, saved)
@@ -366,6 +404,7 @@ class NfluidDriver(driver.ComputeDriver):
             host.make(instance.uuid, former, before, saved)
             raise
         host.clear(gone)
+        self.unplug_vifs(instance, gone)
         named = {port["mac"]: name for name, port in keys["ports"].items() if "mac" in port}
         for vif in gone:
             instance.system_metadata.pop(PORT_PREFIX + vif["id"], None)
@@ -404,6 +443,7 @@ class NfluidDriver(driver.ComputeDriver):
             # What the server goes back to, if it does. It is written before the instance goes.
             self._shelf.put(instance.uuid, shelf.RESIZED, saved)
             host.remove(instance.uuid, network_info)
+        self.unplug_vifs(instance, network_info)
         self._shelf.drop(instance.uuid, shelf.OFF)
         return saved or ""
 
@@ -524,6 +564,7 @@ class NfluidDriver(driver.ComputeDriver):
         return dest_check_data
 
     def pre_live_migration(self, context, instance, block_device_info, network_info, disk_info, migrate_data):  # D
+        self.plug_vifs(instance, network_info)
         with faults():
             self._only_host().prepare(instance.uuid, network_info or [])
         return migrate_data
@@ -544,6 +585,7 @@ class NfluidDriver(driver.ComputeDriver):
     def post_live_migration_at_source(self, context, instance, network_info):  # S
         with faults():
             self._host(instance).clear(network_info or [])
+        self.unplug_vifs(instance, network_info)
 
     def post_live_migration_at_destination(self, context, instance, network_info, block_migration=False, block_device_info=None):  # D
         host = self._only_host()
@@ -556,3 +598,4 @@ class NfluidDriver(driver.ComputeDriver):
     ):
         with faults():
             self._only_host().abandon(instance.uuid, network_info or [])
+        self.unplug_vifs(instance, network_info)

@@ -77,7 +77,7 @@ class Host:
         with self._networks:
             now = time.monotonic()
             self._awaited = {other: it for other, it in self._awaited.items() if now < it[0]}
-            self._awaited[name] = (now + AWAITED, {vif["network"]["id"] for vif in vifs})
+            self._awaited[name] = (now + AWAITED, {documents.segment_of(vif) for vif in vifs})
             missing = self._missing_networks(vifs)
             if missing:
                 self.daemon.merge(missing)
@@ -142,7 +142,7 @@ class Host:
         return document
 
     def _clear_networks(self, vifs):
-        for network in {vif["network"]["id"] for vif in vifs}:
+        for network in {documents.segment_of(vif) for vif in vifs}:
             if self.linger:
                 self._left[network] = time.monotonic()
             else:
