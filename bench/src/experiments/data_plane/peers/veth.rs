@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 pub const GENERATOR_CORE: usize = 1;
 /// The sink's interface.
 pub const SINK: &str = "sink";
-const SOURCE: &str = "source";
+/// The source's interface.
+pub const SOURCE: &str = "source";
 
 /// A source and a sink. A process is declared before its namespace, so that it ends first.
 pub struct Ends {
@@ -62,6 +63,11 @@ impl Ends {
             source,
             sink,
         })
+    }
+
+    /// Returns the source's namespace.
+    pub fn source(&self) -> &Namespace {
+        &self.source
     }
 
     /// Returns the sink's namespace.

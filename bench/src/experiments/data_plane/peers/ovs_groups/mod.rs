@@ -4,6 +4,7 @@
 mod world;
 
 use super::fastest;
+use super::resources::Resources;
 use crate::host::cpu::require_two_cores;
 use crate::report::{Report, table};
 use crate::setups::stream::Stream;
@@ -13,7 +14,7 @@ use nfluid_figures::statistics::Samples;
 use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
-use world::{Io, PORTS, Place, RULES, SWITCH_CORE, Traffic, World, group};
+use world::{Io, PORTS, Place, RULES, SWITCH_CORE, Traffic, World, group, instances};
 
 const PLACES: [(&str, Place); 3] = [
     ("switch", Place::Switch),
@@ -42,10 +43,11 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     // Their sockets' kinds: the fastest is the figure.
     let ios = report.choose(&[Io::Xdp, Io::Packet][..], &[Io::Xdp]);
+    let resources = Resources::new("ovs-groups", &KINDS.map(|(_, _, len)| len)[1..], 0)?;
     let mut worlds = Vec::new();
     for (name, place) in PLACES {
         for io in ios {
-            let world = World::new(place, *io);
+            let world = World::new(place, *io, &resources);
             let world = world.with_context(|| format!("Open vSwitch, {name}, {}", io.name()))?;
             worlds.push(Way {
                 name,
@@ -84,7 +86,7 @@ fn rates(report: &mut Report, worlds: &mut [Way]) -> anyhow::Result<()> {
     let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
     let how = format!(
         "from one instance to another on the same bridge, {PORTS} ports in a group of {RULES} rules, of which the last one permits the traffic; ovs-vswitchd has \
-         core {SWITCH_CORE}, the traffic the other one; veth everywhere; never more frames in flight than queues hold"
+         core {SWITCH_CORE}, the traffic the other one; veth everywhere"
     );
     let mut sides = Vec::new();
     for (at, way) in worlds.iter().enumerate() {
@@ -132,12 +134,11 @@ fn rates(report: &mut Report, worlds: &mut [Way]) -> anyhow::Result<()> {
 /// Datagrams cross while rules change that do not concern them.
 fn updates(report: &mut Report, world: &mut World) -> anyhow::Result<()> {
     let addresses = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 1, 0, 1)];
-    for (instance, address) in world.instances.iter().zip(addresses) {
-        instance.ip(&format!("address add {address}/8 dev eth0"))?;
+    for ((instance, interface), address) in instances(&world.ends).into_iter().zip(addresses) {
+        instance.ip(&format!("address add {address}/8 dev {interface}"))?;
     }
     let to = SocketAddrV4::new(addresses[1], 53);
-    let [client, server] = &world.instances;
-    let mut stream = Stream::new(client, server, to)?;
+    let mut stream = Stream::new(world.ends.source(), world.ends.sink(), to)?;
     stream.until_it_crosses()?;
     stream.answer()?;
     let changes = report.choose(CHANGES, 5);

@@ -1,7 +1,11 @@
 //! Two instances on a bridge of Open vSwitch, with the same security group in different places, or in none.
 
+use super::super::resources::Resources;
+use super::super::veth::{self, Ends, GENERATOR_CORE, SINK, SOURCE};
 use crate::host::forwards::Forwards;
-use crate::traffic::{Headers, VARYING, numbered};
+use crate::peer::Peer;
+use crate::roles::work::FLOW;
+use crate::traffic::{Flow, Headers, VARYING, numbered};
 use anyhow::{Context, anyhow, ensure};
 use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
@@ -17,10 +21,10 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Open vSwitch's core, and that of the traffic.
+/// Open vSwitch's core. The traffic has the other one.
 pub const SWITCH_CORE: usize = 0;
-const TRAFFIC_CORE: usize = 1;
 const BRIDGE: &str = "br-int";
+const SWITCH_PORTS: [&str; 2] = ["p1", "p2"];
 /// The network's VLAN.
 const NET: u16 = 7;
 /// Ports in the group, and rules of it.
@@ -73,7 +77,8 @@ pub struct World {
     switch: OpenVSwitch,
     bridges: Vec<Namespace>,
     /// The instances: the one that opens connections, and the other.
-    pub instances: [Namespace; 2],
+    pub ends: Ends,
+    _programs: Vec<Peer>,
     _middle: Namespace,
     _folder: ScratchDirectory,
     /// Seconds that it took to have the group on all ports.
@@ -88,7 +93,7 @@ impl World {
     ///
     /// # Errors
     /// `CannotRun` if a program is missing; a program fails; nothing passes.
-    pub fn new(place: Place, io: Io) -> anyhow::Result<Self> {
+    pub fn new(place: Place, io: Io, resources: &Resources) -> anyhow::Result<Self> {
         need(&[
             ("ip", "iproute2"),
             ("ethtool", "ethtool"),
@@ -108,29 +113,45 @@ impl World {
         control.make_bridge(BRIDGE)?;
         let folder = ScratchDirectory::new()?;
         let mut bridges = Vec::new();
-        let instances = [Namespace::new()?, Namespace::new()?];
-        for (at, instance) in instances.iter().enumerate() {
-            let port = format!("p{}", at + 1);
-            let on_switch = (&middle, port.as_str());
-            match place {
-                Place::Bridges => {
-                    let bridge = Namespace::new()?;
-                    Namespace::join(on_switch, (&bridge, "qvb"))?;
-                    Namespace::join((&bridge, "tap"), (instance, "eth0"))?;
-                    filter(&bridge, &folder, at)?;
-                    bridges.push(bridge);
-                }
-                Place::Switch | Place::Nowhere => Namespace::join(on_switch, (instance, "eth0"))?,
+        if place == Place::Bridges {
+            for at in 0..2 {
+                let bridge = Namespace::new()?;
+                Namespace::join((&middle, SWITCH_PORTS[at]), (&bridge, "qvb"))?;
+                bridges.push(bridge);
             }
+        }
+        let ends = match bridges.as_slice() {
+            [a, b] => Ends::join(resources, (a, "tap"), (b, "tap"))?,
+            _ => Ends::join(
+                resources,
+                (&middle, SWITCH_PORTS[0]),
+                (&middle, SWITCH_PORTS[1]),
+            )?,
+        };
+        // The source's frames are XDP's: what takes them has to be ready for them. AF_XDP sockets are.
+        let entry = match bridges.first() {
+            Some(bridge) => Some((bridge, "tap")),
+            None => (io == Io::Packet).then_some((&middle, SWITCH_PORTS[0])),
+        };
+        let mut programs = Vec::new();
+        if let Some((namespace, interface)) = entry {
+            let object = veth::programs(resources)?;
+            programs.push(veth::take_xdp_frames(namespace, &object, interface)?);
+        }
+        for (at, bridge) in bridges.iter().enumerate() {
+            filter(bridge, &folder, at)?;
+        }
+        for (at, (instance, interface)) in instances(&ends).into_iter().enumerate() {
             instance.disable_ipv6();
-            instance.ip(&format!("link set eth0 address {}", MACS[at]))?;
+            instance.ip(&format!("link set {interface} address {}", MACS[at]))?;
             // What tracks connections looks at checksums, which the kernel leaves to a veth's other end.
-            instance.run("ethtool -K eth0 tx off")?;
+            instance.run(&format!("ethtool -K {interface} tx off"))?;
+            let port = SWITCH_PORTS[at];
             let options = format!(
                 "type={kind} ofport_request={} -- set Port {port} tag={NET}",
                 at + 1
             );
-            control.add_port(BRIDGE, &port, &options)?;
+            control.add_port(BRIDGE, port, &options)?;
         }
         let (mut firewall, mut setup_seconds, mut flows) = (None, 0.0, 0);
         if place == Place::Switch {
@@ -152,7 +173,8 @@ impl World {
             firewall,
             switch,
             bridges,
-            instances,
+            ends,
+            _programs: programs,
             _middle: middle,
             _folder: folder,
             setup_seconds,
@@ -166,9 +188,9 @@ impl World {
 
     /// Sends a frame of the first connection and an answer, so that it is established and the bridge knows both addresses.
     fn establish(&mut self) -> anyhow::Result<()> {
-        let there = self.pass(64, Traffic::Established, Duration::from_millis(200))?;
+        let there = self.pass(64, &[numbered(FLOW)], Duration::from_millis(200))?;
         ensure!(there > 0.0, "nothing passes");
-        let (from, to) = numbered(0);
+        let (from, to) = numbered(FLOW);
         let [client, server] = MACS.map(|mac| mac.parse::<MacAddr>());
         let (client, server) = (
             client.map_err(|_| anyhow!("an address"))?,
@@ -177,8 +199,8 @@ impl World {
         let mut frame = [0; 64];
         let answer = Frame::udp(to.into(), from.into()).macs(server, client);
         let len = answer.write(&mut frame, b"answer")?;
-        self.instances[1].within(|| {
-            let mut sender = InterfaceSender::open("eth0")?;
+        self.ends.sink().within(|| {
+            let mut sender = InterfaceSender::open(SINK)?;
             sender.send(1, |_, slot| {
                 slot[..len].copy_from_slice(&frame[..len]);
                 len
@@ -213,27 +235,32 @@ impl World {
             self.establish()?;
         }
         let before = self.switch.switch.cpu_seconds()?;
-        let rate = self.pass(len, traffic, Duration::from_secs_f64(seconds))?;
+        let rate = match traffic {
+            Traffic::Established => {
+                let (frames, outcome) = self.ends.send(len, seconds)?;
+                frames as f64 / outcome.seconds
+            }
+            Traffic::New => {
+                let first = self.next;
+                self.next = first.wrapping_add(CONNECTIONS);
+                let connections = (0..CONNECTIONS).map(|at| numbered(first.wrapping_add(at)));
+                let connections: Vec<_> = connections.collect();
+                self.pass(len, &connections, Duration::from_secs_f64(seconds))?
+            }
+        };
         let used = self.switch.switch.cpu_seconds()? - before;
         self.runs(false)?;
         Ok([rate, used])
     }
 
     /// Sends for a time, with so many frames in flight that none is lost, and returns the rate at which they have arrived.
-    fn pass(&mut self, len: usize, traffic: Traffic, time: Duration) -> anyhow::Result<f64> {
-        let flows: Vec<_> = match traffic {
-            Traffic::Established => vec![numbered(0)],
-            Traffic::New => (0..CONNECTIONS)
-                .map(|at| numbered(self.next.wrapping_add(at)))
-                .collect(),
-        };
-        let mut headers = Headers::new(&flows, [2, 0, 0, 0, 1, 2], len)?;
-        let instances = &self.instances;
+    fn pass(&self, len: usize, flows: &[Flow], time: Duration) -> anyhow::Result<f64> {
+        let mut headers = Headers::new(flows, [2, 0, 0, 0, 1, 2], len)?;
+        let ends = [self.ends.source(), self.ends.sink()];
         let passed = thread::scope(|scope| {
-            let run = scope.spawn(|| closed_loop(instances, &mut headers, time));
+            let run = scope.spawn(|| closed_loop(ends, &mut headers, time));
             run.join().map_err(|_| anyhow!("the traffic failed"))?
         })?;
-        self.next = self.next.wrapping_add(CONNECTIONS);
         Ok(passed as f64 / time.as_secs_f64())
     }
 
@@ -252,28 +279,33 @@ impl World {
     }
 }
 
+/// Returns the namespaces of the instances, and their interfaces.
+pub fn instances(ends: &Ends) -> [(&Namespace, &'static str); 2] {
+    [(ends.source(), SOURCE), (ends.sink(), SINK)]
+}
+
 /// What passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Frames of one connection.
+    /// Frames of one connection, as many as the source can send.
     Established,
-    /// The first frames of connections.
+    /// The first frames of connections, never more in flight than queues hold.
     New,
 }
 
 /// Sends from one instance, and receives at the other, in a thread of its own.
 fn closed_loop(
-    [client, server]: &[Namespace; 2],
+    [source, sink]: [&Namespace; 2],
     headers: &mut Headers,
     time: Duration,
 ) -> anyhow::Result<u64> {
     let mut core = CpuSet::new();
-    core.set(TRAFFIC_CORE);
+    core.set(GENERATOR_CORE);
     sched_setaffinity(None, &core).context("the traffic's core")?;
-    client.enter()?;
-    let mut sender = InterfaceSender::open("eth0")?;
-    server.enter()?;
-    let mut receiver = InterfaceReceiver::open("eth0")?;
+    source.enter()?;
+    let mut sender = InterfaceSender::open(SOURCE)?;
+    sink.enter()?;
+    let mut receiver = InterfaceReceiver::open(SINK)?;
     let template = headers.template().to_vec();
     let (mut sent, mut arrived, mut lost) = (0_u64, 0_u64, 0_u64);
     let start = Instant::now();
