@@ -83,7 +83,7 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 }
 
 fn rates(report: &mut Report, worlds: &mut [Way]) -> anyhow::Result<()> {
-    let (rounds, seconds) = report.effort((11, 0.5), (2, 0.2));
+    let (rounds, seconds) = report.effort((11, 0.5), (1, 0.1));
     let how = format!(
         "from one instance to another on the same bridge, {PORTS} ports in a group of {RULES} rules, of which the last one permits the traffic; ovs-vswitchd has \
          core {SWITCH_CORE}, the traffic the other one; veth everywhere"
@@ -141,7 +141,7 @@ fn updates(report: &mut Report, world: &mut World) -> anyhow::Result<()> {
     let mut stream = Stream::new(world.ends.source(), world.ends.sink(), to)?;
     stream.until_it_crosses()?;
     stream.answer()?;
-    let changes = report.choose(CHANGES, 5);
+    let changes = report.choose(CHANGES, 2);
     let time = Duration::from_millis(200) * u32::from(changes);
     let mut taken = Vec::new();
     let firewall = world.firewall.as_mut().context("a firewall")?;
