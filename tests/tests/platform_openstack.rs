@@ -530,7 +530,7 @@ fn drivers() -> PathBuf {
 /// Runs the drivers' own tests in the files of this pattern, by `python`.
 fn python_tests(python: &Path, pattern: &str, environment: &[(&str, &str)]) {
     let drivers = drivers();
-    let paths = ["nova", "neutron"].map(|of| drivers.join(of).display().to_string());
+    let paths = ["nova", "neutron", "firewall"].map(|of| drivers.join(of).display().to_string());
     let mut command = Command::new(python);
     command
         .args([
@@ -557,6 +557,12 @@ fn python_tests(python: &Path, pattern: &str, environment: &[(&str, &str)]) {
 #[test]
 fn servers_and_rules_become_documents() {
     python_tests(Path::new("python3"), "test_[dg]*[ps].py", &[]);
+}
+
+// promise: 35.8
+#[test]
+fn rules_become_flows() {
+    python_tests(Path::new("python3"), "test_firewall.py", &[]);
 }
 
 // promise: 34.6

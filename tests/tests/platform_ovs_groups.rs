@@ -6,6 +6,9 @@ use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::skip::{is_root, skip};
 use nfluid_tests::harness::two_hosts::{CLIENT, SERVER};
 use serde_json::{Map, Value, json};
+use std::net::UdpSocket;
+use std::thread;
+use std::time::Duration;
 
 const BRIDGE: &str = "br-int";
 /// Networks of two tenants.
@@ -174,23 +177,45 @@ fn a_withdrawn_rule_ends_its_connections_until_it_is_back() {
         conversation.has_answers(100, "with the rule");
         world.set(&rules()[..1], &[]);
         // What had passed the bridge by now may still be on its way to the client.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(50));
         let answers = conversation.answers();
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         assert_eq!(conversation.answers(), answers, "round {round}: it goes on");
         // The same connection, and no other one, goes on with the rule.
         world.set(&rules(), &[]);
         let others = conversation.break_off();
         assert!(others.lost > 0, "round {round}: {others:?}");
     }
+    // The other side cannot go on alone with a connection whose rule is gone.
+    let [asks, answers] = [(client, CLIENT), (server, SERVER)].map(|(at, address)| {
+        let socket = world.hosts[at]
+            .namespace
+            .udp_socket(&format!("{address}:9"));
+        let socket = socket.expect("a socket");
+        let wait = socket.set_read_timeout(Some(Duration::from_millis(300)));
+        wait.expect("a timeout");
+        socket
+    });
+    let (to, back) = (format!("{SERVER}:9"), format!("{CLIENT}:9"));
+    let passes = |from: &UdpSocket, to: &str, at: &UdpSocket| {
+        from.send_to(b"?", to).expect("it is sent");
+        at.recv(&mut [0; 8]).is_ok()
+    };
+    assert!(passes(&asks, &to, &answers) && passes(&answers, &back, &asks));
+    world.set(&rules()[..1], &[]);
+    assert!(!passes(&asks, &to, &answers), "the rule is gone");
+    assert!(!passes(&answers, &back, &asks), "its connection is gone");
+    world.set(&rules(), &[]);
+    assert!(passes(&asks, &to, &answers), "the rule is back");
+    assert!(passes(&answers, &back, &asks), "its connection is back");
     // A member that is none any more: its rule is there, and it is not meant.
     let conversation = world.converse(client, server);
     conversation.has_answers(100, "as a member");
     let ports = json!({ "0": world.hosts[0].port, "1": world.hosts[1].port });
     world.change(&json!({ "members": { "all": [SERVER] }, "ports": ports }));
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    thread::sleep(Duration::from_millis(50));
     let answers = conversation.answers();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(300));
     assert_eq!(conversation.answers(), answers, "no member any more");
     conversation.break_off();
 }
@@ -231,7 +256,7 @@ fn tenants_with_equal_addresses_never_meet() {
     assert_eq!(conversation.end().lost, 0);
 }
 
-// promise: 35.1
+// promise: 35.8
 #[test]
 fn flows_are_as_many_as_members_and_rules() {
     let Some(mut world) = World::start("flows_are_as_many_as_members_and_rules") else {

@@ -55,7 +55,7 @@ class NfluidFirewallDriver(neutron_firewall.FirewallDriver):
         self.iptables_helper = iptables.Helper(self._bridge)
         self.iptables_helper.load_driver_if_needed()
         self._dicts = {}
-        self._firewall = Firewall(self._switch(), [int(number, 16) for number in cfg.CONF.SECURITYGROUP.permitted_ethertypes])
+        self._firewall = Firewall(self._switch(), ethertypes(cfg.CONF.SECURITYGROUP.permitted_ethertypes))
         registry.subscribe(self._ovs_restarted, resources.AGENT, events.OVS_RESTARTED)
 
     def _switch(self):
@@ -159,6 +159,17 @@ def number_of(vif):
     if not vif or vif.ofport in (ovs_lib.UNASSIGNED_OFPORT, ovs_lib.INVALID_OFPORT):
         raise NoPort("it is not on the bridge")
     return vif.ofport
+
+
+def ethertypes(texts):
+    """Returns the Ethernet types that pass unlooked at."""
+    found = []
+    for text in texts:
+        try:
+            found.append(int(text, 16))
+        except ValueError:
+            LOG.warning("permitted_ethertypes: %s is no hexadecimal number", text)
+    return found
 
 
 def read_rules(group, found):
