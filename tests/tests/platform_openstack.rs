@@ -597,7 +597,7 @@ fn nova_finds_that_the_driver_is_a_driver() {
     };
     let python = python_of(venv.as_deref());
     let fixtures = Command::new(&python)
-        .args(["-c", "import nova.tests, oslotest"])
+        .args(["-c", "import nova.test, oslotest"])
         .output();
     if !fixtures.is_ok_and(|it| it.status.success()) {
         skip(test, "Nova's fixtures need the Python package oslotest");

@@ -159,6 +159,22 @@ class Networks(unittest.TestCase):
             self.assertEqual(made["uplinks"], {f"ext-{NET}": {"interface": interface, "switch": f"net-{NET}", "ring": 256, "owner": "nova"}})
         self.assertEqual(documents.networks([vif(1)], {}, "nova")["uplinks"], {})
 
+    def test_a_port_on_open_vswitch_has_a_switch_of_its_own(self):
+        port = {**vif(1), "id": "0123456789abcdef", "type": "ovs"}
+        for kind, more in (("system", {}), ("netdev", {"super": "off"})):
+            made = documents.networks([{**port, "details": {"datapath_type": kind}}], {}, "nova")
+            self.assertEqual(made["switches"], {"net-0123456789abcdef": {"owner": "nova"}})
+            uplink = {"interface": "nf0123456789a", "switch": "net-0123456789abcdef", "ring": 256, "owner": "nova", **more}
+            self.assertEqual(made["uplinks"], {"ext-0123456789abcdef": uplink})
+        made = instance({"nfluid_nf": "bridge"}, vifs=[port])
+        self.assertEqual(made["ports"]["in"]["switch"], "net-0123456789abcdef")
+
+    def test_ports_that_nobody_plugs_are_refused(self):
+        hybrid = {**vif(1, details={"ovs_hybrid_plug": True}), "type": "ovs"}
+        for port, why in ((hybrid, "firewall_driver is to be nfluid"), ({**vif(1), "type": "bridge"}, "ports of type bridge")):
+            with self.assertRaisesRegex(Unacceptable, why):
+                documents.networks([port], {}, "nova")
+
     def test_a_physical_network_that_the_host_lacks_is_named(self):
         with self.assertRaisesRegex(Unacceptable, "physical network p"):
             documents.networks([vif(1, details={"nfluid_physical_network": "p"})], {}, "nova")
