@@ -114,9 +114,9 @@ impl World {
         let folder = ScratchDirectory::new()?;
         let mut bridges = Vec::new();
         if place == Place::Bridges {
-            for at in 0..2 {
+            for port in SWITCH_PORTS {
                 let bridge = Namespace::new()?;
-                Namespace::join((&middle, SWITCH_PORTS[at]), (&bridge, "qvb"))?;
+                Namespace::join((&middle, port), (&bridge, "qvb"))?;
                 bridges.push(bridge);
             }
         }
