@@ -36,6 +36,8 @@ class Switch:
                 self.held[key] = actions
 
     def flows(self, table):
+        if self.fails:
+            raise OSError("the bridge is away")
         for (of, priority, match), actions in self.held.items():
             if of == table:
                 yield priority, dict(match), {it[1] for it in actions if it[0] == "conjunction"}
@@ -147,6 +149,15 @@ class Changes(unittest.TestCase):
         counts = sorted(len(actions) for match, actions in self.switch.rules().items() if match[0][0] == flows.NET)
         self.assertEqual(counts, [1, 2])
 
+    def test_an_address_that_two_ports_share_is_a_members_until_both_have_left(self):
+        self.firewall.set_rules("web", [read(remote_group_id="a")])
+        shared = [("10.0.0.100", "02:00:00:00:00:01"), ("10.0.0.100", "02:00:00:00:00:02")]
+        for members, count in ((shared, 1), (shared[1:], 1), (shared[:1], 1), ([], 0)):
+            self.firewall.set_members("a", members)
+            self.firewall.set_port("p", port(), ["web"])
+            found = [match for match in self.switch.rules() if match[0][0] == flows.NET]
+            self.assertEqual(len(found), count, members)
+
     def test_networks_have_their_own_members(self):
         self.firewall.set_members("a", ["10.0.0.6"])
         self.firewall.set_rules("web", [read(remote_group_id="a")])
@@ -187,6 +198,17 @@ class Changes(unittest.TestCase):
             del self.switch.held[key]
         self.firewall.set_port("p", port(), [])
         self.assertEqual(self.switch.held, before)
+
+    def test_a_bridge_that_is_away_when_it_was_started_again_has_everything_later(self):
+        self.firewall.set_port("p", port(), [])
+        before = dict(self.switch.held)
+        self.switch.held.clear()
+        self.switch.fails = True
+        self.assertRaises(OSError, self.firewall.start)
+        self.assertRaises(OSError, self.firewall.set_port, "p", port(), [])
+        self.switch.fails = False
+        self.firewall.set_port("p", port(), [])
+        self.assertEqual(self.switch.held.keys(), before.keys())
 
     def test_what_is_deferred_is_one_bundle(self):
         before = len(self.switch.calls)

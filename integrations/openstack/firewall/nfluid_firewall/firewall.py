@@ -45,20 +45,27 @@ class Firewall:
         self._profiles = {}
         # How many ports name a remote group: by direction, network, group and family; by direction and group; by group.
         self._uses = collections.Counter()
-        # By direction, network, remote group and family: the members that have flows.
+        # By direction, network, remote group and family: the members that have flows, and the keys of these.
         self._shown = {}
         self._conjunctions = {}
         # Flows that several may have a part in: what each adds.
         self._towards = {}
         self._addressed = collections.defaultdict(set)
         self._wanted, self._written, self._touched = {}, {}, set()
-        used = self._read_earlier()
-        self._numbers = itertools.count(max(used, default=0) + 1)
+        self._numbers, self._earlier = None, {}
         self._put(flows.common(self._permitted))
         self._apply()
+        self._read_earlier()
+
+    def _next_number(self):
+        """Returns a number for a profile or a conjunction that no flow on the bridge has."""
+        if self._numbers is None:
+            # The bridge was away at the start.
+            self._read_earlier()
+        return next(self._numbers)
 
     def _read_earlier(self):
-        """Returns the numbers of profiles and conjunctions that an earlier run has left, and remembers which members have flows of it."""
+        """Finds out the numbers that an earlier run has left free, and which members have flows of it."""
         used, live, members = set(), set(), {}
         for direction, table in flows.RULES.items():
             for priority, match, numbers in self._switch.flows(table):
@@ -71,7 +78,7 @@ class Firewall:
                 if numbers and flows.NET in match and priority == flows.RULE:
                     members[read_member(direction, match)] = numbers
         self._earlier = {key: numbers & live for key, numbers in members.items() if numbers & live}
-        return used
+        self._numbers = itertools.count(max(used, default=0) + 1)
 
     # ---- what Neutron says
 
@@ -89,8 +96,8 @@ class Firewall:
     def set_port(self, port_id, port, groups):
         """Makes a port what it is to be now, with the rules and members of now."""
         before = self._ports.get(port_id)
-        profile = self._enter_profile(self._rules_of(groups), port.net)
         sender = before.sender if before and before.port == port else flows.of_sender(port)
+        profile = self._enter_profile(self._rules_of(groups), port.net)
         after = Applied(port, tuple(groups), profile, sender)
         self._ports[port_id] = after
         own = after.own()
@@ -155,7 +162,7 @@ class Firewall:
 
     def _enter_profile(self, rules, net):
         """Returns the profile of these rules, for one port more of a network."""
-        profile = self._profiles.get(rules) or Profile(next(self._numbers), rules)
+        profile = self._profiles.get(rules) or Profile(self._next_number(), rules)
         self._use(net, profile, +1)
         if not profile.users:
             self._profiles[rules] = profile
@@ -174,7 +181,7 @@ class Firewall:
         """Counts who names remote groups. Of a group that nobody names any more, the members' flows go."""
         for direction, remote, family in profile.remotes:
             if remote not in self._conjunctions:
-                self._conjunctions[remote] = next(self._numbers)
+                self._conjunctions[remote] = self._next_number()
             own = flows.of_conjunction(direction, self._conjunctions[remote])
             in_net = self._count((direction, net, remote, family), change)
             in_direction = self._count((direction, remote), change)
@@ -200,18 +207,17 @@ class Firewall:
     def _show(self, direction, net, remote, family, members):
         """Makes the flows of a remote group's members those of these ones."""
         use = (direction, net, remote, family)
-        before = self._shown.pop(use, frozenset())
+        before, old = self._shown.pop(use, (frozenset(), frozenset()))
+        # Ports that take an address over from each other are members with the same address: one flow.
+        new = old if members == before else frozenset(flows.member_match(direction, net, member) for member in members)
         if members:
-            self._shown[use] = members
-        if members == before:
-            return
+            self._shown[use] = (members, new)
         number = self._conjunctions[remote]
-        old, new = ({flows.member_match(direction, net, member) for member in some} for some in (before - members, members - before))
         for key in old - new:
             self._addressed[key].discard(number)
-        for key in new:
+        for key in new - old:
             self._addressed[key].add(number)
-        for key in old | new:
+        for key in old ^ new:
             self._write_member(key)
 
     def _write_member(self, key):
