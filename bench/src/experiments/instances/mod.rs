@@ -104,6 +104,16 @@ pub const TOPIC: Topic = Topic {
             run: nova::run_nova,
         },
         Experiment {
+            name: "nova-tunings",
+            aliases: &[],
+            summary: "the same in clouds with one tuning each, beside a stock cloud: what each tuning gains",
+            needs: Needs {
+                required: &[NETNS],
+                compared: &[],
+            },
+            run: nova::run_tunings,
+        },
+        Experiment {
             name: "nova-migration",
             aliases: &["v1.migrate"],
             summary: "a server that OpenStack Nova moves to another host while datagrams cross it: lost packets",

@@ -2,6 +2,8 @@
 //! the same cloud; in a cloud as it comes, and in one that was tuned. Both run beside each other for the whole time, and take turns. And a server that Nova moves to
 //! another host while datagrams cross it.
 
+mod tunings;
+
 use super::life::losses::DropCounters;
 use super::orchestrated::row;
 use crate::host::platform;
@@ -19,6 +21,8 @@ use nfluid_testbed::platform::Platform;
 use nfluid_tls::testing::Authority;
 use serde_json::{Value, json};
 use std::time::Duration;
+pub use tunings::run as run_tunings;
+use tunings::{TUNINGS, Tuning};
 
 /// The hosts: two of nfluid, and one with Nova's fake driver.
 const OURS: [&str; 2] = ["ours", "there"];
@@ -34,28 +38,6 @@ const PPS: u32 = 100_000;
 const CROSSING: Duration = Duration::from_secs(16);
 /// Servers that Nova makes in about the time of a move.
 const BUSY: usize = 3;
-
-/// Lines by which a service keeps tokens that it has checked.
-const TOKENS: &str = "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n";
-/// Lines by which a service keeps what it has read.
-const CACHE: &str =
-    "[cache]\nenabled=true\nbackend=dogpile.cache.pymemcache\nmemcache_servers=127.0.0.1:11211\n";
-/// Nova tells nobody of its servers, filters hosts by their services alone, has no quotas, and asks Placement once for what a host has.
-const LEAN_NOVA: &str = "[oslo_messaging_notifications]\ndriver=noop\n[notifications]\nnotification_format=unversioned\n\
-    [filter_scheduler]\nenabled_filters=ComputeFilter\ntrack_instance_changes=false\n\
-    [quota]\ndriver=nova.quota.NoopQuotaDriver\n[compute]\nresource_provider_association_refresh=0\n";
-/// Neutron has no quotas, and tells Nova nothing of ports: Nova's driver does not wait for that.
-const LEAN_NEUTRON: &str = "[DEFAULT]\nnotify_nova_on_port_status_changes=false\nnotify_nova_on_port_data_changes=false\ndhcp_agent_notification=false\n\
-    [QUOTAS]\nquota_driver=neutron.db.quota.driver_null.DbQuotaDriverNull\n";
-
-/// Lines of the tuned cloud's configuration, by the service.
-const TUNED: [(&str, &[&str]); 5] = [
-    ("keystone.conf", &[CACHE]),
-    ("glance.conf", &[TOKENS]),
-    ("placement.conf", &[TOKENS]),
-    ("nova.conf", &[TOKENS, CACHE, LEAN_NOVA]),
-    ("neutron.conf", &[TOKENS, LEAN_NEUTRON]),
-];
 
 /// A cloud, and its hosts.
 struct Cloud {
@@ -79,7 +61,8 @@ struct Made {
 }
 
 impl Cloud {
-    fn start(name: &str, is_tuned: bool) -> anyhow::Result<Self> {
+    /// Starts it with these tunings.
+    fn start(name: &str, tunings: &[Tuning]) -> anyhow::Result<Self> {
         let segments = Segments::new()?;
         let [a, b] = &segments.hosts;
         Namespace::join((a, "hosts"), (b, "hosts"))?;
@@ -112,9 +95,8 @@ impl Cloud {
         let fake = "[DEFAULT]\ncompute_driver=fake.FakeDriver\n";
         let fake = (format!("nova-{FAKE}.conf"), fake.to_owned());
         let mut config = vec![neutron, nova(0), nova(1), fake];
-        if is_tuned {
-            config.extend(TUNED.map(|(file, lines)| (file.to_owned(), lines.concat())));
-        }
+        let lines = tunings.iter().flat_map(|tuning| tuning.lines);
+        config.extend(lines.map(|(file, text)| ((*file).to_owned(), (*text).to_owned())));
         let mut openstack = OpenStack::start(&[OURS[0], OURS[1], FAKE], &config)?;
         let mut flavor = share(SHARE);
         flavor["nfluid:flavor"] = "large".into();
@@ -228,7 +210,10 @@ fn check(report: &Report) -> anyhow::Result<()> {
 pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
     check(report)?;
     let rounds = report.effort(50, 2);
-    let mut clouds = [Cloud::start("stock", false)?, Cloud::start("tuned", true)?];
+    let mut clouds = [
+        Cloud::start("stock", &[])?,
+        Cloud::start("tuned", &TUNINGS)?,
+    ];
     report.settle();
     let mut active = TURNS.map(|_| Samples::default());
     let [mut driver, mut removed] = [Samples::default(), Samples::default()];
@@ -322,7 +307,7 @@ pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
 pub fn run_migration(report: &mut Report) -> anyhow::Result<()> {
     check(report)?;
     let moves = report.effort(5, 1);
-    let mut cloud = Cloud::start("stock", false)?;
+    let mut cloud = Cloud::start("stock", &[])?;
     let networks = [cloud.lan.clone(), cloud.wan.clone()];
     let server = cloud.make(OURS[0], &[&networks[0], &networks[1]])?;
     let mut stream = Stream::new(&cloud.segments.client, &cloud.segments.server, TO)?;
