@@ -493,11 +493,43 @@ fn ports_on_open_vswitch_are_wired_filtered_and_go_with_their_server() {
     cloud.restart("ovs-agent").expect("another agent");
     cloud.ask("withdraw", &[json!(icmp)]).expect("a rule goes");
     eventually("a rule that was withdrawn meanwhile holds", || !crosses());
+    let again = cloud.id("permit", &[json!(group)], permit("icmp"));
+    let again = again.expect("a rule");
+    eventually("a rule holds", crosses);
+    conversation.has_answers(100, "after");
+
+    // The message bus and the database are killed. Frames do not notice, and what is asked for later is done.
+    for service in ["rabbit", "mysql"] {
+        cloud.restart(service).expect("it starts again");
+    }
+    conversation.has_answers(100, "without them");
+    eventually("Neutron has its database again", || {
+        let made = cloud.id("permit", &[json!(group)], permit("sctp"));
+        made.is_ok()
+    });
+    eventually("a rule goes", || {
+        let gone = cloud.ask("withdraw", &[json!(again)]);
+        gone.is_ok()
+    });
+    eventually("Neutron's agent hears of it again", || !crosses());
     cloud
         .id("permit", &[json!(group)], permit("icmp"))
         .expect("a rule");
     eventually("a rule holds", crosses);
-    conversation.has_answers(100, "after");
+    for action in ["pause", "unpause"] {
+        let status = if action == "pause" {
+            "PAUSED"
+        } else {
+            "ACTIVE"
+        };
+        eventually(&format!("Nova does it again: {action}"), || {
+            let acted = cloud.ask(
+                "act",
+                &[json!(server), json!(action), Value::Null, json!(status)],
+            );
+            acted.is_ok()
+        });
+    }
     assert_eq!(conversation.end().lost, 0);
 
     for (action, status) in [("os-stop", "SHUTOFF"), ("os-start", "ACTIVE")] {
