@@ -1,10 +1,11 @@
 //! Evidence of a failing test: one failure on a machine that is gone afterwards must be enough to find the cause.
 //!
 //! The daemon's logs, its journal and its records go to standard error, which the test's report shows, and whole into
-//! the folder that `NFLUID_EVIDENCE_DIR` names.
+//! the folder that `NFLUID_EVIDENCE_DIR` names. So do the counters of dropped frames.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Number of last lines of a daemon's log that are shown.
 const LOG_LINES_MAX: usize = 200;
@@ -76,5 +77,18 @@ fn keep(directory: &Path, file: &Path) {
     let made = to.parent().map_or(Ok(()), fs::create_dir_all);
     if let Err(error) = made.and_then(|()| fs::copy(file, &to).map(drop)) {
         eprintln!("keeping {}: {error}", file.display());
+    }
+}
+
+/// Shows which frames were dropped and where, by this command of `nfluid`, if the daemon answers.
+pub fn dropped(nfluid: &mut Command) {
+    let Ok(stats) = nfluid.args(["stats", "--output", "table"]).output() else {
+        return;
+    };
+    let stats = String::from_utf8_lossy(&stats.stdout);
+    let counters = stats.lines().filter(|line| line.contains("drop"));
+    let is_zero = |line: &&str| line.split_whitespace().next_back() == Some("0");
+    for line in counters.filter(|line| !is_zero(line)) {
+        eprintln!("counted: {line}");
     }
 }

@@ -427,6 +427,7 @@ impl Drop for Platform {
     fn drop(&mut self) {
         if thread::panicking() {
             evidence::leave(self.directory(), self.daemon_logs());
+            evidence::dropped(&mut self.platform.nfluid());
         }
     }
 }
