@@ -81,7 +81,7 @@ pub const TUNINGS: [Tuning; 6] = [
 /// Measures a cloud with one tuning beside one without any, one tuning after the other.
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     check(report)?;
-    let rounds = report.effort(20, 2);
+    let rounds = report.effort(10, 2);
     let mut stock = Cloud::start("stock", &[])?;
     let mut rows = Vec::new();
     for tuning in &TUNINGS {
