@@ -516,12 +516,7 @@ fn ports_on_open_vswitch_are_wired_filtered_and_go_with_their_server() {
         .id("permit", &[json!(group)], permit("icmp"))
         .expect("a rule");
     eventually("a rule holds", crosses);
-    for action in ["pause", "unpause"] {
-        let status = if action == "pause" {
-            "PAUSED"
-        } else {
-            "ACTIVE"
-        };
+    for (action, status) in [("pause", "PAUSED"), ("unpause", "ACTIVE")] {
         eventually(&format!("Nova does it again: {action}"), || {
             let acted = cloud.ask(
                 "act",

@@ -1,7 +1,7 @@
 //! Security groups on Open vSwitch: what nfluid's firewall promises while rules change, connections run, and the agent dies.
 
 use nfluid_testbed::namespace::Namespace;
-use nfluid_testbed::ovs::{Firewall, OpenVSwitch};
+use nfluid_testbed::ovs::{AROUND, Firewall, OpenVSwitch};
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::skip::{is_root, skip};
 use nfluid_tests::harness::two_hosts::{CLIENT, SERVER};
@@ -43,9 +43,7 @@ impl World {
         let switch = OpenVSwitch::start(&middle, &[], None).expect("a switch");
         let control = &switch.control;
         control.make_bridge(BRIDGE).expect("a bridge");
-        // What the agent has around its firewall.
-        let flows = "priority=0,actions=resubmit(,60)\ntable=60,priority=3,actions=normal\n";
-        control.add_flows(BRIDGE, flows).expect("flows");
+        control.add_flows(BRIDGE, AROUND).expect("flows");
         Some(World {
             firewall: Firewall::start(&switch, BRIDGE, 1).expect("a firewall"),
             switch,

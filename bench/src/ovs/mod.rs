@@ -9,7 +9,8 @@ use std::path::Path;
 
 /// Huge pages for DPDK: most of the memory is frames, as many as fit.
 const MEGABYTES: usize = 256;
-const BRIDGE: &str = "bridge0";
+/// The bridge of every switch.
+pub const BRIDGE: &str = "bridge0";
 
 /// Kind of the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +21,17 @@ pub enum Ports {
     AfXdp,
     /// AF_PACKET sockets on interfaces; the switch's main thread sleeps while no frame arrives.
     AfPacket,
+}
+
+impl Ports {
+    /// Returns the name for readers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Ports::Vhost => "vhost-user, polled",
+            Ports::AfXdp => "AF_XDP, polled",
+            Ports::AfPacket => "AF_PACKET",
+        }
+    }
 }
 
 /// A switch. It is declared before the resources that it uses, so that it ends first.
@@ -91,16 +103,22 @@ impl Ovs {
         self.switch.control.vsctl(&up).map(drop)
     }
 
-    /// Adds an interface of the switch's namespace.
+    /// Adds an interface of the switch's namespace, with further options in the notation of `ovs-vsctl`.
     ///
     /// # Errors
     /// Open vSwitch's tools fail; the error has their output.
-    pub fn add_interface(&mut self, interface: &str) -> anyhow::Result<()> {
+    pub fn add_interface(&mut self, interface: &str, options: &str) -> anyhow::Result<()> {
         let kind = match self.ports {
-            Ports::AfXdp => "type=afxdp",
-            Ports::AfPacket | Ports::Vhost => "type=system",
+            Ports::AfXdp => "afxdp",
+            Ports::AfPacket | Ports::Vhost => "system",
         };
-        self.done(self.switch.control.add_port(BRIDGE, interface, kind))
+        let options = format!("type={kind} {options}");
+        self.done(self.switch.control.add_port(BRIDGE, interface, &options))
+    }
+
+    /// Returns the processes and their tools.
+    pub fn switch(&self) -> &OpenVSwitch {
+        &self.switch
     }
 
     /// Forwards frames of one port to the other by the cheapest kind of flow.

@@ -3,8 +3,7 @@
 """The firewall of a bridge without Neutron, for tests and measurements: firewall.py SOCKET COOKIE.
 
 Each line of the input is a JSON object whose parts are applied together: `rules` and `members` by group, as Neutron's agent has them; `ports` by name, each with
-`number`, `net`, `mac`, `addresses` (pairs of a hardware address, and an address or prefix) and `groups`; `trusted` by name, pairs of a number and a network;
-`removed`, names of ports. Each answer is a line as well: {"ok": seconds} or {"error": text}.
+`number`, `net`, `mac`, `addresses` (pairs of a hardware address, and an address or prefix) and `groups`; `removed`, names of ports. Each answer is a line as well: {"ok": seconds} or {"error": text}.
 """
 
 import json
@@ -29,9 +28,6 @@ def change(firewall, asked):
         firewall.set_members(group, [it if isinstance(it, str) else tuple(it) for it in members])
     for name in asked.get("removed", ()):
         firewall.remove_port(name)
-        firewall.distrust(name)
-    for name, (number, net) in asked.get("trusted", {}).items():
-        firewall.trust(name, number, net)
     for name, port in asked.get("ports", {}).items():
         addresses = tuple((mac, address) for mac, address in port["addresses"])
         firewall.set_port(name, flows.Port(port["number"], port["net"], port["mac"], addresses), port["groups"])

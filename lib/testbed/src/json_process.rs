@@ -36,7 +36,7 @@ impl JsonProcess {
     /// Asks it a line, and returns the result.
     ///
     /// # Errors
-    /// It answers with an error, or has ended.
+    /// The process answers with an error, or has ended.
     pub fn ask(&mut self, line: &Value) -> anyhow::Result<Value> {
         writeln!(self.input, "{line}").context("the process has ended")?;
         let mut answer = String::new();

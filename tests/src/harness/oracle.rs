@@ -86,7 +86,7 @@ impl Namespaces {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Marks {
     /// Frames are handled in order, whatever their ports: the marker enters port 0, and leaves anywhere.
-    One,
+    PortZero,
     /// Frames are handled in order on each port: the marker enters the frame's port, and leaves by all ports.
     EachPort,
 }
@@ -115,29 +115,6 @@ impl Oracle {
         marker: Vec<u8>,
         is_background: fn(&[u8]) -> bool,
     ) -> Self {
-        Self::settled(namespaces, ports, marker, Marks::One, is_background)
-    }
-
-    /// As [`new`](Self::new), for a forwarder that sends `marker` out of all its ports, whichever it has entered.
-    ///
-    /// # Panics
-    /// If nothing is forwarded.
-    pub fn marking_all_ports(
-        namespaces: Namespaces,
-        ports: u8,
-        marker: Vec<u8>,
-        is_background: fn(&[u8]) -> bool,
-    ) -> Self {
-        Self::settled(namespaces, ports, marker, Marks::EachPort, is_background)
-    }
-
-    fn settled(
-        namespaces: Namespaces,
-        ports: u8,
-        marker: Vec<u8>,
-        marks: Marks,
-        is_background: fn(&[u8]) -> bool,
-    ) -> Self {
         let mut cpu = CpuSet::new();
         cpu.set(0);
         sched_setaffinity(None, &cpu).expect("CPU 0 exists");
@@ -149,12 +126,20 @@ impl Oracle {
             senders: (0..ports).map(sender).collect(),
             receivers: (0..ports).map(receiver).collect(),
             marker,
-            marks,
+            marks: Marks::PortZero,
             is_background,
             namespaces,
         };
         oracle.settle();
         oracle
+    }
+
+    /// From now on the marker enters the frame's port, and leaves by all ports: for a forwarder that keeps the order of frames on each port alone.
+    pub fn marking_each_port(self) -> Self {
+        Self {
+            marks: Marks::EachPort,
+            ..self
+        }
     }
 
     /// Waits until links and addresses are usable, that is, until a marker is forwarded.
@@ -192,7 +177,7 @@ impl Oracle {
     pub fn pass(&mut self, (port, frame): &OnPort) -> Vec<OnPort> {
         self.inject(*port, frame);
         let (marked, markers) = match self.marks {
-            Marks::One => (0, 1),
+            Marks::PortZero => (0, 1),
             Marks::EachPort => (*port, self.receivers.len()),
         };
         self.inject(marked, &self.marker.clone());

@@ -28,7 +28,7 @@ const PREFIXES: [[&str; 2]; 3] = [
 pub struct Rule {
     yaml: String,
     nft: String,
-    /// One for each family.
+    /// Neutron has one rule for each family.
     neutron: Vec<Value>,
 }
 

@@ -59,7 +59,7 @@ fn kernel(name: &str) -> Oracle {
     Oracle::new(namespaces, 2, marker(MACS.1, MACS.0), |_| false)
 }
 
-/// What is compared with the kernel.
+/// The filter that is compared with the kernel.
 trait Filter {
     fn set_groups(&mut self, groups: &[Vec<Rule>]);
     /// How many codes of ICMP's queries it tracks as the kernel does.
@@ -110,7 +110,7 @@ impl Switch {
         control.add_flows(BRIDGE, &flows).expect("flows");
         let firewall = Firewall::start(&switch, BRIDGE, 1).expect("a firewall");
         let marker = marker(MACS.1, MACS.0);
-        let oracle = Oracle::marking_all_ports(namespaces, 2, marker, |_| false);
+        let oracle = Oracle::new(namespaces, 2, marker, |_| false).marking_each_port();
         Switch {
             oracle,
             firewall,

@@ -6,7 +6,7 @@ import ipaddress
 import itertools
 
 from nfluid_firewall import flows
-from nfluid_firewall.rules import DESTINATION, EGRESS, INGRESS, SOURCE, family_of
+from nfluid_firewall.rules import REMOTE, family_of
 
 
 class Applied(collections.namedtuple("Applied", "port groups profile sender")):
@@ -128,7 +128,7 @@ class Firewall:
 
     def trust(self, port_id, number, net):
         """Lets everything pass from and to a port."""
-        self.distrust(port_id)
+        self._drop(self._trusted.pop(port_id, ()))
         self._trusted[port_id] = found = flows.of_trusted(number, net)
         self._put(found)
         self._apply_unless_deferred()
@@ -285,7 +285,7 @@ def is_rule(key, actions):
 
 def read_member(direction, match):
     """Returns the key of a member's flow that a bridge has told."""
-    field = {INGRESS: SOURCE, EGRESS: DESTINATION}[direction].get(match.get("eth_type"))
+    field = REMOTE[direction].get(match.get("eth_type"))
     prefix = match.get(field, "0.0.0.0/0" if match.get("eth_type") == 0x0800 else "::/0")
     if not isinstance(prefix, str):
         prefix = "/".join(prefix) if "." in prefix[1] else f"{prefix[0]}/{bin(int(ipaddress.ip_address(prefix[1]))).count('1')}"

@@ -15,6 +15,8 @@ import types
 
 from os_ken.ofproto import nicira_ext, ofproto_parser, ofproto_v1_4, ofproto_v1_4_parser
 
+from nfluid_firewall.flows import DROPPED, NET
+
 LOG = logging.getLogger(__name__)
 
 OF, PARSER = ofproto_v1_4, ofproto_v1_4_parser
@@ -26,9 +28,7 @@ IN_PORT = 0xFFF8
 TIMEOUT = 60
 # Seconds after which the switch has looked through the flows that it remembers in any case: it does so every 0.5 s.
 PATIENCE = 1
-# The table of dropped packets, whose flow is always the same.
-DROPPED = 93
-ZONE = ("reg6", nicira_ext.ofs_nbits(0, 15))
+ZONE = (NET, nicira_ext.ofs_nbits(0, 15))
 
 
 class SwitchError(Exception):
@@ -261,7 +261,9 @@ class Switch:
         """
         cookie = self._cookie()
         data, last = bundle(changes, cookie)
-        self._exchange(self._path, data, last, single(encode_flow((DROPPED, 0, ()), (), cookie), last + 1))
+        # The flow of dropped packets is always the same.
+        touch = single(encode_flow((DROPPED, 0, ()), (), cookie), last + 1)
+        self._exchange(self._path, data, last, touch)
 
     def flows(self, table):
         """Yields the flows of a table: priority, match as a dict, and the numbers of its conjunctions."""

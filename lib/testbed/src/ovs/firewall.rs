@@ -9,6 +9,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The flows that Neutron's agent has around its firewall.
+pub const AROUND: &str = "priority=0,actions=resubmit(,60)\ntable=60,priority=3,actions=normal\n";
+
 /// The firewall, a process; killed when dropped. Its flows stay.
 #[derive(Debug)]
 pub struct Firewall(JsonProcess);

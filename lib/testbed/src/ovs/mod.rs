@@ -5,7 +5,7 @@ mod control;
 mod firewall;
 
 pub use control::Control;
-pub use firewall::Firewall;
+pub use firewall::{AROUND, Firewall};
 
 use crate::CannotRun;
 use crate::command::output;
@@ -100,7 +100,7 @@ impl OpenVSwitch {
         self.folder.path(&format!("{bridge}.mgmt"))
     }
 
-    /// What the firewall has said.
+    /// Returns the log of the firewall.
     fn firewall_log(&self) -> String {
         std::fs::read_to_string(self.folder.path("firewall.log")).unwrap_or_default()
     }

@@ -95,7 +95,7 @@ fn on_veth(resources: &mut Resources, ports: Ports) -> anyhow::Result<Box<dyn Wa
         programs.push(veth::take_xdp_frames(middle, &object, &entry)?);
     }
     for interface in [&entry, &exit] {
-        ovs.add_interface(interface)?;
+        ovs.add_interface(interface, "")?;
     }
     ovs.forward(&entry, &exit)?;
     ovs.runs(false)?;

@@ -6,15 +6,15 @@ mod world;
 use super::fastest;
 use super::resources::Resources;
 use crate::host::cpu::require_two_cores;
+use crate::ovs::Ports;
 use crate::report::{Report, table};
 use crate::setups::stream::Stream;
 use crate::sweep::{Quantity, Shown, Side, Sweep};
 use anyhow::Context;
 use nfluid_figures::statistics::Samples;
-use serde_json::json;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
-use world::{Io, PORTS, Place, RULES, SWITCH_CORE, Traffic, World, group, instances};
+use world::{PORTS, Place, RULES, SWITCH_CORE, Traffic, World, group, instances};
 
 const PLACES: [(&str, Place); 3] = [
     ("switch", Place::Switch),
@@ -24,7 +24,7 @@ const PLACES: [(&str, Place); 3] = [
 /// A place of the group, and how the switch reaches its ports.
 struct Way {
     name: &'static str,
-    io: Io,
+    ports: Ports,
     world: World,
 }
 
@@ -42,16 +42,16 @@ const CHANGES: u16 = 40;
 pub fn run(report: &mut Report) -> anyhow::Result<()> {
     require_two_cores()?;
     // Their sockets' kinds: the fastest is the figure.
-    let ios = report.choose(&[Io::Xdp, Io::Packet][..], &[Io::Xdp]);
+    let kinds = report.choose(&[Ports::AfXdp, Ports::AfPacket][..], &[Ports::AfXdp]);
     let resources = Resources::new("ovs-groups", &KINDS.map(|(_, _, len)| len)[1..], 0)?;
     let mut worlds = Vec::new();
     for (name, place) in PLACES {
-        for io in ios {
-            let world = World::new(place, *io, &resources);
-            let world = world.with_context(|| format!("Open vSwitch, {name}, {}", io.name()))?;
+        for ports in kinds {
+            let world = World::new(place, *ports, &resources);
+            let world = world.with_context(|| format!("Open vSwitch, {name}, {}", ports.name()))?;
             worlds.push(Way {
                 name,
-                io: *io,
+                ports: *ports,
                 world,
             });
         }
@@ -91,10 +91,10 @@ fn rates(report: &mut Report, worlds: &mut [Way]) -> anyhow::Result<()> {
     let mut sides = Vec::new();
     for (at, way) in worlds.iter().enumerate() {
         for (of, (kind, ..)) in KINDS.iter().enumerate() {
-            let io = way.io.name();
-            let key = [way.name, kind, io].map(str::to_owned);
+            let ports = way.ports.name();
+            let key = [way.name, kind, ports].map(str::to_owned);
             let id = format!("m2.{}.{kind}", way.name);
-            sides.push(Side::new(key, id, (at, of)).under(&format!("{io}; {how}")));
+            sides.push(Side::new(key, id, (at, of)).under(&format!("{ports}; {how}")));
         }
     }
     let quantities = [
@@ -149,8 +149,6 @@ fn updates(report: &mut Report, world: &mut World) -> anyhow::Result<()> {
         for round in 0..changes {
             // One rule more for all ports, or one less.
             taken.push(firewall.change(&group(RULES - round % 2))? * 1e3);
-            let other = json!({ "rules": { "other": [] }, "ports": {} });
-            firewall.change(&other)?;
         }
         Ok(())
     })?;

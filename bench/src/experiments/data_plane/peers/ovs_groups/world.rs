@@ -3,6 +3,7 @@
 use super::super::resources::Resources;
 use super::super::veth::{self, Ends, GENERATOR_CORE, SINK, SOURCE};
 use crate::host::forwards::Forwards;
+use crate::ovs::{BRIDGE, Ovs, Ports};
 use crate::peer::Peer;
 use crate::roles::work::FLOW;
 use crate::traffic::{Flow, Headers, VARYING, numbered};
@@ -11,7 +12,7 @@ use nfluid_gen::interface::{InterfaceReceiver, InterfaceSender};
 use nfluid_gen::io::{Receiver, Sender};
 use nfluid_testbed::directory::ScratchDirectory;
 use nfluid_testbed::namespace::Namespace;
-use nfluid_testbed::ovs::{Firewall, OpenVSwitch};
+use nfluid_testbed::ovs::{AROUND, Firewall};
 use nfluid_testbed::program::need;
 use nfluid_wire::MacAddr;
 use nfluid_wire::build::Frame;
@@ -23,7 +24,6 @@ use std::time::{Duration, Instant};
 
 /// Open vSwitch's core. The traffic has the other one.
 pub const SWITCH_CORE: usize = 0;
-const BRIDGE: &str = "br-int";
 const SWITCH_PORTS: [&str; 2] = ["p1", "p2"];
 /// The network's VLAN.
 const NET: u16 = 7;
@@ -51,35 +51,15 @@ pub enum Place {
     Nowhere,
 }
 
-/// How Open vSwitch reaches its ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Io {
-    /// AF_PACKET sockets; the switch's main thread sleeps while no frame arrives.
-    Packet,
-    /// AF_XDP sockets; a thread polls.
-    Xdp,
-}
-
-impl Io {
-    /// Returns the name for readers.
-    pub fn name(self) -> &'static str {
-        match self {
-            Io::Packet => "AF_PACKET",
-            Io::Xdp => "AF_XDP, polled",
-        }
-    }
-}
-
 /// Instances and what joins them. A process is declared before the namespaces that it uses.
 pub struct World {
     /// The firewall; `None` elsewhere than in the switch.
     pub firewall: Option<Firewall>,
-    switch: OpenVSwitch,
+    ovs: Ovs,
     bridges: Vec<Namespace>,
     /// The instances: the one that opens connections, and the other.
     pub ends: Ends,
     _programs: Vec<Peer>,
-    _middle: Namespace,
     _folder: ScratchDirectory,
     /// Seconds that it took to have the group on all ports.
     pub setup_seconds: f64,
@@ -93,30 +73,20 @@ impl World {
     ///
     /// # Errors
     /// `CannotRun` if a program is missing; a program fails; nothing passes.
-    pub fn new(place: Place, io: Io, resources: &Resources) -> anyhow::Result<Self> {
+    pub fn new(place: Place, ports: Ports, resources: &Resources) -> anyhow::Result<Self> {
         need(&[
             ("ip", "iproute2"),
             ("ethtool", "ethtool"),
             ("nft", "nftables"),
             ("conntrack", "conntrack"),
         ])?;
-        let middle = Namespace::new()?;
-        let (kind, config, pinned) = match io {
-            Io::Packet => ("system", Vec::new(), Some(SWITCH_CORE)),
-            Io::Xdp => {
-                let mask = ("pmd-cpu-mask", format!("{:#x}", 1 << SWITCH_CORE));
-                ("afxdp", vec![mask], None)
-            }
-        };
-        let switch = OpenVSwitch::start(&middle, &config, pinned)?;
-        let control = &switch.control;
-        control.make_bridge(BRIDGE)?;
+        let mut ovs = Ovs::start(ports, SWITCH_CORE)?;
         let folder = ScratchDirectory::new()?;
         let mut bridges = Vec::new();
         if place == Place::Bridges {
             for port in SWITCH_PORTS {
                 let bridge = Namespace::new()?;
-                Namespace::join((&middle, port), (&bridge, "qvb"))?;
+                Namespace::join((ovs.namespace(), port), (&bridge, "qvb"))?;
                 bridges.push(bridge);
             }
         }
@@ -124,14 +94,14 @@ impl World {
             [a, b] => Ends::join(resources, (a, "tap"), (b, "tap"))?,
             _ => Ends::join(
                 resources,
-                (&middle, SWITCH_PORTS[0]),
-                (&middle, SWITCH_PORTS[1]),
+                (ovs.namespace(), SWITCH_PORTS[0]),
+                (ovs.namespace(), SWITCH_PORTS[1]),
             )?,
         };
         // The source's frames are XDP's: what takes them has to be ready for them. AF_XDP sockets are.
         let entry = match bridges.first() {
             Some(bridge) => Some((bridge, "tap")),
-            None => (io == Io::Packet).then_some((&middle, SWITCH_PORTS[0])),
+            None => (ports == Ports::AfPacket).then_some((ovs.namespace(), SWITCH_PORTS[0])),
         };
         let mut programs = Vec::new();
         if let Some((namespace, interface)) = entry {
@@ -147,17 +117,14 @@ impl World {
             // What tracks connections looks at checksums, which the kernel leaves to a veth's other end.
             instance.run(&format!("ethtool -K {interface} tx off"))?;
             let port = SWITCH_PORTS[at];
-            let options = format!(
-                "type={kind} ofport_request={} -- set Port {port} tag={NET}",
-                at + 1
-            );
-            control.add_port(BRIDGE, port, &options)?;
+            let options = format!("ofport_request={} -- set Port {port} tag={NET}", at + 1);
+            ovs.add_interface(port, &options)?;
         }
+        let control = &ovs.switch().control;
         let (mut firewall, mut setup_seconds, mut flows) = (None, 0.0, 0);
         if place == Place::Switch {
-            let around = "priority=0,actions=resubmit(,60)\ntable=60,priority=3,actions=normal\n";
-            control.add_flows(BRIDGE, around)?;
-            let mut own = Firewall::start(&switch, BRIDGE, 1)?;
+            control.add_flows(BRIDGE, AROUND)?;
+            let mut own = Firewall::start(ovs.switch(), BRIDGE, 1)?;
             let count = || -> anyhow::Result<usize> {
                 Ok(control.flows(BRIDGE, "table=72")?.len()
                     + control.flows(BRIDGE, "table=82")?.len())
@@ -171,11 +138,10 @@ impl World {
         }
         let mut world = World {
             firewall,
-            switch,
+            ovs,
             bridges,
             ends,
             _programs: programs,
-            _middle: middle,
             _folder: folder,
             setup_seconds,
             flows,
@@ -212,7 +178,7 @@ impl World {
     }
 
     fn runs(&self, runs: bool) -> anyhow::Result<()> {
-        self.switch.switch.runs(runs)
+        self.ovs.runs(runs)
     }
 
     /// Returns how many frames, or new connections, pass in a second, and how many seconds of its CPU time the switch has used for it.
@@ -227,14 +193,14 @@ impl World {
     ) -> anyhow::Result<[f64; 2]> {
         self.runs(true)?;
         if traffic == Traffic::New {
-            self.switch.control.appctl("dpctl/flush-conntrack")?;
+            self.ovs.switch().control.appctl("dpctl/flush-conntrack")?;
             for bridge in &self.bridges {
                 bridge.run("conntrack -F")?;
             }
             // The established connection is one again.
             self.establish()?;
         }
-        let before = self.switch.switch.cpu_seconds()?;
+        let before = self.ovs.cpu_seconds()?;
         let rate = match traffic {
             Traffic::Established => {
                 let (frames, outcome) = self.ends.send(len, seconds)?;
@@ -248,7 +214,7 @@ impl World {
                 self.pass(len, &connections, Duration::from_secs_f64(seconds))?
             }
         };
-        let used = self.switch.switch.cpu_seconds()? - before;
+        let used = self.ovs.cpu_seconds()? - before;
         self.runs(false)?;
         Ok([rate, used])
     }
@@ -267,7 +233,7 @@ impl World {
     /// Runs with the switch, for work that is no round.
     ///
     /// # Errors
-    /// That of the work; the switch has ended.
+    /// The error of the work; the switch has ended.
     pub fn while_running<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
@@ -284,7 +250,7 @@ pub fn instances(ends: &Ends) -> [(&Namespace, &'static str); 2] {
     [(ends.source(), SOURCE), (ends.sink(), SINK)]
 }
 
-/// What passes.
+/// The frames that a round sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Frames of one connection, as many as the source can send.
@@ -344,7 +310,7 @@ fn closed_loop(
 pub fn group(rules: u16) -> Value {
     let mut found = vec![json!({ "direction": "egress", "ethertype": "IPv4" })];
     found.extend((1..=rules).map(|rule| {
-        let port = if rule == rules { 53 } else { 1000 + rule };
+        let port = permitted_port(rule, rules);
         json!({
             "direction": "ingress", "ethertype": "IPv4", "protocol": "udp", "port_range_min": port, "port_range_max": port, "remote_group_id": "all",
         })
@@ -358,8 +324,16 @@ pub fn group(rules: u16) -> Value {
         let port = json!({ "number": at + 1, "net": NET, "mac": mac, "addresses": [[mac, address(at)]], "groups": ["all"] });
         ports.insert(at.to_string(), port);
     }
-    let members: Vec<String> = (0..PORTS).map(address).collect();
-    json!({ "rules": { "all": found }, "members": { "all": members }, "ports": ports })
+    json!({ "rules": { "all": found }, "members": { "all": members() }, "ports": ports })
+}
+
+/// Returns the port that a rule of so many permits: the last one that of the traffic.
+fn permitted_port(rule: u16, rules: u16) -> u16 {
+    if rule == rules { 53 } else { 1000 + rule }
+}
+
+fn members() -> Vec<String> {
+    (0..PORTS).map(address).collect()
 }
 
 fn address(at: usize) -> String {
@@ -376,17 +350,16 @@ fn filter(bridge: &Namespace, folder: &ScratchDirectory, at: usize) -> anyhow::R
     }
     bridge.ip("link set qbr up")?;
     bridge.run("sysctl -qw net.bridge.bridge-nf-call-iptables=1")?;
-    let members: Vec<String> = (0..PORTS).map(address).collect();
     let mut text = format!(
         "table bridge side {{ chain pre {{ type filter hook prerouting priority -300;\niifname tap meta mark set 1\niifname qvb meta mark set 2\n}}\n}}\n\
          table inet groups {{\nset members {{ type ipv4_addr; flags interval; elements = {{ {} }} }}\n\
          chain forward {{ type filter hook forward priority 0; policy drop;\n\
          ct state established,related accept\nmeta mark 1 ip saddr != {} drop\nmeta mark 1 ct state new accept\n",
-        members.join(", "),
+        members().join(", "),
         PREFIXES[at]
     );
     for rule in 1..=RULES {
-        let port = if rule == RULES { 53 } else { 1000 + rule };
+        let port = permitted_port(rule, RULES);
         writeln!(
             text,
             "meta mark 2 udp dport {port} ip saddr @members ct state new accept"
