@@ -9,10 +9,13 @@ use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, metrics_of};
-use nfluid_tests::harness::two_hosts::{SERVER, UPLINKS};
+use nfluid_tests::harness::two_hosts::{CLIENT, SERVER, UPLINKS};
 use nfluid_tests::harness::two_platforms::{self, FIREWALL, TwoPlatforms};
+use nfluid_tests::harness::within;
 use nfluid_tls::testing::Authority;
 use serde_json::Value;
+use std::net::UdpSocket;
+use std::time::Duration;
 
 /// Answers before and after the moves.
 const ANSWERS: u64 = 50;
@@ -124,6 +127,67 @@ fn an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards() {
         assert!(is_on_switch(a) && !is_on_switch(b));
     });
     assert!(states(a, "states") > 0);
+}
+
+/// Returns a socket of a host.
+fn socket(platform: &Platform, host: &str, address: &str) -> UdpSocket {
+    let bound = within(&platform.host_netns(host), || UdpSocket::bind((address, 0)));
+    let socket = bound.expect("a socket");
+    let timeout = Some(Duration::from_millis(200));
+    socket.set_read_timeout(timeout).expect("a time");
+    socket
+}
+
+/// Returns true if the socket gets this datagram, of which there may be several.
+fn gets(socket: &UdpSocket, expected: &[u8]) -> bool {
+    let mut buffer = [0; 64];
+    while let Ok(length) = socket.recv(&mut buffer) {
+        if &buffer[..length] == expected {
+            return true;
+        }
+    }
+    false
+}
+
+// The server speaks next: nothing but the guard's state lets that pass.
+// promise: 33.6
+#[test]
+fn an_instance_moves_with_the_connections_that_its_guard_has_seen() {
+    let test = "an_instance_moves_with_the_connections_that_its_guard_has_seen";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    let (a, b) = (&two.a, &two.b);
+    a.apply(two_platforms::GUARDED_ON_SWITCH);
+    b.apply(two_platforms::SWITCH);
+    eventually("a ping crosses", || a.pings("client", SERVER));
+    refuses(a, &two.b_address, "no security group 'web'");
+    let without_instance = two_platforms::GUARDED_ON_SWITCH.split("instances:").next();
+    b.apply(without_instance.expect("a beginning"));
+    let (client, stranger) = (socket(a, "client", CLIENT), socket(a, "client", CLIENT));
+    let server = socket(a, "server", SERVER);
+    let to = |socket: &UdpSocket| socket.local_addr().expect("is bound");
+    eventually("a question arrives", || {
+        client.send_to(b"question", to(&server)).expect("is sent");
+        gets(&server, b"question")
+    });
+    for (from, at, address) in [(a, b, &two.b_address), (b, a, &two.a_address)] {
+        moves(from, address);
+        assert!(!has_it(from) && has_it(at));
+        assert!(!from.pids().keys().any(|name| name.contains("@guard")));
+        let answer = address.as_bytes();
+        eventually("an answer arrives that nobody has asked for since", || {
+            server.send_to(answer, to(&stranger)).expect("is sent");
+            server.send_to(answer, to(&client)).expect("is sent");
+            gets(&client, answer)
+        });
+        assert!(!gets(&stranger, answer), "it has asked for nothing");
+    }
+    loses_nothing(a, || {
+        moves(a, &two.b_address);
+        moves(b, &two.a_address);
+    });
 }
 
 // promise: 5.36

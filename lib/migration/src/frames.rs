@@ -6,6 +6,7 @@
 
 use crate::addresses::Addresses;
 use crate::channel::{Channel, unexpected};
+use crate::guarded::Guarded;
 use crate::patience::{FRAMES, STEP};
 use crate::site::{Forwarded, Instances, Rings, Stopped};
 use anyhow::ensure;
@@ -86,13 +87,13 @@ pub struct Announcer {
 /// the addresses that are known already, and are part of `addresses`.
 pub fn while_announcing<T>(
     instances: &impl Instances,
-    name: &str,
+    guarded: &Guarded,
     (addresses, first): (Addresses, Vec<Address>),
     act: impl FnOnce(Announcer) -> T,
 ) -> T {
     std::thread::scope(|scope| {
         let (notices, noticed) = mpsc::channel();
-        scope.spawn(move || announce_in_time(instances, name, first, &noticed));
+        scope.spawn(move || announce_in_time(instances, guarded, first, &noticed));
         act(Announcer { addresses, notices })
     })
 }
@@ -136,15 +137,11 @@ pub fn take(
 /// is closed; and then the addresses that come later.
 fn announce_in_time(
     instances: &impl Instances,
-    name: &str,
+    guarded: &Guarded,
     mut addresses: Vec<Address>,
     noticed: &Receiver<Notice>,
 ) {
-    let announce = |addresses: &[Address]| {
-        if let Err(why) = instances.announce(name, addresses) {
-            tracing::warn!(instance = name, "telling the network where it is: {why:#}");
-        }
-    };
+    let announce = |addresses: &[Address]| guarded.announce(instances, addresses);
     let deadline = Instant::now() + CATCHING_UP;
     let left = || deadline.saturating_duration_since(Instant::now());
     while let Ok(Notice::Addresses(more)) = noticed.recv_timeout(left()) {

@@ -21,6 +21,7 @@
 //! | [`migration`] | the moves of a daemon |
 //! | [`source`], [`target`] | the two ends of a move |
 //! | `arrival` | an instance until the target has it |
+//! | `guarded` | an instance with the firewalls in front of its ports |
 //! | `frames`, `addresses` | forwarding frames, and announcing the instance's new place |
 //! | [`tls`] | certificates, trust and revocation |
 //! | [`callers`] | places for callers: known daemons, and strangers |
@@ -36,6 +37,7 @@ mod arrival;
 pub mod callers;
 pub mod channel;
 mod frames;
+mod guarded;
 pub mod ledger;
 pub mod migration;
 mod patience;

@@ -2,6 +2,7 @@
 
 use crate::channel::{Channel, Refused, unexpected};
 use crate::frames::{self, forward};
+use crate::guarded::Guarded;
 use crate::ledger::{Departure, new_id};
 use crate::migration::Migration;
 use crate::patience::{ANSWER, IMPORT, PREPARE};
@@ -11,7 +12,7 @@ use crate::wires;
 use anyhow::{Context, ensure};
 use nfluid_api::types::{EventKind, Kind, MigrateReport, ObjectName, Problem};
 use nfluid_control::stopwatch::Stopwatch;
-use nfluid_formats::message::{Hello, Message, PROTOCOL};
+use nfluid_formats::message::{Hello, Message, PROTOCOL, Taken};
 use nfluid_ring::clock::monotonic_ns;
 use std::time::{Duration, Instant};
 
@@ -63,13 +64,14 @@ impl Migration {
             site,
             departure: &departure,
         };
+        let guarded = Guarded::of(&site.deployment(), name);
         watch.lap("check");
         let left = network
             .connect(to)
             .map_err(Failed::Here)
             .and_then(|mut channel| {
                 watch.lap("connect");
-                let mut report = source.leave(&mut channel, hello, &mut watch)?;
+                let mut report = source.leave(&mut channel, hello, &guarded, &mut watch)?;
                 report.frames_dropped = instances.frames_dropped(name).saturating_sub(dropped);
                 report.took_us = watch.begun.elapsed().as_micros() as u64;
                 Ok((channel, report))
@@ -264,9 +266,9 @@ impl<S: Site> Source<'_, S> {
         events.of_instance(kind, &self.departure.name, message);
     }
 
-    /// Has the target take in the current state and forget the state, while the instance goes on here.
-    fn rehearse(&self, channel: &mut Channel) -> anyhow::Result<()> {
-        let state = self.site.instances().state_now(&self.departure.name)?;
+    /// Has the target take in the current state of the instance or of a guard and forget the state, while the instance goes on here.
+    fn rehearse(&self, channel: &mut Channel, name: &str) -> anyhow::Result<()> {
+        let state = self.site.instances().state_now(name)?;
         match channel.ask(&Message::Rehearsal(state), PREPARE)? {
             Message::Rehearsed => Ok(()),
             other => Err(unexpected(&other)),
@@ -277,9 +279,11 @@ impl<S: Site> Source<'_, S> {
         &self,
         channel: &mut Channel,
         hello: Hello,
+        guarded: &Guarded,
         watch: &mut Stopwatch,
     ) -> Result<MigrateReport, Failed> {
-        self.prepare(channel, hello, watch).map_err(Failed::Here)?;
+        self.prepare(channel, hello, guarded, watch)
+            .map_err(Failed::Here)?;
         let raised = RaisedPriority::begin();
         let stopped_at = Instant::now();
         let instances = self.site.instances();
@@ -288,13 +292,14 @@ impl<S: Site> Source<'_, S> {
             state,
             addresses,
         } = (instances.stop(&self.departure.name)).map_err(Failed::Here)?;
-        let state_bytes = state.len() as u64;
         watch.lap("stop");
-        let taken = match channel.ask(&Message::State(state), IMPORT) {
-            Ok(Message::Ready(taken)) => taken,
-            Ok(other) => return Err(Failed::Here(unexpected(&other))),
-            Err(why) => return Err(Failed::Here(why)),
-        };
+        let mut report = MigrateReport::default();
+        hand_over(channel, state, &mut report).map_err(Failed::Here)?;
+        // The guards go on: what still comes for the instance passes them before it is forwarded.
+        for guard in guarded.guards() {
+            let state = instances.state_now(guard).map_err(Failed::Here)?;
+            hand_over(channel, state, &mut report).map_err(Failed::Here)?;
+        }
         let ready = stopped_at.elapsed();
         watch.lap("import");
         stopped.hold().map_err(Failed::Here)?;
@@ -309,14 +314,8 @@ impl<S: Site> Source<'_, S> {
             other => return Err(Failed::Unknown(unexpected(&other))),
         }
         watch.lap("start");
-        let mut report = MigrateReport {
-            state_bytes,
-            state_taken: taken.taken,
-            state_left_out: taken.left_out,
-            ready_us: ready.as_micros() as u64,
-            blocked_us: stopped_at.elapsed().as_micros() as u64,
-            ..MigrateReport::default()
-        };
+        report.ready_us = ready.as_micros() as u64;
+        report.blocked_us = stopped_at.elapsed().as_micros() as u64;
         let forwarded = forward(channel, &mut stopped, watch);
         drop(raised);
         if let Some(first) = watch.until(frames::FIRST) {
@@ -337,6 +336,7 @@ impl<S: Site> Source<'_, S> {
         &self,
         channel: &mut Channel,
         hello: Hello,
+        guarded: &Guarded,
         watch: &mut Stopwatch,
     ) -> anyhow::Result<()> {
         let prepared = channel.ask(&Message::Hello(Box::new(hello)), PREPARE)?;
@@ -344,7 +344,9 @@ impl<S: Site> Source<'_, S> {
         watch.lap("prepare");
         self.migration.ledger.depart(self.departure)?;
         watch.lap("record");
-        self.rehearse(channel)?;
+        for name in guarded.all() {
+            self.rehearse(channel, name)?;
+        }
         watch.lap("rehearse");
         Ok(())
     }
@@ -360,6 +362,23 @@ impl<S: Site> Source<'_, S> {
             }
             other => Err(unexpected(&other)),
         }
+    }
+}
+
+/// Has the target take in the state of the instance or of a guard.
+fn hand_over(
+    channel: &mut Channel,
+    state: Vec<u8>,
+    report: &mut MigrateReport,
+) -> anyhow::Result<()> {
+    report.state_bytes += state.len() as u64;
+    match channel.ask(&Message::State(state), IMPORT)? {
+        Message::Ready(Taken { taken, left_out }) => {
+            report.state_taken += taken;
+            report.state_left_out += left_out;
+            Ok(())
+        }
+        other => Err(unexpected(&other)),
     }
 }
 

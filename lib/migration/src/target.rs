@@ -5,6 +5,7 @@ use crate::arrival::Guest;
 use crate::callers::{self, Counted};
 use crate::channel::{Channel, unexpected};
 use crate::frames;
+use crate::guarded::Guarded;
 use crate::ledger::{Found, is_id};
 use crate::migration::Migration;
 use crate::patience::{FIRST, STATE, STEP};
@@ -108,14 +109,17 @@ impl Migration {
         // Steps that take time are done before the instance stops at the source.
         let rings = instances.rings(&name, guest.process()?)?;
         channel.say(&Message::Prepared, STEP)?;
-        rehearse(instances, &name, channel)?;
+        let guarded = Guarded::of(&site.deployment(), &name);
+        for member in guarded.all() {
+            rehearse(instances, member, channel)?;
+        }
         let raised = RaisedPriority::begin();
-        let state = match channel.hear(STATE)? {
-            Message::State(state) => state,
-            other => return Err(unexpected(&other)),
-        };
-        let taken = instances.take_in(&name, state)?;
-        channel.say(&Message::Ready(taken), STEP)?;
+        let mut taken = Taken::default();
+        for member in guarded.all() {
+            let of_member = take_in(instances, member, channel)?;
+            taken.taken += of_member.taken;
+            taken.left_out += of_member.left_out;
+        }
         let recent = match channel.hear(STEP)? {
             Message::Go(addresses) => addresses,
             other => return Err(unexpected(&other)),
@@ -125,7 +129,7 @@ impl Migration {
         let said = channel.say(&Message::Started, STEP);
         report_arrival(instances, &name, channel.peer(), taken);
         let addresses = addresses(instances, &name, recent);
-        let frames = frames::while_announcing(instances, &name, addresses, |announcer| {
+        let frames = frames::while_announcing(instances, &guarded, addresses, |announcer| {
             said?;
             frames::take(channel, &rings, announcer)
         })?;
@@ -139,7 +143,18 @@ impl Migration {
     }
 }
 
-/// Takes in the state that the instance has while it still runs at the source. A move without that takes longer.
+/// Takes in the state of the instance or of a guard.
+fn take_in(instances: &impl Instances, name: &str, channel: &mut Channel) -> anyhow::Result<Taken> {
+    let state = match channel.hear(STATE)? {
+        Message::State(state) => state,
+        other => return Err(unexpected(&other)),
+    };
+    let taken = instances.take_in(name, state)?;
+    channel.say(&Message::Ready(taken), STEP)?;
+    Ok(taken)
+}
+
+/// Takes in the state that the instance, or a guard, has while it still runs at the source. A move without that takes longer.
 fn rehearse(instances: &impl Instances, name: &str, channel: &mut Channel) -> anyhow::Result<()> {
     match channel.hear(STATE)? {
         Message::Rehearsal(state) => {

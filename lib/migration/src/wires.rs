@@ -2,7 +2,7 @@
 //! alone. The names in the wires, of uplinks, switches, groups and other instances, are those of the target's own.
 
 use anyhow::{Context, bail, ensure};
-use nfluid_control::model::{Deployment, Instance, PortRef};
+use nfluid_control::model::{Deployment, PortRef};
 use nfluid_formats::message::Hello;
 use serde_json::{Map, Value, json};
 
@@ -12,19 +12,13 @@ const OWN_KEYS: [&str; 3] = ["mac", "mtu", "queues"];
 /// Links and chains of an instance, as a document, and the names of the chains; `all` is `deployment` as JSON.
 ///
 /// # Errors
-/// A chain has other instances: it cannot be cut. A port has security groups: its guard would stay.
+/// A chain has other instances: it cannot be cut.
 pub fn of(
     name: &str,
     deployment: &Deployment,
     all: &Value,
 ) -> Result<(Value, Vec<String>), String> {
     let is_its = |port: &PortRef| port.owner() == Some(name);
-    let instance = deployment.instances.get(name);
-    if instance.is_some_and(Instance::has_guards) {
-        return Err(format!(
-            "instance {name} cannot be moved: its ports have security groups, whose connections would end"
-        ));
-    }
     let mut chains = Map::new();
     for (chain, model) in deployment.chains.iter() {
         let has_ends = is_its(&model.from) || is_its(&model.to);
@@ -148,7 +142,6 @@ pub fn detach(document: &mut Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nfluid_control::document::read_unchecked;
     use nfluid_formats::message::PROTOCOL;
 
     fn hello() -> Hello {
@@ -200,21 +193,6 @@ mod tests {
             change(&mut changed);
             check(&changed).expect_err("more than one instance");
         }
-    }
-
-    // promise: 33.6
-    #[test]
-    fn an_instance_does_not_leave_its_guard_behind() {
-        let of_port = |keys: &str| {
-            let text = format!(
-                "version: 1\nswitches: {{ lan: {{}} }}\ninstances: {{ fw: {{ nf: bridge, ports: {{ in: {{ switch: lan{keys} }}, out: {{}} }} }} }}\n"
-            );
-            let deployment = read_unchecked(&text, None).expect("a deployment");
-            of("fw", &deployment, &Value::Null)
-        };
-        of_port("").expect("an instance on a switch");
-        let refused = of_port(", security_groups: []").expect_err("a guard");
-        assert!(refused.contains("security groups"), "{refused}");
     }
 
     #[test]

@@ -53,6 +53,23 @@ links:
   - [fw.out, wan]
 ";
 
+/// A bridge in its place, with a guard that lets questions in, and only answers out.
+pub const GUARDED_ON_SWITCH: &str = "
+version: 1
+switches: { front: {} }
+uplinks:
+  lan: { interface: client, netns: EDGE, switch: front }
+  wan: { interface: server, netns: EDGE }
+security_groups:
+  web: { rules: [{ direction: in, protocol: icmp }, { direction: in, protocol: udp }] }
+instances:
+  fw:
+    nf: bridge
+    ports: { in: { switch: front, learn: true, security_groups: [web], allowed_addresses: [10.0.0.2] }, out: {} }
+links:
+  - [fw.out, wan]
+";
+
 /// An instance that leaves less than half of a core for others.
 pub fn full() -> String {
     format!("{UPLINKS}instances: {{ big: {{ nf: bridge, cpus: [0], share: 60% }} }}\n")

@@ -30,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 # Nova leaves the plugging to its driver.
 VIF_TYPE = "other"
+# The key of a binding's profile in which Nova writes down where the port's server moves.
+MIGRATING_TO = "migrating_to"
 # The detail of a binding with the names of a port's groups.
 DETAIL = "nfluid_security_groups"
 
@@ -198,7 +200,9 @@ class NfluidMechanismDriver(api.MechanismDriver):
         port, before = context.current, context.original
         if context.vif_type == VIF_TYPE and context.host in self._groups.hosts:
             if DETAIL in context.vif_details:
-                self._put(context._plugin_context, context.host, [port["id"]])
+                # Nova says where a server is about to move, live: its guard is made there while it still runs here.
+                for host in {context.host, context.current[portbindings.PROFILE].get(MIGRATING_TO)} & self._groups.hosts.keys():
+                    self._put(context._plugin_context, host, [port["id"]])
             elif port.get("port_security_enabled", True):
                 LOG.warning("port %s was bound without port security: its groups hold when it is bound again", port["id"])
         keys = ("fixed_ips", "security_groups", "allowed_address_pairs")

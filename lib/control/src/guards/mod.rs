@@ -24,6 +24,8 @@ const NF: &str = "firewall";
 const MEMORY_MIN: Bytes = Bytes::mib(32);
 /// The guard's port towards the guarded one, and the one towards the switch. The firewall's order: the protected side first.
 const PORTS: [&str; 2] = ["inside", "outside"];
+/// The number of a guard's port towards the switch.
+pub const OUTSIDE: u8 = 1;
 
 /// Returns the port that an instance guards; `None`: it is no guard.
 pub fn guarded_by(name: &str) -> Option<PortRef> {
@@ -63,6 +65,13 @@ impl Instance {
     /// Returns true if a port has a guard.
     pub fn has_guards(&self) -> bool {
         self.ports.iter().any(|(_, port)| port.is_guarded())
+    }
+
+    /// Returns the names of the instance's guards, each with the number of the port that it guards. `name`: the instance's.
+    pub fn guards(&self, name: &str) -> impl Iterator<Item = (u8, String)> {
+        let numbered = (0..).zip(self.ports.iter());
+        let guarded = numbered.filter(|(_, (_, port))| port.is_guarded());
+        guarded.map(move |(number, (port, _))| (number, guard_of(name, port)))
     }
 }
 

@@ -5,6 +5,7 @@ use anyhow::{Context, ensure};
 use nfluid_api::types::{EventKind, Kind, ObjectName, Problem};
 use nfluid_control::document::read_unchecked;
 use nfluid_control::events::{Events, Subject};
+use nfluid_control::guards::{guard_of, guarded_by};
 use nfluid_control::model::Deployment;
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::{Address, Taken};
@@ -74,6 +75,27 @@ struct Tables {
     processes: u32,
 }
 
+impl Tables {
+    fn make_instance(&mut self, name: &str, host: &str) {
+        self.processes += 1;
+        let instance = MemoryInstance {
+            process: ProcessIdentity {
+                pid: self.processes,
+                start_time: 0,
+                boot_id: host.to_owned(),
+            },
+            state: Vec::new(),
+            frames: Vec::new(),
+            announced: Vec::new(),
+            has_open_ports: true,
+            is_wired: false,
+            stands_still: false,
+            is_unsettled: false,
+        };
+        self.instances.insert(name.to_owned(), instance);
+    }
+}
+
 /// A host.
 #[derive(Clone)]
 pub struct MemorySite {
@@ -132,6 +154,32 @@ impl MemorySite {
         .expect("is there");
     }
 
+    /// Puts a guard in front of the port of an instance that is there.
+    pub fn guard(&self, name: &str, guard_state: &[u8]) {
+        let port = json!({ "in": { "switch": "lan", "security_groups": [] } });
+        let guarded = json!({ name: { "nf": "firewall", "flavor": "own", "ports": port } });
+        self.apply_instances(&guarded);
+        let guard = guard_of(name, "in");
+        self.change(&guard, |it| it.state = guard_state.to_vec())
+            .expect("is there");
+    }
+
+    /// Changes instances, and makes their guards.
+    fn apply_instances(&self, instances: &Value) {
+        for (name, instance) in instances.as_object().into_iter().flatten() {
+            self.tables().document["instances"][name] = instance.clone();
+            for (_, guard) in self
+                .deployment()
+                .instances
+                .get(name)
+                .expect("is there")
+                .guards(name)
+            {
+                self.tables().make_instance(&guard, self.name);
+            }
+        }
+    }
+
     /// Changes an instance, and notes whether the instance serves its ports afterwards.
     fn change<T>(
         &self,
@@ -176,22 +224,7 @@ impl Site for MemorySite {
         if tables.instances.contains_key(name) {
             return Err(Problem::conflict("there is such an instance"));
         }
-        tables.processes += 1;
-        let instance = MemoryInstance {
-            process: ProcessIdentity {
-                pid: tables.processes,
-                start_time: 0,
-                boot_id: self.name.to_owned(),
-            },
-            state: Vec::new(),
-            frames: Vec::new(),
-            announced: Vec::new(),
-            has_open_ports: true,
-            is_wired: false,
-            stands_still: false,
-            is_unsettled: false,
-        };
-        tables.instances.insert(name.to_owned(), instance);
+        tables.make_instance(name, self.name);
         for kind in ["instances", "flavors"] {
             let new = document[kind].as_object().cloned().unwrap_or_default();
             for (name, object) in new {
@@ -202,6 +235,7 @@ impl Site for MemorySite {
     }
 
     fn apply(&self, document: &Value) -> Result<(), Problem> {
+        self.apply_instances(&document["instances"]);
         self.tables().document["links"] = document["links"].clone();
         let links = document["links"].as_array().into_iter().flatten();
         for end in links.filter_map(|link| link[1].as_str()) {
@@ -223,6 +257,9 @@ impl Site for MemorySite {
             let all = tables.document[kinds].as_object_mut();
             all.and_then(|all| all.remove(&name)).expect("is there");
             if kind == Kind::Instance {
+                let is_guard =
+                    |it: &str| guarded_by(it).is_some_and(|it| it.owner() == Some(&name));
+                tables.instances.retain(|it, _| !is_guard(it));
                 let gone = tables.instances.remove(&name).expect("is there");
                 if gone.is_unsettled {
                     return Err(Problem::conflict("either host may have it"));

@@ -9,6 +9,7 @@ use crate::patience::STEP;
 use memory::{MemorySite, OWN, RECENT, World};
 use network::{Cut, Network};
 use nfluid_api::types::{MigrateReport, Problem};
+use nfluid_control::guards::{OUTSIDE, guard_of};
 use nfluid_formats::message::{Hello, Message, PROTOCOL};
 use serde_json::{Map, json};
 use std::sync::Arc;
@@ -136,6 +137,33 @@ fn an_instance_moves_with_state_frames_and_wires_and_the_network_learns_its_plac
         let left = std::fs::read_dir(folder.path()).expect("a folder").count();
         assert_eq!(left, 0, "both have forgotten the move");
     }
+}
+
+// Catches: a guard's state is left behind; the instance says where it is, which its guard would not let pass.
+// promise: 33.6
+#[test]
+fn a_guard_gets_the_state_of_the_one_at_the_source_and_tells_the_network() {
+    let hosts = Hosts::new(None);
+    hosts.source.guard("fw", b"a connection");
+    let report = hosts.migrate().expect("a move");
+    let mut expected = MESSAGES.to_vec();
+    // Once more for the guard.
+    expected.splice(4..4, ["rehearsal", "rehearsed"]);
+    expected.splice(8..8, ["state", "ready"]);
+    assert_eq!(hosts.network.delivered(), expected);
+    assert_eq!(hosts.owner(), "target");
+    let bytes = STATE.len() + b"a connection".len();
+    assert_eq!(
+        (report.state_bytes, report.state_taken),
+        (bytes as u64, bytes as u64)
+    );
+    let guard = guard_of("fw", "in");
+    assert!(hosts.source.instance(&guard).is_none(), "is gone with it");
+    let guard = hosts.target.instance(&guard).expect("has come with it");
+    assert_eq!(guard.state, b"a connection");
+    assert!(guard.announced.contains(&(OUTSIDE, OWN.1)));
+    let instance = hosts.target.instance("fw").expect("has moved");
+    assert_eq!(instance.announced, []);
 }
 
 // promise: 5.36

@@ -556,11 +556,6 @@ class NfluidDriver(driver.ComputeDriver):
         pass
 
     def check_can_live_migrate_source(self, context, instance, dest_check_data, block_device_info=None):  # S
-        for vif in instance.get_network_info() or []:
-            if (vif.get("details") or {}).get("nfluid_security_groups") is not None:
-                raise exception.MigrationPreCheckError(
-                    reason=f"port {vif['id']} has security groups, whose connections do not move yet: migrate it cold (openstack server migrate)"
-                )
         return dest_check_data
 
     def pre_live_migration(self, context, instance, block_device_info, network_info, disk_info, migrate_data):  # D
