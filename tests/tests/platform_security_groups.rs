@@ -231,7 +231,8 @@ fn nothing_passes_while_a_guard_is_away_and_a_daemon_finds_it_again() {
         [""; 0],
         "all is as desired"
     );
-    assert!(platform.reaches("client", SERVER));
+    // Rings are full of the flood: one ping may find no room.
+    eventually("pings pass", || platform.pings("client", SERVER));
     drop(flood);
     assert!(dropped(&platform, "default") > 0, "the flood has come");
     assert_eq!(
