@@ -11,6 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 const BRIDGE: &str = "br-int";
+/// The agent's user.
+const AGENT: Option<&str> = Some("nobody");
 /// Networks of two tenants.
 const NET: u16 = 7;
 const OTHER_NET: u16 = 8;
@@ -45,7 +47,7 @@ impl World {
         control.make_bridge(BRIDGE).expect("a bridge");
         control.add_flows(BRIDGE, AROUND).expect("flows");
         Some(World {
-            firewall: Firewall::start(&switch, BRIDGE, 1).expect("a firewall"),
+            firewall: Firewall::start(&switch, BRIDGE, 1, AGENT).expect("a firewall"),
             switch,
             middle,
             hosts: Vec::new(),
@@ -149,7 +151,8 @@ fn changes_lose_nothing_that_stays_permitted() {
             // The agent is killed, and the next one begins on the bridge as it is. Then it takes away what is not its own.
             let earlier = format!("cookie={cookie}/-1");
             cookie += 1;
-            world.firewall = Firewall::start(&world.switch, BRIDGE, cookie).expect("a firewall");
+            world.firewall =
+                Firewall::start(&world.switch, BRIDGE, cookie, AGENT).expect("a firewall");
             conversation.has_answers(100, "with flows of an earlier run");
             world.set(&found, &others);
             let gone = world.switch.control.delete_flows(BRIDGE, &earlier);

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The firewall of a bridge without Neutron, for tests and measurements: firewall.py SOCKET COOKIE.
+"""The firewall of a bridge without Neutron, for tests and measurements: firewall.py SOCKET COOKIE [USER]. With a user, it is that
+user's, and reaches the bridge's socket by oslo.privsep, as an agent that is not root does.
 
 Each line of the input is a JSON object whose parts are applied together: `rules` and `members` by group, as Neutron's agent has them; `ports` by name, each with
 `number`, `net`, `mac`, `addresses` (pairs of a hardware address, and an address or prefix) and `groups`; `removed`, names of ports. Each answer is a line as well: {"ok": seconds} or {"error": text}.
 """
 
 import json
+import os
 import pathlib
+import pwd
 import sys
 import time
 
@@ -34,8 +37,23 @@ def change(firewall, asked):
     firewall.apply()
 
 
-def main(socket, cookie):
-    firewall = Firewall(openflow.Switch(socket, lambda: int(cookie)))
+def become(name):
+    """Leaves a process behind that may open the socket, is another user from here on, and returns how that process is asked."""
+    from oslo_privsep import priv_context
+
+    from nfluid_firewall import privileged
+
+    privileged.context.start(priv_context.Method.FORK)
+    user = pwd.getpwnam(name)
+    os.setgroups([])
+    os.setresgid(*[user.pw_gid] * 3)
+    os.setresuid(*[user.pw_uid] * 3)
+    return privileged.ACCESS
+
+
+def main(socket, cookie, user=None):
+    access = become(user) if user else openflow.ACCESS
+    firewall = Firewall(openflow.Switch(socket, lambda: int(cookie), access))
     for line in sys.stdin:
         begin = time.monotonic()
         try:

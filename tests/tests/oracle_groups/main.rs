@@ -108,7 +108,7 @@ impl Switch {
              table=60,priority=4,dl_vlan={NET},actions=strip_vlan,normal\n"
         );
         control.add_flows(BRIDGE, &flows).expect("flows");
-        let firewall = Firewall::start(&switch, BRIDGE, 1).expect("a firewall");
+        let firewall = Firewall::start(&switch, BRIDGE, 1, None).expect("a firewall");
         let marker = marker(MACS.1, MACS.0);
         let oracle = Oracle::new(namespaces, 2, marker, |_| false).marking_each_port();
         Switch {

@@ -243,13 +243,17 @@ def read_flows(path, table):
                     return replies
 
 
+# For a process that may open a bridge's socket itself.
+ACCESS = (exchange, read_flows)
+
+
 class Switch:
     """A bridge, as the firewall sees it.
 
     path: its socket. cookie: what its flows are marked with, a function. access: who opens the socket, a pair of `exchange` and `read_flows`.
     """
 
-    def __init__(self, path, cookie=lambda: 0, access=(exchange, read_flows)):
+    def __init__(self, path, cookie=lambda: 0, access=ACCESS):
         self._path = path
         self._cookie = cookie
         self._exchange, self._read = access

@@ -124,7 +124,7 @@ impl World {
         let (mut firewall, mut setup_seconds, mut flows) = (None, 0.0, 0);
         if place == Place::Switch {
             control.add_flows(BRIDGE, AROUND)?;
-            let mut own = Firewall::start(ovs.switch(), BRIDGE, 1)?;
+            let mut own = Firewall::start(ovs.switch(), BRIDGE, 1, None)?;
             let count = || -> anyhow::Result<usize> {
                 Ok(control.flows(BRIDGE, "table=72")?.len()
                     + control.flows(BRIDGE, "table=82")?.len())
