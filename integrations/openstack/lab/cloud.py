@@ -69,8 +69,8 @@ class Cloud:
 
     # ---- servers
 
-    def begin(self, name, image, flavor, networks, host=None, **more):
-        """Asks for a server, and does not wait for it; returns its id. `networks`: ids of networks, or {"port": ID}."""
+    def begin(self, name, image, flavor, networks, host=None, hints=None, **more):
+        """Asks for a server, and does not wait for it; returns its id. `networks`: ids of networks, or {"port": ID}. `hints`: for Nova's scheduler."""
         networks = [it if isinstance(it, dict) else {"uuid": it} for it in networks]
         body = {"name": name, "imageRef": image, "flavorRef": flavor, "networks": networks or "none"}
         if host:
@@ -78,7 +78,7 @@ class Cloud:
         if "user_data" in more:
             more["user_data"] = base64.b64encode(more["user_data"].encode()).decode()
         body.update(more)
-        answer = self._c.compute.post("/servers", json={"server": body}, microversion="2.60")
+        answer = self._c.compute.post("/servers", json={"server": body, "os:scheduler_hints": hints or {}}, microversion="2.60")
         openstack.exceptions.raise_from_response(answer)
         return answer.json()["server"]["id"]
 
@@ -196,6 +196,18 @@ class Cloud:
         provider = self._c.placement.get(f"/resource_providers?name={host}").json()["resource_providers"][0]["uuid"]
         get = lambda what: self._c.placement.get(f"/resource_providers/{provider}/{what}", microversion="1.6").json()
         return {"traits": get("traits")["traits"], "inventories": get("inventories")["inventories"]}
+
+    def server_group(self, name, policy):
+        """Makes a group of servers; returns its id."""
+        body = {"server_group": {"name": name, "policies": [policy]}}
+        answer = self._c.compute.post("/os-server-groups", json=body, microversion="2.60")
+        openstack.exceptions.raise_from_response(answer)
+        return answer.json()["server_group"]["id"]
+
+    def zone(self, name, host):
+        """Makes an availability zone of a host."""
+        aggregate = self._c.compute.create_aggregate(name=name, availability_zone=name)
+        self._c.compute.add_host_to_aggregate(aggregate, host)
 
     def services(self):
         """Returns the hosts whose nova-compute is up."""

@@ -6,7 +6,7 @@ use crate::json_process::JsonProcess;
 use crate::ovs::OpenVSwitch;
 use crate::unique_number;
 use crate::{CannotRun, interrupt, program};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::Write;
@@ -145,6 +145,23 @@ impl OpenStack {
     /// The log of a service, such as `nova-compute-HOST`.
     pub fn log(&self, service: &str) -> String {
         fs::read_to_string(self.folder.path("log").join(service)).unwrap_or_default()
+    }
+
+    /// Runs a program beside it as its administrator, and returns its output.
+    ///
+    /// # Errors
+    /// The program fails.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+        let mut command = Command::new(self.folder.path("run"));
+        let output = command.arg(program).args(arguments).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.success(), "{program}: {said}");
+        Ok(said)
+    }
+
+    /// Where a part of it has a file of its configuration, such as `nova/nova.conf`.
+    pub fn config(&self, file: &str) -> PathBuf {
+        self.folder.path("etc").join(file)
     }
 
     /// Asks the client for a method of `cloud.py`, with arguments in order and by name.

@@ -4,6 +4,7 @@ mod cloud;
 mod drivers;
 mod groups;
 mod ovs;
+mod placement;
 
 use cloud::{Cloud, HOSTS, instances, is_clean};
 use nfluid_testbed::openstack::share;

@@ -16,7 +16,7 @@ from nova.virt import driver, hardware
 from oslo_config import cfg
 from oslo_log import log as logging
 
-from nova.virt.nfluid import documents, options, ports, shelf
+from nova.virt.nfluid import documents, options, ports, shelf, watch
 from nova.virt.nfluid.api import REACH, ApiError, path_of
 from nova.virt.nfluid.host import Host, daemons
 
@@ -32,7 +32,7 @@ POWER = {
     # It is about to be started again: nothing for Nova to do.
     "waiting": power_state.NOSTATE,
     "stopped": power_state.SHUTDOWN,
-    "failed": power_state.CRASHED,
+    "failed": power_state.SHUTDOWN,
 }
 # What waiting for Neutron ends with, by the release of Nova.
 TIMEOUTS = (eventlet.timeout.Timeout, getattr(exception, "InstanceEventTimeout", eventlet.timeout.Timeout))
@@ -113,6 +113,8 @@ class NfluidDriver(driver.ComputeDriver):
             except ApiError as error:
                 LOG.error("node %s: %s", node, in_a_line(error))
                 raise exception.VirtDriverNotReady() from error
+        for it in self._hosts.values():
+            watch.start(it, self.emit_event)
 
     # ---- what there is
 
