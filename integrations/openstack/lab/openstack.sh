@@ -6,6 +6,7 @@
 #   openstack.sh start [FOLDER]   make the databases, start everything, register everything
 #   openstack.sh stop  [FOLDER]   end what 'start' began; the folder stays
 #   openstack.sh restart FOLDER SERVICE   kill a service, such as nova-compute-node1, and start it again
+#   openstack.sh dashboard FOLDER         start Horizon at 127.0.0.1:8000 in its namespace
 #   openstack.sh trace FOLDER SECONDS     print what RabbitMQ carries meanwhile, for 'nfluid-orchestra analyse --openstack-trace'
 #   FOLDER/run COMMAND...         run a command beside it as its administrator: FOLDER/run openstack server list
 #
@@ -37,7 +38,7 @@ fi
 if [ "$verb" = packages ]; then
     packages='mariadb-server rabbitmq-server memcached openvswitch-switch sudo'
     [ -n "${VENV:-}" ] || packages+=' keystone placement-api glance-api nova-api nova-conductor nova-scheduler nova-compute neutron-server neutron-openvswitch-agent
-        uwsgi-plugin-python3 python3-openstackclient python3-pymysql python3-memcache python3-pymemcache'
+        openstack-dashboard uwsgi-plugin-python3 python3-openstackclient python3-pymysql python3-memcache python3-pymemcache'
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages
     [ -z "${VENV:-}" ] || [ -e "$VENV/bin/nova-compute" ] || {
         "$python" -m venv "$VENV"
@@ -72,6 +73,13 @@ if [ "$verb" = restart ]; then
     file=$(echo "$d"/pid/*-"$3")
     kill -KILL -- "-$(cat "$file")" 2>/dev/null || true
     spawn "$3" "$file"
+    exit
+fi
+
+if [ "$verb" = dashboard ]; then
+    mkdir -p "$d/styles"
+    { cat "$d/admin"; printf '%q ' exec env "STYLES=$d/styles" /usr/bin/python3 "$integrations/lab/dashboard.py"; echo; } >"$d/command/horizon"
+    spawn horizon "$d/pid/99-horizon"
     exit
 fi
 

@@ -147,6 +147,29 @@ impl OpenStack {
         fs::read_to_string(self.folder.path("log").join(service)).unwrap_or_default()
     }
 
+    /// Starts Horizon for it.
+    ///
+    /// # Errors
+    /// [`CannotRun`]: Horizon is not installed. It does not start.
+    pub fn start_dashboard(&self) -> anyhow::Result<()> {
+        if !Path::new("/usr/share/openstack-dashboard").exists() {
+            bail!(CannotRun(program::install("openstack-dashboard")));
+        }
+        let status = self.script("dashboard").status()?;
+        ensure!(status.success(), "Horizon does not start");
+        Ok(())
+    }
+
+    /// Has somebody do in Horizon what `lab/clicks.py` says, and returns what he sees.
+    ///
+    /// # Errors
+    /// Something is not so in Horizon.
+    pub fn click(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        let script = lab().join("clicks.py");
+        let script = script.to_str().context("a path that is text")?;
+        self.run("/usr/bin/python3", &[&[script], arguments].concat())
+    }
+
     /// Runs a program beside it as its administrator, and returns its output.
     ///
     /// # Errors
@@ -155,7 +178,8 @@ impl OpenStack {
         let mut command = Command::new(self.folder.path("run"));
         let output = command.arg(program).args(arguments).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        ensure!(output.status.success(), "{program}: {said}");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{program}: {said}{complaint}");
         Ok(said)
     }
 

@@ -1,6 +1,7 @@
 //! Nova and Neutron with nfluid's drivers: a whole OpenStack, two hosts, and traffic through servers whatever happens to them.
 
 mod cloud;
+mod dashboard;
 mod drivers;
 mod groups;
 mod ovs;
