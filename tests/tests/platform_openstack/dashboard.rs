@@ -4,12 +4,16 @@ use crate::cloud::{Cloud, HOSTS, is_clean};
 use nfluid_testbed::CannotRun;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::skip::skip;
+use nfluid_tests::harness::soak;
 use serde_json::json;
 
 // promise: 34.13
 #[test]
 fn horizon_makes_shows_pauses_suspends_moves_and_deletes_a_server() {
     let test = "horizon_makes_shows_pauses_suspends_moves_and_deletes_a_server";
+    if !soak::is_on() {
+        return skip(test, "Horizon's pages take minutes: make soak runs it");
+    }
     let Some(mut cloud) = Cloud::start(test) else {
         return;
     };
