@@ -15,6 +15,16 @@ pub enum Severity {
     Warning,
 }
 
+/// The cause of an error, where a program that asks may decide by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// This host has not, or no longer, what is asked for. Another host may have it.
+    NoRoom,
+    /// The object exists, and is another owner's.
+    NotYours,
+}
+
 /// An error or a warning: place, cause and remedy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Diagnostic {
@@ -33,6 +43,9 @@ pub struct Diagnostic {
     /// Path of the key, for example `instances.fw1.share`; empty for the whole document.
     #[serde(default)]
     pub path: String,
+    /// The cause, if it is one of those that programs decide by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
     /// The fault.
     pub message: String,
     /// The remedy.

@@ -25,7 +25,7 @@ pub use apply::{
 };
 pub use capacity::{Amount, Capacity};
 pub use congestion::{CongestionStats, CoreSignal, PortSignal, WayStats};
-pub use diagnostic::{Diagnostic, Problem, Severity};
+pub use diagnostic::{Cause, Diagnostic, Problem, Severity};
 pub use doctor::{Check, CheckStatus, DoctorReport};
 pub use event::{Event, EventKind, EventPage};
 pub use fast::{

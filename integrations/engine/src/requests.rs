@@ -1,7 +1,7 @@
 //! Requests about objects, and the daemon's errors in words.
 
 use nfluid_api::client::{Client, ClientError};
-use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName, StopRequest};
+use nfluid_api::types::{ApplyRequest, Cause, DeleteRequest, Kind, ObjectName, StopRequest};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ pub fn is_taken(error: &ClientError) -> bool {
         return false;
     };
     let mut errors = problem.errors.iter();
-    errors.any(|fault| fault.message.contains(" exists and is "))
+    errors.any(|fault| fault.cause == Some(Cause::NotYours))
 }
 
 /// Makes nothing of the answer that there is no such object.

@@ -8,7 +8,7 @@ use crate::slices;
 use crate::table::Table;
 use crate::validate::{Background, Environment, validate};
 use crate::yaml::{Node, SyntaxError};
-use nfluid_api::types::{ApplyRequest, Diagnostic, Severity};
+use nfluid_api::types::{ApplyRequest, Cause, Diagnostic};
 use std::collections::HashSet;
 
 /// Maximum total size in bytes of the attachments of a request.
@@ -107,13 +107,13 @@ fn placeholders(root: &Node) -> Attachments {
 
 fn syntax_error(error: SyntaxError, file: Option<&str>) -> Diagnostic {
     Diagnostic {
-        severity: Severity::Error,
         file: file.map(str::to_owned),
         line: Some(error.mark.line),
         column: Some(error.mark.column),
         path: String::new(),
         message: error.message,
         remedy: error.remedy,
+        ..Diagnostic::default()
     }
 }
 
@@ -155,7 +155,8 @@ fn refuse_taken<T: Owned>(
             || "nobody's in particular".to_owned(),
             |owner| format!("'{owner}'s"),
         );
-        report.error(
+        report.error_because(
+            Cause::NotYours,
             &format!("{all}.{name}"),
             format!("the {one} exists and is {owner}"),
             format!("choose another name, or delete the {one} first"),

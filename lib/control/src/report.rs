@@ -2,7 +2,7 @@
 
 use crate::quantity::ValueError;
 use crate::yaml::{Mark, Node};
-use nfluid_api::types::{Diagnostic, Severity};
+use nfluid_api::types::{Cause, Diagnostic, Severity};
 
 /// Maximum number of errors that are kept; further errors are only counted.
 const ERRORS_MAX: usize = 100;
@@ -33,6 +33,22 @@ impl<'n> Report<'n> {
     pub fn error(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
         let mark = self.locate(path);
         self.push(mark, path, message.into(), remedy.into());
+    }
+
+    /// Adds an error at a key path, with its cause for programs.
+    pub fn error_because(
+        &mut self,
+        cause: Cause,
+        path: &str,
+        message: impl Into<String>,
+        remedy: impl Into<String>,
+    ) {
+        let mark = self.locate(path);
+        let found = self.diagnostic(mark, path, message.into(), remedy.into());
+        self.add(Diagnostic {
+            cause: Some(cause),
+            ..found
+        });
     }
 
     /// Returns the place of `path`, if its object is in this document. Checks also cover objects that are in force
@@ -71,10 +87,9 @@ impl<'n> Report<'n> {
             severity: Severity::Error,
             file: Some(file.into()),
             line,
-            column: None,
             path: path.into(),
             message: message.into(),
-            remedy: String::new(),
+            ..Diagnostic::default()
         });
     }
 
@@ -118,6 +133,7 @@ impl<'n> Report<'n> {
             line: mark.map(|mark| mark.line),
             column: mark.map(|mark| mark.column),
             path: path.into(),
+            cause: None,
             message,
             remedy,
         }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use nfluid_api::types::ApplyRequest;
+use nfluid_api::types::{ApplyRequest, Cause};
 use nfluid_control::document::read;
 use nfluid_control::model::Deployment;
 use support::{ENVIRONMENT, check, lines, request};
@@ -464,6 +464,30 @@ fn errors_of_objects_in_force_have_no_line_in_a_document_that_is_added() {
         lines(&found),
         "error: links[0][1]: port 'wan' is used twice: by switch 'lan' (uplinks.wan.switch) and by a link\n  help: a port is on one switch, or one end of one link, or in one chain; add a port or a switch"
     );
+}
+
+// Engines decide by it whether to ask another host, or to wait.
+#[test]
+fn programs_are_told_the_cause_where_they_decide_by_it() {
+    let present = support::deployment(
+        "version: 1\ninstances: { theirs: { nf: bridge, owner: 'nomad:1' } }\n",
+    );
+    for (instance, cause) in [
+        (
+            "a: { nf: bridge, cpus: [0], share: 80% }, b: { nf: bridge, cpus: [0], share: 30% }",
+            Some(Cause::NoRoom),
+        ),
+        ("a: { nf: bridge, cpus: [9] }", Some(Cause::NoRoom)),
+        ("theirs: { nf: bridge }", Some(Cause::NotYours)),
+        ("a: { nf: nothing }", None),
+    ] {
+        let added = ApplyRequest {
+            merge: true,
+            ..request(&format!("version: 1\ninstances: {{ {instance} }}\n"))
+        };
+        let found = read(&added, &present, ENVIRONMENT).expect_err("it is refused");
+        assert_eq!(found[0].cause, cause, "{}", lines(&found));
+    }
 }
 
 mod hostile {

@@ -6,6 +6,7 @@ use crate::model::{Deployment, Instance};
 use crate::placement::Placement;
 use crate::quantity::Share;
 use crate::report::Report;
+use nfluid_api::types::Cause;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An instance or a group that competes with its neighbours for CPU time.
@@ -75,7 +76,7 @@ fn check_one(
         report.warning(&path, message, remedy);
     } else {
         let remedy = format!("{remedy}; or accept that it does not hold with 'overcommit: true'");
-        report.error(&path, message, remedy);
+        report.error_because(Cause::NoRoom, &path, message, remedy);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::model::{Deployment, Instance};
 use crate::portion::Portion;
 use crate::quantity::Share;
 use crate::report::Report;
+use nfluid_api::types::Cause;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub fn check(deployment: &Deployment, host: &dyn Host, report: &mut Report<'_>) {
@@ -155,7 +156,8 @@ pub fn check_cpus(
     for (i, cpu) in named.iter().enumerate() {
         if !host_cpus.contains(cpu) {
             let names: Vec<String> = host_cpus.iter().map(u32::to_string).collect();
-            report.error(
+            report.error_because(
+                Cause::NoRoom,
                 &format!("{path}[{i}]"),
                 format!("the host has no CPU {cpu}"),
                 format!("it has {}", names.join(", ")),
@@ -240,7 +242,8 @@ fn check_sums(promised: &BTreeMap<BTreeSet<u32>, Promise>, report: &mut Report<'
         let hundredths: u64 = within.map(|(_, promise)| promise.hundredths).sum();
         let available = cpus.len() as u64 * u64::from(Share::FULL.hundredths());
         if hundredths > available {
-            report.error(
+            report.error_because(
+                Cause::NoRoom,
                 &own.last_path,
                 format!(
                     "the shares add up to {}%, more than the {}% of {} CPU{}",

@@ -61,8 +61,7 @@ def in_a_line(error):
 
 def is_full(problem):
     """Returns true if a host has refused for want of something that another one may have."""
-    words = " ".join([problem.get("detail", "")] + [error.get("message", "") for error in problem.get("errors", [])])
-    return any(word in words for word in ("add up to", "exceed", "no room", "left"))
+    return any(error.get("cause") == "no_room" for error in problem.get("errors", []))
 
 
 def not_wired(event_name, instance):
