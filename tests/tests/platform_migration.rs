@@ -4,7 +4,7 @@
 mod cutter;
 
 use cutter::{Cutter, Way};
-use nfluid_testbed::process::is_alive;
+use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::patience::eventually;
@@ -13,10 +13,13 @@ use nfluid_tests::harness::two_hosts::{CLIENT, SERVER, UPLINKS};
 use nfluid_tests::harness::two_platforms::{self, FIREWALL, TwoPlatforms};
 use nfluid_tests::harness::within;
 use nfluid_tls::testing::Authority;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::time::Duration;
 
+/// The guard of the instance's port on a switch.
+const GUARD: &str = "fw@guard-in";
 /// Answers before and after the moves.
 const ANSWERS: u64 = 50;
 
@@ -129,6 +132,12 @@ fn an_instance_on_a_switch_is_on_the_other_hosts_switch_afterwards() {
     assert!(states(a, "states") > 0);
 }
 
+/// Returns the beginning of a deployment, whose last parts are instances and their links.
+fn without_instances(deployment: &str) -> &str {
+    let (before, _) = deployment.split_once("instances:").expect("has instances");
+    before
+}
+
 /// Returns a socket of a host.
 fn socket(platform: &Platform, host: &str, address: &str) -> UdpSocket {
     let bound = within(&platform.host_netns(host), || UdpSocket::bind((address, 0)));
@@ -163,8 +172,7 @@ fn an_instance_moves_with_the_connections_that_its_guard_has_seen() {
     b.apply(two_platforms::SWITCH);
     eventually("a ping crosses", || a.pings("client", SERVER));
     refuses(a, &two.b_address, "no security group 'web'");
-    let without_instance = two_platforms::GUARDED_ON_SWITCH.split("instances:").next();
-    b.apply(without_instance.expect("a beginning"));
+    b.apply(without_instances(two_platforms::GUARDED_ON_SWITCH));
     let (client, stranger) = (socket(a, "client", CLIENT), socket(a, "client", CLIENT));
     let server = socket(a, "server", SERVER);
     let to = |socket: &UdpSocket| socket.local_addr().expect("is bound");
@@ -187,6 +195,92 @@ fn an_instance_moves_with_the_connections_that_its_guard_has_seen() {
     loses_nothing(a, || {
         moves(a, &two.b_address);
         moves(b, &two.a_address);
+    });
+}
+
+// promise: 5.36, 33.6
+#[test]
+fn an_instance_whose_guards_die_while_it_moves_is_at_one_host_with_a_guard() {
+    let test = "an_instance_whose_guards_die_while_it_moves_is_at_one_host_with_a_guard";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    // With where each moves it to.
+    let hosts = [(&two.a, &two.b_address), (&two.b, &two.a_address)];
+    two.a.apply(two_platforms::GUARDED_ON_SWITCH);
+    two.b
+        .apply(without_instances(two_platforms::GUARDED_ON_SWITCH));
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
+    let mut moved = 0;
+    for after in (0..120).step_by(6).map(Duration::from_millis) {
+        let is_here = |(host, _): &(&Platform, _)| has_it(host);
+        let [from, to] = match is_here(&hosts[0]) {
+            true => [hosts[0], hosts[1]],
+            false => [hosts[1], hosts[0]],
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(after);
+                for guard in [from, to].map(|(host, _)| host.pids().remove(GUARD)) {
+                    if let Some(pid) = guard {
+                        signal(pid, Signal::KILL);
+                    }
+                }
+            });
+            // It may be refused, for a guard that is away.
+            moved += u32::from(
+                from.0
+                    .nfluid(&["migrate", "fw", "--to", from.1])
+                    .succeeded(),
+            );
+        });
+        eventually("one host has the instance, with its guard", || {
+            let having = hosts.map(|(host, _)| (has_it(host), host.pids().contains_key(GUARD)));
+            matches!(
+                having,
+                [(true, true), (false, false)] | [(false, false), (true, true)]
+            )
+        });
+    }
+    println!("moved {moved} times of 20");
+    assert!(moved > 0);
+    two.forget_places();
+    eventually("a ping crosses", || two.a.pings("client", SERVER));
+}
+
+// The segments' bridges believe that the hosts are behind the first platform, and nobody asks for their places again.
+// promise: 5.9
+#[test]
+fn what_is_restored_on_another_host_is_found_there() {
+    let test = "what_is_restored_on_another_host_is_found_there";
+    let Some(two) = TwoPlatforms::joined(test) else {
+        return;
+    };
+    let (a, b) = (&two.a, &two.b);
+    let switches = "version: 1\nswitches: { front: {}, back: {} }\nuplinks:\n  \
+                    lan: { interface: client, netns: EDGE, switch: front }\n  wan: { interface: server, netns: EDGE, switch: back }\n";
+    let bridge = "instances: { fw: { nf: bridge, ports: { in: { switch: front, learn: true }, out: { switch: back, learn: true } } } }\n";
+    a.apply(&format!("{switches}{bridge}"));
+    b.apply(switches);
+    eventually("a ping crosses", || a.pings("client", SERVER));
+    for (host, other, address) in [("client", "server", SERVER), ("server", "client", CLIENT)] {
+        let shown = a.on(other, "cat /sys/class/net/eth0/address").stdout;
+        let mac = shown.trim();
+        let fixed = a.on(
+            host,
+            &format!("ip neigh replace {address} lladdr {mac} dev eth0 nud permanent"),
+        );
+        assert!(fixed.succeeded(), "{fixed:?}");
+    }
+    let image = a.directory().join("fw.image");
+    let image = image.to_str().expect("text");
+    a.must_say(&["save", "fw", image]);
+    a.must_say(&["delete", "instance", "fw"]);
+    assert!(!a.pings("client", SERVER), "nothing is there");
+    b.must_say(&["restore", image]);
+    eventually("a ping crosses the other host", || {
+        a.pings("client", SERVER)
     });
 }
 

@@ -124,6 +124,7 @@ impl Instances for HostInstances {
         let moved = Moved {
             state,
             frames: Vec::new(),
+            addresses: Vec::new(),
         };
         let given = host::give(&self.host, name, &moved, false)?;
         Ok(Taken {

@@ -92,7 +92,8 @@ pub fn understood(line: &[u8]) -> Result<Value, AnswerError> {
 /// version, and an instance with another answer, names none.
 pub fn take_addresses(answer: &mut Value, most: usize) -> Vec<Address> {
     // The answer need not be an object: it cannot be indexed.
-    let found = answer.get_mut("addresses").map(Value::take);
+    let found = answer.as_object_mut();
+    let found = found.and_then(|answer| answer.remove("addresses"));
     let found = found.and_then(|found| serde_json::from_value(found).ok());
     let mut addresses: Vec<Address> = found.unwrap_or_default();
     addresses.truncate(most);

@@ -7,6 +7,7 @@
 //! | 4 + n | length of the document, and the document: a deployment with this instance alone, JSON |
 //! | 8 + n | length of the state, and the state (`lib/nf/src/stateful/image.rs`) |
 //! | 8 + n | length of the frames, and the frames: port (1), length (2), bytes |
+//! | 8 + n | length of the addresses, and the addresses: port (1), MAC address (6); not in format 1 |
 //! | 8 | XXH3-64 of everything before |
 //!
 //! Numbers are little-endian. The checksum finds damage, no forgery: nothing in it is believed when it is restored.
@@ -14,12 +15,17 @@
 use crate::cut::{array, part};
 use crate::frames::{FramesError, frames};
 use crate::json::{self, JsonError};
+use crate::message::{ADDRESSES_MAX, Address};
 use nfluid_api::types::SAVED_BYTES_MAX;
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Format that this version writes and reads.
-const FORMAT: u16 = 1;
+/// Format that this version writes.
+const FORMAT: u16 = 2;
+/// A format that this version reads as well.
+const WITHOUT_ADDRESSES: u16 = 1;
+/// Bytes of an address with its port.
+const ADDRESS: usize = 7;
 const MAGIC: &[u8; 8] = b"NFLIMAGE";
 
 /// Reason for which there is no saved instance, or no clone of one.
@@ -34,7 +40,9 @@ pub enum SavedError {
     #[error("this is no saved instance of nfluid")]
     Foreign,
     /// Another version has written the image.
-    #[error("the saved instance is of format {0}, this version reads format {FORMAT}")]
+    #[error(
+        "the saved instance is of format {0}, this version reads formats {WITHOUT_ADDRESSES} and {FORMAT}"
+    )]
     Format(u16),
     /// The checksum is not that of the bytes.
     #[error("the saved instance is damaged or not whole: its checksum is wrong")]
@@ -73,6 +81,8 @@ pub struct Image {
     pub state: Vec<u8>,
     /// The frames that waited, by the port's place in the specification.
     pub frames: Vec<(u8, Vec<u8>)>,
+    /// The addresses that frames for the instance were for lately: at most [`ADDRESSES_MAX`] are read.
+    pub addresses: Vec<Address>,
 }
 
 impl Image {
@@ -99,6 +109,11 @@ impl Image {
         bytes.extend(&self.state);
         bytes.extend((frames.len() as u64).to_le_bytes());
         bytes.extend(frames);
+        bytes.extend(((self.addresses.len() * ADDRESS) as u64).to_le_bytes());
+        for (port, mac) in &self.addresses {
+            bytes.push(*port);
+            bytes.extend(mac);
+        }
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
         check_length(&bytes)?;
         Ok(bytes)
@@ -112,7 +127,7 @@ impl Image {
         check_length(bytes)?;
         let mut rest = bytes.strip_prefix(MAGIC).ok_or(SavedError::Foreign)?;
         let format = u16::from_le_bytes(array(&mut rest).ok_or(SavedError::Cut)?);
-        if format != FORMAT {
+        if !(WITHOUT_ADDRESSES..=FORMAT).contains(&format) {
             return Err(SavedError::Format(format));
         }
         let (summed, sum) = bytes.split_last_chunk().ok_or(SavedError::Cut)?;
@@ -123,6 +138,10 @@ impl Image {
         let document = part(&mut rest, u64::from(length)).ok_or(SavedError::Cut)?;
         let state = long_part(&mut rest)?.to_vec();
         let frames = frames(long_part(&mut rest)?)?;
+        let addresses = match format {
+            WITHOUT_ADDRESSES => Vec::new(),
+            _ => addresses(long_part(&mut rest)?)?,
+        };
         if rest.len() != size_of::<u64>() {
             return Err(SavedError::More);
         }
@@ -130,6 +149,7 @@ impl Image {
             document: json::read(document).map_err(SavedError::Document)?,
             state,
             frames,
+            addresses,
         })
     }
 
@@ -146,13 +166,16 @@ impl Image {
         }
     }
 
-    /// Turns it into a clone: another name, no MAC address and no seed of its own, and `config`, if that is given.
+    /// Turns it into a clone: another name, no MAC address and no seed of its own, nothing behind it, and `config`, if that is given.
     ///
     /// # Errors
     /// As for [`Image::name`]; or the instance is no object; or its configuration says IP addresses of its own, and `config`
     /// is not given.
     pub fn rename(&mut self, name: &str, config: Option<Value>) -> Result<(), SavedError> {
         let before = self.name()?.to_owned();
+        if before != name {
+            self.addresses.clear();
+        }
         let instances = self
             .document
             .get_mut("instances")
@@ -177,8 +200,12 @@ impl Image {
         Ok(())
     }
 
-    /// Turns it into another instance, which has its state and its frames alone.
+    /// Turns it into another instance, which has its state and its frames alone; if it has its name as well, what was behind it is behind
+    /// the other.
     pub fn become_another(&mut self, name: &str, instance: Value) {
+        if self.name().ok() != Some(name) {
+            self.addresses.clear();
+        }
         self.document = json!({ "version": 1, "instances": { name: instance } });
     }
 }
@@ -219,6 +246,18 @@ fn check_length(bytes: &[u8]) -> Result<(), SavedError> {
     Ok(())
 }
 
+/// Reads addresses with their ports.
+///
+/// # Errors
+/// The bytes are not whole addresses.
+fn addresses(bytes: &[u8]) -> Result<Vec<Address>, SavedError> {
+    let (all, []) = bytes.as_chunks::<ADDRESS>() else {
+        return Err(SavedError::Cut);
+    };
+    let read = |&[port, a, b, c, d, e, f]: &[u8; ADDRESS]| (port, [a, b, c, d, e, f]);
+    Ok(all.iter().take(ADDRESSES_MAX).map(read).collect())
+}
+
 /// A part behind its length of 8 bytes.
 fn long_part<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], SavedError> {
     let length = u64::from_le_bytes(array(rest).ok_or(SavedError::Cut)?);
@@ -236,6 +275,7 @@ mod tests {
             document: json!({ "version": 1, "instances": { "fw": fw } }),
             state: (0..500u32).map(|i| i as u8).collect(),
             frames: vec![(0, vec![1; 60]), (1, vec![2; 1514])],
+            addresses: vec![(0, [2, 0, 0, 0, 0, 7]), (1, [2, 0, 0, 0, 0, 9])],
         }
     }
 
@@ -244,6 +284,33 @@ mod tests {
     fn an_image_survives_the_way_through_bytes() {
         let bytes = image().to_bytes().expect("short");
         assert_eq!(Image::parse(&bytes).expect("valid"), image());
+    }
+
+    // promise: 5.9
+    #[test]
+    fn an_image_of_the_first_format_is_read() {
+        let without = Image {
+            addresses: Vec::new(),
+            ..image()
+        };
+        let mut bytes = without.to_bytes().expect("short");
+        // The checksum, and the length of no addresses.
+        bytes.truncate(bytes.len() - 16);
+        bytes[8] = 1;
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        assert_eq!(Image::parse(&bytes).expect("valid"), without);
+    }
+
+    #[test]
+    fn what_is_behind_an_instance_is_not_behind_its_clone() {
+        for (name, is_kept) in [("fw", true), ("clone", false)] {
+            let (mut renamed, mut another) = (image(), image());
+            renamed.rename(name, Some(json!({}))).expect("an instance");
+            another.become_another(name, json!({}));
+            for it in [renamed, another] {
+                assert_eq!(it.addresses.is_empty(), !is_kept, "{name}");
+            }
+        }
     }
 
     // promise: 5.10
@@ -289,7 +356,7 @@ mod tests {
         bytes.extend(FORMAT.to_le_bytes());
         bytes.extend((document.len() as u32).to_le_bytes());
         bytes.extend(document.as_bytes());
-        bytes.extend([0; 16]);
+        bytes.extend([0; 24]);
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
         bytes
     }

@@ -374,7 +374,11 @@ impl Host {
         let file = file.context("there is no file to write to")?;
         let image = self.state(now)?;
         if !state_only {
-            return state_file::write(file, &image, &self.attached.ports);
+            let written = state_file::write(file, &image, &self.attached.ports)?;
+            return Ok(Exported {
+                addresses: self.recent.all(now),
+                ..written
+            });
         }
         let written = state_file::write(file, &image, &[]);
         self.image = image;

@@ -46,6 +46,7 @@ pub fn write(file: OwnedFd, image: &[u8], ports: &[Port]) -> anyhow::Result<Expo
         state_bytes: image.len() as u64,
         waiting_bytes: bytes,
         waiting,
+        ..Exported::default()
     })
 }
 

@@ -8,7 +8,9 @@ use nfluid_api::types::{PausedTraffic, SAVED_BYTES_MAX};
 use nfluid_control::apply::PlatformError;
 use nfluid_control::apply::no_instance;
 use nfluid_control::stopwatch::Lap;
+use nfluid_formats::answer::take_addresses;
 use nfluid_formats::frames::frames;
+use nfluid_formats::message::{ADDRESSES_MAX, Address};
 use nfluid_protocol::answer::{self, Exported, Imported};
 use nfluid_protocol::daemon::memory_file;
 use nfluid_protocol::{Request, daemon};
@@ -20,12 +22,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// The state of an instance's NF, and the frames that wait in its rings.
+/// The state of an instance's NF, the frames that wait in its rings, and what is behind its ports.
 pub struct Moved {
     /// The NF's own image of its state.
     pub state: Vec<u8>,
     /// The frames, by the port's place in the specification.
     pub frames: Vec<(u8, Vec<u8>)>,
+    /// The addresses that frames for the instance were for lately, by the port's place in the specification.
+    pub addresses: Vec<Address>,
 }
 
 /// The result of giving state and frames to an instance.
@@ -54,14 +58,7 @@ pub fn export<C: Services>(host: &Mutex<C>, name: &str) -> Result<Moved, Platfor
         let control = host.instances().control(name);
         control.ok_or_else(|| no_instance(name))?
     };
-    let asked = || -> anyhow::Result<Moved> {
-        let (state, waiting) = exported(&control, false)?;
-        Ok(Moved {
-            state,
-            frames: frames(&waiting)?,
-        })
-    };
-    asked().map_err(failed)
+    exported(&control, false).map_err(failed)
 }
 
 /// Returns the path of an instance's control socket.
@@ -76,14 +73,15 @@ fn listens_at<C: Services>(host: &Mutex<C>, name: &str) -> Result<PathBuf, Platf
 /// As for [`export`].
 pub fn state_now<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<Vec<u8>> {
     let control = listens_at(host, name)?;
-    Ok(exported(&control, true)?.0)
+    Ok(exported(&control, true)?.state)
 }
 
-/// Returns the state of an instance, and the frames that wait in its rings, as the instance writes them.
-fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+/// Returns the state of an instance, and unless that is all, the frames that wait in its rings and what is behind it.
+fn exported(control: &Path, state_only: bool) -> anyhow::Result<Moved> {
     let mut file = File::from(memory_file("state", &[])?);
     let request = Request::Export { state_only };
-    let answer = daemon::ask_about(control, &request, Some(file.as_fd()))?;
+    let mut answer = daemon::ask_about(control, &request, Some(file.as_fd()))?;
+    let addresses = take_addresses(&mut answer, ADDRESSES_MAX);
     let exported = answer::read::<Exported>(answer);
     let exported = exported.context("it does not say how long its state is")?;
     let (state, waiting) = (exported.state_bytes, exported.waiting_bytes);
@@ -97,10 +95,14 @@ fn exported(control: &Path, state_only: bool) -> anyhow::Result<(Vec<u8>, Vec<u8
     let mut bytes = vec![0; state as usize];
     file.read_exact(&mut bytes)
         .context("its state is not whole")?;
-    let mut frames = vec![0; waiting as usize];
-    file.read_exact(&mut frames)
+    let mut waiting = vec![0; waiting as usize];
+    file.read_exact(&mut waiting)
         .context("its frames are not whole")?;
-    Ok((bytes, frames))
+    Ok(Moved {
+        state: bytes,
+        frames: frames(&waiting)?,
+        addresses,
+    })
 }
 
 /// Makes an instance that was just created import a state and forget it, so that the memory is allocated when the

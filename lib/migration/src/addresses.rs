@@ -1,5 +1,6 @@
 //! The addresses behind an instance that arrives, which the network has to learn.
 
+use crate::site::Instances;
 use nfluid_formats::frames::frames_in;
 use nfluid_formats::message::{ADDRESSES_MAX, Address};
 use std::collections::BTreeSet;
@@ -11,6 +12,18 @@ pub struct Addresses {
 }
 
 impl Addresses {
+    /// Returns the addresses of an instance's ports and `recent` ones, and those among them that can be announced.
+    pub fn of(
+        instances: &impl Instances,
+        name: &str,
+        recent: Vec<Address>,
+    ) -> (Self, Vec<Address>) {
+        let mut addresses = Addresses::default();
+        let mut first = addresses.add(instances.addresses_of(name));
+        first.extend(addresses.add(recent));
+        (addresses, first)
+    }
+
     /// Adds the destinations of frames. Returns those that are new.
     pub fn add_of_frames(&mut self, bytes: &[u8]) -> Vec<Address> {
         let frames = frames_in(bytes).unwrap_or_default();

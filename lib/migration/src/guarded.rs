@@ -1,11 +1,18 @@
 //! An instance with its guards (docs/adr/0053). A guard is made anew at the target, and gets the state of the one at the source: connections
 //! go on.
 
-use crate::site::Instances;
+use crate::addresses::Addresses;
+use crate::site::{Instances, Site};
 use nfluid_control::guards::OUTSIDE;
 use nfluid_control::model::Deployment;
 use nfluid_formats::message::Address;
 use std::collections::BTreeMap;
+
+/// Tells the network that an instance is here, and that addresses are behind it that were so lately elsewhere.
+pub fn announce(site: &impl Site, name: &str, recent: Vec<Address>) {
+    let (_, addresses) = Addresses::of(site.instances(), name, recent);
+    Guarded::of(&site.deployment(), name).announce(site.instances(), &addresses);
+}
 
 /// An instance that moves, and its guards.
 pub(crate) struct Guarded {

@@ -37,7 +37,7 @@ mod arrival;
 pub mod callers;
 pub mod channel;
 mod frames;
-mod guarded;
+pub mod guarded;
 pub mod ledger;
 pub mod migration;
 mod patience;

@@ -14,7 +14,7 @@ use crate::site::{Instances, Site};
 use crate::tls::Tls;
 use anyhow::bail;
 use nfluid_api::types::{EventKind, Problem};
-use nfluid_formats::message::{Address, Hello, Message, Refusal, Taken};
+use nfluid_formats::message::{Hello, Message, Refusal, Taken};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -128,7 +128,7 @@ impl Migration {
         // The instance is here from now on, whatever becomes of the conversation.
         let said = channel.say(&Message::Started, STEP);
         report_arrival(instances, &name, channel.peer(), taken);
-        let addresses = addresses(instances, &name, recent);
+        let addresses = Addresses::of(instances, &name, recent);
         let frames = frames::while_announcing(instances, &guarded, addresses, |announcer| {
             said?;
             frames::take(channel, &rings, announcer)
@@ -165,18 +165,6 @@ fn rehearse(instances: &impl Instances, name: &str, channel: &mut Channel) -> an
         other => return Err(unexpected(&other)),
     }
     channel.say(&Message::Rehearsed, STEP)
-}
-
-/// The addresses to announce: those of the instance's ports, and `recent` ones.
-fn addresses(
-    instances: &impl Instances,
-    name: &str,
-    recent: Vec<Address>,
-) -> (Addresses, Vec<Address>) {
-    let mut addresses = Addresses::default();
-    let mut first = addresses.add(instances.addresses_of(name));
-    first.extend(addresses.add(recent));
-    (addresses, first)
 }
 
 fn report_arrival(instances: &impl Instances, name: &str, peer: &str, taken: Taken) {

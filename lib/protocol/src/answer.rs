@@ -41,7 +41,7 @@ impl Answer {
 }
 
 /// A state that was written to the request's file, and behind it the frames that waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exported {
     /// Bytes of the state.
     pub state_bytes: u64,
@@ -51,6 +51,9 @@ pub struct Exported {
     /// Number of frames.
     #[serde(default)]
     pub waiting: u64,
+    /// The addresses that frames for the instance were for lately, unless the state alone was asked for.
+    #[serde(default)]
+    pub addresses: Vec<Address>,
 }
 
 /// A state that was taken in.

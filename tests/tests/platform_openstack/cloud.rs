@@ -113,12 +113,6 @@ impl Cloud {
     pub fn crosses(&self) -> bool {
         self.two.a.pings("client", SERVER)
     }
-
-    /// The same, after a move on which nobody has told the segments' bridges where the hosts are now.
-    pub fn crosses_anew(&self) -> bool {
-        self.two.forget_places();
-        self.crosses()
-    }
 }
 
 /// Returns the instances of a host, without guards.

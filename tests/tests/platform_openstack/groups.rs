@@ -58,7 +58,6 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
         };
         assert_eq!(instances(here), [server.as_str()]);
         assert!(left.pids().is_empty(), "no guard stays behind");
-        cloud.two.forget_places();
         eventually("the rule holds there", || answers(&cloud));
         cloud.named(
             "change_port",

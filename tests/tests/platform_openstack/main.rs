@@ -71,12 +71,12 @@ fn a_server_of_nova_is_what_nova_says_and_passes_traffic() {
     let large = cloud.id("flavor", &[json!("large"), json!(128), share(300)]);
     let resize = json!({ "flavorRef": large });
     cloud.act(&server, "resize", resize.clone(), "VERIFY_RESIZE");
-    eventually("it passes traffic", || cloud.crosses_anew());
+    eventually("it passes traffic", || cloud.crosses());
     cloud.act(&server, "revertResize", Value::Null, "ACTIVE");
-    eventually("it is as it was", || cloud.crosses_anew());
+    eventually("it is as it was", || cloud.crosses());
     cloud.act(&server, "resize", resize, "VERIFY_RESIZE");
     cloud.act(&server, "confirmResize", Value::Null, "ACTIVE");
-    eventually("it passes traffic", || cloud.crosses_anew());
+    eventually("it passes traffic", || cloud.crosses());
     let host = cloud.status(&server)["host"].clone();
     let (here, there) = match host == HOSTS[0] {
         true => (&cloud.two.a, &cloud.two.b),

@@ -13,6 +13,7 @@ use nfluid_control::controller::{Stepped, not_desired};
 use nfluid_control::single::proposal::Proposal;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::saved::{Image, SavedError};
+use nfluid_migration::guarded;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
@@ -31,6 +32,7 @@ impl Daemon {
             document,
             state: moved.state,
             frames: moved.frames,
+            addresses: moved.addresses,
         };
         let bytes = image.to_bytes();
         let bytes = bytes.map_err(|why| Problem::failed(format!("{instance}: {why}")))?;
@@ -86,6 +88,7 @@ impl Daemon {
         let moved = Moved {
             state: image.state,
             frames: image.frames,
+            addresses: image.addresses,
         };
         let give = || host::give(&self.host, &name, &moved, request.paused);
         let (given, kept) = match made {
@@ -120,7 +123,7 @@ impl Daemon {
         kept?;
         watch.extend(given.laps.drain(..));
         watch.lap("disk");
-        Ok(RestoreReport {
+        let report = RestoreReport {
             name,
             took_us: took(watch.begun).took_us,
             state_taken: given.taken,
@@ -128,7 +131,12 @@ impl Daemon {
             frames: given.frames,
             frames_left_out: given.frames_left_out,
             took: watch.timeline(monotonic_ns()),
-        })
+        };
+        // It may have come from another host.
+        if !request.paused && !moved.addresses.is_empty() {
+            guarded::announce(self, &report.name, moved.addresses);
+        }
+        Ok(report)
     }
 
     /// Returns a deployment with one instance, and the instance's flavor if the deployment defines the flavor.
