@@ -222,10 +222,11 @@ fn an_instance_whose_guards_die_while_it_moves_is_at_one_host_with_a_guard() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(after);
-                for guard in [from, to].map(|(host, _)| host.pids().remove(GUARD)) {
-                    if let Some(pid) = guard {
-                        signal(pid, Signal::KILL);
-                    }
+                for pid in [from, to]
+                    .iter()
+                    .filter_map(|(host, _)| host.pids().remove(GUARD))
+                {
+                    signal(pid, Signal::KILL);
                 }
             });
             // It may be refused, for a guard that is away.

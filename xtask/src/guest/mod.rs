@@ -162,10 +162,7 @@ impl Guest {
     pub fn run(self, session: &Session, mut on_event: impl FnMut(Event<'_>)) -> Result<Tally> {
         let mut tally = Tally::default();
         let step = format!("kernel {}", self.series);
-        let report = self
-            .prepare(session)
-            .and_then(|kernel| boot::boot(session, &kernel, self.memory_mib, &mut on_event));
-        match report {
+        match self.boot(session, &mut on_event) {
             Ok(report) => {
                 let tests: &mut dyn Iterator<Item = _> = if self.command.is_some() {
                     &mut std::iter::empty()
@@ -183,6 +180,24 @@ impl Guest {
             }
         }
         Ok(tally)
+    }
+
+    /// Boots, and once more if the kernel has died before it ran anything of ours: TCG runs code on one CPU while the kernel rewrites that
+    /// code from the other, and now and then a kernel finds its own breakpoint there (`Oops: int3`).
+    fn boot(
+        &self,
+        session: &Session,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<report::Report> {
+        let kernel = self.prepare(session)?;
+        let report = boot::boot(session, &kernel, self.memory_mib, on_event)?;
+        if !report.died_early() {
+            return Ok(report);
+        }
+        on_event(Event::Line(
+            "the kernel has died before init: it is booted once more",
+        ));
+        boot::boot(session, &kernel, self.memory_mib, on_event)
     }
 
     /// Makes the kernel and the initramfs.

@@ -79,6 +79,12 @@ impl Report {
         Some(line)
     }
 
+    /// Returns true if the kernel has panicked before any program of ours has begun.
+    pub fn died_early(&self) -> bool {
+        let has_begun = self.done || self.current.is_some() || !self.finished.is_empty();
+        !has_begun && self.problems.iter().any(|it| it.contains(PANIC))
+    }
+
     /// Notes a failure outside the tests.
     pub fn broken(&mut self, what: impl Into<String>) {
         self.problems.push(what.into());
@@ -216,6 +222,26 @@ mod tests {
             notes.contains("did not end") && notes.contains("Kernel panic"),
             "{notes}"
         );
+    }
+
+    #[test]
+    fn a_kernel_dies_early_if_it_panics_before_the_first_program() {
+        let panic = "[  7.8] Kernel panic - not syncing: Fatal exception";
+        for (console, is_early) in [
+            (panic.to_owned(), true),
+            (format!("@@nfluid begin a\n{panic}"), false),
+            (
+                format!("@@nfluid begin a\n@@nfluid end a 0\n{panic}"),
+                false,
+            ),
+            ("hello".to_owned(), false),
+        ] {
+            let mut report = Report::default();
+            for line in console.lines() {
+                report.line(line);
+            }
+            assert_eq!(report.died_early(), is_early, "{console}");
+        }
     }
 
     #[test]
