@@ -89,7 +89,8 @@ fn a_user_who_is_not_root_is_told_so() {
     }
     // Where every user may run it.
     let nfluid = std::env::temp_dir().join(format!("nfluid-test-{}", std::process::id()));
-    fs::copy(program("nfluid"), &nfluid).expect("the temporary directory can be written");
+    let copied = nfluid_testbed::program::copy(&program("nfluid"), &nfluid);
+    copied.expect("the temporary directory can be written");
     let user = "setpriv --reuid 54321 --regid 54321 --clear-groups";
     let (outcome, check) = ask_program(&nfluid, user, "privileges");
     let _removed = fs::remove_file(&nfluid);

@@ -23,7 +23,7 @@ fn group(name: &str) -> Option<u32> {
 /// `nfluid` as it is installed: for every user.
 fn installed(platform: &Platform) -> PathBuf {
     let path = platform.directory().join("nfluid");
-    fs::copy(program("nfluid"), &path).expect("the directory is ours");
+    nfluid_testbed::program::copy(&program("nfluid"), &path).expect("the directory is ours");
     path
 }
 

@@ -523,9 +523,12 @@ fn a_socket_that_is_not_permitted_is_exit_code_4() {
     let open = |mode| std::fs::Permissions::from_mode(mode);
     std::fs::set_permissions(fixture.directory.path(), open(0o755)).expect("sets");
     std::fs::set_permissions(fixture.path("socket"), open(0o600)).expect("sets");
-    // The program's own folder may be closed to others.
+    // The program's own folder may be closed to others. A copy that this process had open for writing could be inherited by a child of another
+    // test's thread, and could not be executed then (ETXTBSY).
     let program = fixture.path("nfluid");
-    std::fs::copy(env!("CARGO_BIN_EXE_nfluid"), &program).expect("copies");
+    let mut copying = Command::new("cp");
+    let copied = copying.arg(env!("CARGO_BIN_EXE_nfluid")).arg(&program);
+    assert!(copied.status().expect("cp is there").success());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&program)

@@ -90,7 +90,7 @@ impl Nomad {
             known_groups: groups(),
         };
         fs::create_dir_all(this.folder.join("plugins")).context("the agent's folder")?;
-        fs::copy(driver, this.driver()).context("copying the driver")?;
+        crate::program::copy(driver, &this.driver())?;
         let allowed = ["nfluid"]
             .iter()
             .chain(others)

@@ -1,8 +1,10 @@
 //! Paths of programs: those of the host, and those of this workspace.
 
 use crate::CannotRun;
+use anyhow::ensure;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Folders that a user's `PATH` may lack.
 const SYSTEM: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -30,6 +32,22 @@ pub fn need(programs: &[Need]) -> Result<(), CannotRun> {
     } else {
         Err(CannotRun(install(&missing.join(" "))))
     }
+}
+
+/// Copies a program, by a process of its own: what this process had open for writing could be inherited by a child that another thread starts,
+/// and could not be executed then (ETXTBSY).
+///
+/// # Errors
+/// It cannot be copied.
+pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let copied = Command::new("cp").arg(from).arg(to).status()?;
+    ensure!(
+        copied.success(),
+        "copying {} to {}",
+        from.display(),
+        to.display()
+    );
+    Ok(())
 }
 
 /// Returns the instruction that installs missing packages.
