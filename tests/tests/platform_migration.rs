@@ -206,7 +206,7 @@ fn an_instance_whose_guards_die_while_it_moves_is_at_one_host_with_a_guard() {
         return;
     };
     two.start();
-    // With where each moves it to.
+    // Each host, and the address of the other one's daemon.
     let hosts = [(&two.a, &two.b_address), (&two.b, &two.a_address)];
     two.a.apply(two_platforms::GUARDED_ON_SWITCH);
     two.b

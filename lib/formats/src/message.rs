@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
+use std::ops::AddAssign;
 
 /// The protocol version of this program.
 pub const PROTOCOL: u32 = 2;
@@ -107,6 +108,13 @@ pub struct Taken {
     pub taken: u64,
     /// Entries that were left out.
     pub left_out: u64,
+}
+
+impl AddAssign for Taken {
+    fn add_assign(&mut self, more: Self) {
+        self.taken += more.taken;
+        self.left_out += more.left_out;
+    }
 }
 
 /// Reason for which the target refuses a request.

@@ -118,9 +118,7 @@ pub fn take(
         // The thread that announces listens until `announcer` is dropped.
         match channel.hear(STEP)? {
             Message::Frames(frames) => {
-                let put = rings.put(&frames)?;
-                all.taken += put.taken;
-                all.left_out += put.left_out;
+                all += rings.put(&frames)?;
                 let new = announcer.addresses.add_of_frames(&frames);
                 if !new.is_empty() {
                     let _listens = announcer.notices.send(Notice::Addresses(new));

@@ -2,20 +2,14 @@
 //! go on.
 
 use crate::addresses::Addresses;
-use crate::site::{Instances, Site};
+use crate::site::Instances;
 use nfluid_control::guards::OUTSIDE;
 use nfluid_control::model::Deployment;
 use nfluid_formats::message::Address;
 use std::collections::BTreeMap;
 
-/// Tells the network that an instance is here, and that addresses are behind it that were so lately elsewhere.
-pub fn announce(site: &impl Site, name: &str, recent: Vec<Address>) {
-    let (_, addresses) = Addresses::of(site.instances(), name, recent);
-    Guarded::of(&site.deployment(), name).announce(site.instances(), &addresses);
-}
-
 /// An instance that moves, and its guards.
-pub(crate) struct Guarded {
+pub struct Guarded {
     instance: String,
     /// By the number of the port that is guarded.
     guards: BTreeMap<u8, String>,
@@ -47,9 +41,15 @@ impl Guarded {
         std::iter::once(self.instance()).chain(self.guards())
     }
 
-    /// Tells the network that addresses are behind the instance's ports. What a guard tells stands in for its port: a guard lets no such
-    /// frame of another pass.
-    pub fn announce(&self, instances: &impl Instances, addresses: &[Address]) {
+    /// The instance announces its own addresses, and `recent` ones, which were behind it on another host.
+    pub fn announce_here(&self, instances: &impl Instances, recent: Vec<Address>) {
+        let (_, addresses) = Addresses::of(instances, self.instance(), recent);
+        self.announce(instances, &addresses);
+    }
+
+    /// The instance announces addresses that are behind its ports. The guard of a port announces in its place: the guard would drop the
+    /// instance's announcement.
+    pub(crate) fn announce(&self, instances: &impl Instances, addresses: &[Address]) {
         let mut by_speaker: BTreeMap<&str, Vec<Address>> = BTreeMap::new();
         for &(port, mac) in addresses {
             let (speaker, port) = match self.guards.get(&port) {

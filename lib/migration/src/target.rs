@@ -116,9 +116,7 @@ impl Migration {
         let raised = RaisedPriority::begin();
         let mut taken = Taken::default();
         for member in guarded.all() {
-            let of_member = take_in(instances, member, channel)?;
-            taken.taken += of_member.taken;
-            taken.left_out += of_member.left_out;
+            taken += take_in(instances, member, channel)?;
         }
         let recent = match channel.hear(STEP)? {
             Message::Go(addresses) => addresses,

@@ -38,7 +38,7 @@ pub fn need(programs: &[Need]) -> Result<(), CannotRun> {
 /// and could not be executed then (ETXTBSY).
 ///
 /// # Errors
-/// It cannot be copied.
+/// `cp` cannot copy the program.
 pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let copied = Command::new("cp").arg(from).arg(to).status()?;
     ensure!(

@@ -47,6 +47,10 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
         json!({ "security_groups": [friends], "port_security_enabled": true }),
     );
     eventually("the client is in the group", || answers(&cloud));
+    let join = |cloud: &mut Cloud, groups: Value| {
+        let groups = json!({ "security_groups": groups });
+        cloud.named("change_port", &[json!(member)], groups);
+    };
 
     // The server moves, live: its group is on the other host before it, holds there, and changes there.
     for (host, there) in [(1, HOSTS[1]), (0, HOSTS[0])] {
@@ -59,24 +63,12 @@ fn neutrons_groups_hold_and_what_fails_leaves_nothing() {
         assert_eq!(instances(here), [server.as_str()]);
         assert!(left.pids().is_empty(), "no guard stays behind");
         eventually("the rule holds there", || answers(&cloud));
-        cloud.named(
-            "change_port",
-            &[json!(member)],
-            json!({ "security_groups": [] }),
-        );
+        join(&mut cloud, json!([]));
         eventually("the client has left the group", || !answers(&cloud));
-        cloud.named(
-            "change_port",
-            &[json!(member)],
-            json!({ "security_groups": [friends] }),
-        );
+        join(&mut cloud, json!([friends]));
         eventually("the client is in the group again", || answers(&cloud));
     }
-    cloud.named(
-        "change_port",
-        &[json!(member)],
-        json!({ "security_groups": [] }),
-    );
+    join(&mut cloud, json!([]));
     eventually("the client has left the group", || !answers(&cloud));
     cloud.named(
         "change_port",

@@ -13,7 +13,7 @@ use nfluid_control::controller::{Stepped, not_desired};
 use nfluid_control::single::proposal::Proposal;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::saved::{Image, SavedError};
-use nfluid_migration::guarded;
+use nfluid_migration::guarded::Guarded;
 use nfluid_ring::clock::monotonic_ns;
 use serde_json::{Value, json};
 use std::panic::resume_unwind;
@@ -134,7 +134,8 @@ impl Daemon {
         };
         // It may have come from another host.
         if !request.paused && !moved.addresses.is_empty() {
-            guarded::announce(self, &report.name, moved.addresses);
+            let guarded = Guarded::of(&self.desired.read(), &report.name);
+            guarded.announce_here(&self.instances, moved.addresses);
         }
         Ok(report)
     }
