@@ -8,7 +8,7 @@ use nfluid_testbed::process::{is_alive, signal};
 use nfluid_tests::harness::conversation::Conversation;
 use nfluid_tests::harness::measure::one_holds;
 use nfluid_tests::harness::patience::eventually;
-use nfluid_tests::harness::platform::{Platform, metrics_of};
+use nfluid_tests::harness::platform::{Platform, list, metrics_of};
 use nfluid_tests::harness::two_hosts::{CLIENT, SERVER, UPLINKS};
 use nfluid_tests::harness::two_platforms::{self, FIREWALL, TwoPlatforms};
 use nfluid_tests::harness::within;
@@ -16,6 +16,7 @@ use nfluid_tls::testing::Authority;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::UdpSocket;
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 /// The guard of the instance's port on a switch.
@@ -196,6 +197,65 @@ fn an_instance_moves_with_the_connections_that_its_guard_has_seen() {
         moves(a, &two.b_address);
         moves(b, &two.a_address);
     });
+}
+
+/// Changes a port's filter without a pause until the instance is gone. Returns the last address that the host has accepted, and tells `begun`
+/// of each.
+fn changes_the_filter(host: &Platform, round: u8, begun: &Sender<()>) -> String {
+    let mut last = String::new();
+    for n in (0..=u8::MAX).cycle() {
+        let address = format!("10.9.{round}.{n}");
+        let text =
+            two_platforms::GUARDED_ON_SWITCH.replace("10.0.0.2]", &format!("10.0.0.2, {address}]"));
+        let answer = host.try_apply(&text);
+        match answer.succeeded() {
+            // The instance has left, and this has made another one.
+            true if answer.stdout.contains("created") => break,
+            true => {
+                last = address;
+                // Nobody waits for the later ones.
+                let _told = begun.send(());
+            }
+            false => assert!(answer.stderr.contains("is being moved"), "{answer:?}"),
+        }
+    }
+    last
+}
+
+// promise: 33.6
+#[test]
+fn a_filter_that_is_changed_while_its_instance_moves_is_the_last_one_accepted() {
+    let test = "a_filter_that_is_changed_while_its_instance_moves_is_the_last_one_accepted";
+    let Some(mut two) = TwoPlatforms::at_rest(test) else {
+        return;
+    };
+    two.start();
+    let (a, b) = (&two.a, &two.b);
+    a.apply(two_platforms::GUARDED_ON_SWITCH);
+    b.apply(without_instances(two_platforms::GUARDED_ON_SWITCH));
+    for round in 0..6 {
+        let last = std::thread::scope(|scope| {
+            let (begun, has_begun) = mpsc::channel();
+            let changing = scope.spawn(move || changes_the_filter(a, round, &begun));
+            has_begun.recv().expect("a change is accepted");
+            std::thread::sleep(Duration::from_millis(7 * u64::from(round)));
+            // It may be refused: a daemon that does not find the guard that it is told of refuses the instance.
+            eventually("the instance leaves", || {
+                a.nfluid(&["migrate", "fw", "--to", &two.b_address])
+                    .succeeded()
+            });
+            changing.join().expect("no panic")
+        });
+        let there = b.ask(&["get", "deployment"]);
+        let addresses = &there["instances"]["fw"]["ports"]["in"]["allowed_addresses"];
+        let addresses: Vec<&str> = list(addresses).filter_map(Value::as_str).collect();
+        let has_it = addresses
+            .iter()
+            .any(|it| it.split('/').next() == Some(&last));
+        assert!(has_it, "{last} was accepted, and {addresses:?} arrived");
+        a.must_say(&["delete", "instance", "fw", "--with-links"]);
+        moves(b, &two.a_address);
+    }
 }
 
 // promise: 5.36, 33.6

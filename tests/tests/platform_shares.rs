@@ -9,6 +9,8 @@ use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
 
 const TENANTS: &str = "\
 version: 1
@@ -335,6 +337,70 @@ fn a_guarantee_that_its_core_does_not_give_is_told_and_queues_get_a_core_each() 
         told.iter().filter(|kind| *kind == "warning").count(),
         1,
         "{told:?}"
+    );
+}
+
+/// A process of the host, outside of the platform, that wants a core for itself.
+struct Outsider(Child);
+
+impl Outsider {
+    fn on_core_0() -> Self {
+        let spin = ["-c", "0", "sh", "-c", "while :; do :; done"];
+        let spawned = Command::new("taskset").args(spin).spawn();
+        Outsider(spawned.expect("util-linux is installed"))
+    }
+}
+
+impl Drop for Outsider {
+    fn drop(&mut self) {
+        let _gone = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// Returns the CPU time that a process has had, in nanoseconds.
+fn cpu_ns(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("it runs");
+    let first = text.split_whitespace().next().expect("three numbers");
+    first.parse().expect("a number")
+}
+
+// promise: 4.16
+#[test]
+fn a_promise_is_kept_beside_the_hosts_own_work() {
+    let test = "a_promise_is_kept_beside_the_hosts_own_work";
+    let Some(platform) = Platform::new(test) else {
+        return;
+    };
+    let spinner = nfluid_tests::harness::program::program("nfluid-test-hostile");
+    let text = format!(
+        "version: 1\ninstances:\n  a: {{ program: {}, args: [burn-until], share: 100%, cpus: [0] }}\n",
+        spinner.display()
+    );
+    platform.apply(&text);
+    let pid = platform.pids()["a"];
+    let whole = cpu_group(pid).parent().expect("the platform's").to_owned();
+    assert_eq!(limits(&whole).0, 1000);
+
+    let outsiders: Vec<Outsider> = (0..3).map(|_| Outsider::on_core_0()).collect();
+    let had = || {
+        let theirs = outsiders.iter().map(|it| cpu_ns(it.0.id()));
+        (cpu_ns(pid), theirs.sum::<u64>())
+    };
+    let before = had();
+    std::thread::sleep(Duration::from_secs(1));
+    let after = had();
+    let (own, theirs) = (after.0 - before.0, after.1 - before.1);
+    // A core's promise weighs as much as ten processes. Without it the platform had a quarter.
+    assert!(
+        own > 2 * theirs,
+        "the instance had {own} ns, three processes beside it {theirs}"
+    );
+    drop(outsiders);
+    platform.apply("version: 1\n");
+    assert_eq!(
+        limits(&whole).0,
+        100,
+        "what promises nothing weighs as any other"
     );
 }
 

@@ -58,6 +58,10 @@ impl Instances for HostInstances {
         departure::unsettle(&self.host, name);
     }
 
+    fn let_go(&self, name: &str) {
+        departure::let_go(&self.host, name);
+    }
+
     fn begin_departure(&self, name: &str) -> Result<ProcessIdentity, Problem> {
         let begun = departure::begin_departure(&self.host, name);
         begun.map_err(|error| problem(name, error))
@@ -199,8 +203,12 @@ impl Site for Daemon {
         self.model()
     }
 
-    fn document_of(&self, name: &str) -> Result<Value, Problem> {
-        Daemon::document_of(self, name)
+    fn settled_deployment(&self) -> Deployment {
+        self.controller().deployment().clone()
+    }
+
+    fn document_of(&self, all: &Value, name: &str) -> Result<Value, Problem> {
+        Daemon::document_of(all, name)
     }
 
     fn make(

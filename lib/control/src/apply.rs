@@ -83,6 +83,22 @@ pub trait Platform {
     /// Called after the last action, or after the last one was undone.
     fn finish(&mut self) {}
 
+    /// Checks that an instance is not on its way to another host, which would not hear of a change.
+    ///
+    /// # Errors
+    /// The instance may be there already.
+    fn check_stays(&self, instance: &str) -> Result<(), PlatformError>;
+
+    /// Returns the instances that are on their way to another host now. It is told of an instance's links and chains once.
+    fn leaving(&self) -> Vec<String>;
+
+    /// Returns the number of CPUs, of which shares are parts.
+    fn cpus(&self) -> usize;
+
+    /// Tells what instances and groups at the top level are promised together, in hundredths of a percent of a core.
+    /// Called after each change.
+    fn promise(&mut self, hundredths: u64);
+
     /// Creates an empty group of tenants, changes a group while its instances run, or removes an empty group.
     ///
     /// # Errors

@@ -62,16 +62,25 @@ impl Capacity {
     }
 }
 
+/// Returns what instances and groups at the top level are promised together on a host with `cpus` CPUs, in hundredths of a
+/// percent of a core.
+pub fn promised(deployment: &Deployment, cpus: usize) -> u64 {
+    let instances = deployment.instances.iter().map(|(_, instance)| {
+        Limits::of_instance(instance).promised_at_top(cpus) * u64::from(instance.members())
+    });
+    let groups = deployment.groups.iter();
+    let groups = groups.map(|(_, group)| Limits::of_group(group).promised_at_top(cpus));
+    instances.chain(groups).sum()
+}
+
 /// Returns the capacity of a host with this deployment.
 pub fn capacity(deployment: &Deployment, host: &dyn Host) -> Capacity {
     let deployment = &*with_guards(deployment);
     let cpus = host.cpus();
     let cores = cpus.len();
-    let mut hundredths = 0;
     let (mut memory, mut ports, mut instances) = (0u64, 0u64, 0u64);
     for (_, instance) in deployment.instances.iter() {
         let members = u64::from(instance.members());
-        hundredths += Limits::of_instance(instance).promised_at_top(cores) * members;
         if instance.tier.capabilities().has_process {
             let of_flavor = deployment.flavor(&instance.flavor);
             let limit = instance.memory.or(of_flavor.map(|flavor| flavor.memory));
@@ -79,9 +88,6 @@ pub fn capacity(deployment: &Deployment, host: &dyn Host) -> Capacity {
             instances += members;
         }
         ports += instance.queues() as u64 * members;
-    }
-    for (_, group) in deployment.groups.iter() {
-        hundredths += Limits::of_group(group).promised_at_top(cores);
     }
     ports += deployment.uplinks.len() as u64;
     for spec in pools(deployment).values() {
@@ -92,7 +98,10 @@ pub fn capacity(deployment: &Deployment, host: &dyn Host) -> Capacity {
     }
     let amount = |total, used| Amount { total, used };
     Capacity {
-        share: amount(cores as u64 * 1000, hundredths.div_ceil(10)),
+        share: amount(
+            cores as u64 * 1000,
+            promised(deployment, cores).div_ceil(10),
+        ),
         memory: amount(host.memory_bytes(), memory),
         ports: amount(PLATFORM_PORTS_MAX, ports),
         // Each has a number among those of ports' memories.

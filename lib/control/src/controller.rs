@@ -2,7 +2,9 @@
 
 use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
+use crate::capacity::promised;
 use crate::change::changes;
+use crate::departures;
 use crate::desired::Desired;
 use crate::diff::Diff;
 use crate::document::{Checked, read, read_unchecked};
@@ -71,8 +73,9 @@ impl<P: Platform, S: Store> Controller<P, S> {
     ///
     /// # Errors
     /// The saved state cannot be read.
-    pub fn load(platform: P, mut store: S, present: Inventory) -> Result<Self, StateError> {
+    pub fn load(mut platform: P, mut store: S, present: Inventory) -> Result<Self, StateError> {
         let deployment = store.load()?.unwrap_or_default();
+        platform.promise(promised(&deployment, platform.cpus()));
         Ok(Controller {
             platform,
             store,
@@ -185,7 +188,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         environment: Environment<'_>,
     ) -> Option<Result<Stepped, Problem>> {
         let mut watch = proposal.watch.clone();
-        let cpus = environment.host.cpus().len();
+        let cpus = self.platform.cpus();
         let desired = self.desired();
         let deployment = desired.read();
         let index = self
@@ -207,6 +210,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         };
         if let Some(index) = &mut self.index {
             addition.enter(&mut desired.write(), index);
+            self.platform.promise(index.promised());
         }
         Some(Ok(Stepped {
             response,
@@ -221,12 +225,9 @@ impl<P: Platform, S: Store> Controller<P, S> {
     ///
     /// # Errors
     /// The change failed. Nothing was changed.
-    pub fn take_out(
-        &mut self,
-        request: &DeleteRequest,
-        cpus: usize,
-    ) -> Option<Result<Stepped, Problem>> {
+    pub fn take_out(&mut self, request: &DeleteRequest) -> Option<Result<Stepped, Problem>> {
         let mut watch = Stopwatch::start();
+        let cpus = self.platform.cpus();
         let desired = self.desired();
         let deployment = desired.read();
         let index = self
@@ -242,6 +243,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         };
         if let Some(index) = &mut self.index {
             removal.leave(&mut desired.write(), index);
+            self.platform.promise(index.promised());
         }
         let response = ApplyResponse {
             changes: removal.changes(),
@@ -262,6 +264,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         actions: &[Action],
         watch: &mut Stopwatch,
     ) -> Result<Durable, Problem> {
+        departures::check_step(&self.platform, actions)?;
         self.store.stage_step(step).map_err(|e| not_saved(&e))?;
         watch.lap("journal");
         let executed = execute(&mut self.platform, actions, &mut self.present);
@@ -369,6 +372,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         if dry_run || (actions.is_empty() && *self.deployment() == desired) {
             return Ok(changes);
         }
+        departures::check(&self.platform, &self.deployment(), &desired)?;
         self.store.stage(&desired).map_err(|e| not_saved(&e))?;
         if let Err(cause) = self.end_outdated_guests(&desired) {
             self.store.discard();
@@ -384,6 +388,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
             self.take_back();
             return Err(not_saved(&error));
         }
+        let promised = promised(&desired, self.platform.cpus());
+        self.platform.promise(promised);
         *self.desired.write() = desired;
         self.index = None;
         Ok(changes)

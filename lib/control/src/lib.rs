@@ -20,6 +20,7 @@ pub mod changes;
 pub mod congestion;
 pub mod controller;
 pub mod decode;
+mod departures;
 pub mod desired;
 pub mod diff;
 pub mod document;

@@ -525,7 +525,7 @@ proptest! {
                 with_links: true,
                 ..DeleteRequest::default()
             };
-            if let Some(Ok(_)) = controller.take_out(&request, 2) {
+            if let Some(Ok(_)) = controller.take_out(&request) {
                 check_done(&controller, &name);
             }
         }

@@ -3,16 +3,16 @@
 mod support;
 
 use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName, Problem};
+use nfluid_control::capacity::promised;
 use nfluid_control::controller::{Controller, Stepped};
+use nfluid_control::host::Host;
 use nfluid_control::inventory::Inventory;
 use nfluid_control::single::proposal::Proposal;
 use nfluid_control::state::tidying::Tidying;
 use nfluid_control::state::{FileStore, Store};
 use std::collections::BTreeMap;
 use std::path::Path;
-use support::{ENVIRONMENT, MemoryStore, ModelPlatform, request};
-
-const CPUS: usize = 4;
+use support::{ENVIRONMENT, MemoryStore, ModelPlatform, TestHost, request};
 
 const BASE: &str = "\
 version: 1
@@ -87,9 +87,11 @@ fn assert_consistent(controller: &TestController) {
     let desired = Inventory::of(&controller.deployment());
     assert_eq!(controller.platform().inventory, desired);
     assert_eq!(*controller.present(), desired);
+    let promised = promised(&controller.deployment(), TestHost.cpus().len());
+    assert_eq!(controller.platform().promised, promised);
 }
 
-// promise: 5.15
+// promise: 4.16, 5.15
 #[test]
 fn a_single_addition_equals_an_apply_and_its_removal_leaves_nothing() {
     for text in ADDITIONS {
@@ -125,7 +127,7 @@ fn a_single_addition_equals_an_apply_and_its_removal_leaves_nothing() {
             .iter()
             .map(|it| (Kind::Instance, it.as_str()))
             .collect();
-        let removed = alone.take_out(&delete(true, &objects), CPUS).expect(text);
+        let removed = alone.take_out(&delete(true, &objects)).expect(text);
         let removed = removed.unwrap_or_else(|problem| panic!("{text}: {problem}"));
         assert_eq!(removed.response.changes.len(), names.len(), "{text}");
         assert_eq!(*alone.deployment(), before, "{text}");
@@ -207,7 +209,7 @@ fn an_instance_in_use_is_not_taken_out() {
         ("there is none", delete(true, &instance("no-such"))),
         ("it is no instance", delete(true, &[(Kind::Switch, "br")])),
     ] {
-        assert!(controller.take_out(&request, CPUS).is_none(), "{why}");
+        assert!(controller.take_out(&request).is_none(), "{why}");
     }
     let named = [
         (Kind::Instance, "x"),
@@ -216,7 +218,7 @@ fn an_instance_in_use_is_not_taken_out() {
     ];
     assert!(
         controller
-            .take_out(&delete(false, &named), CPUS)
+            .take_out(&delete(false, &named))
             .expect("all of it")
             .is_ok()
     );
@@ -262,7 +264,7 @@ fn small_changes_survive_on_disk_until_the_whole_is_kept_anew() {
         assert_eq!(load().as_ref(), Some(&*controller.deployment()));
     }
     let gone = delete(true, &[(Kind::Instance, "i3"), (Kind::Instance, "i19")]);
-    let removed = controller.take_out(&gone, CPUS).expect("alone");
+    let removed = controller.take_out(&gone).expect("alone");
     removed.expect("they go").durable.wait().expect("a disk");
     assert_eq!(load().as_ref(), Some(&*controller.deployment()));
     assert_eq!(

@@ -151,6 +151,22 @@ struct FailTwice<'a> {
 macro_rules! hand_on {
     ($($method:ident($($arg:ident: $type:ty),*)),+ $(,)?) => {
         impl nfluid_control::apply::Platform for FailTwice<'_> {
+            fn check_stays(&self, instance: &str) -> Result<(), nfluid_control::apply::PlatformError> {
+        self.inner.check_stays(instance)
+    }
+
+    fn leaving(&self) -> Vec<String> {
+        self.inner.leaving()
+    }
+
+    fn cpus(&self) -> usize {
+                self.inner.cpus()
+            }
+
+            fn promise(&mut self, hundredths: u64) {
+                self.inner.promise(hundredths);
+            }
+
             $(fn $method(
                 &mut self,
                 $($arg: $type),*

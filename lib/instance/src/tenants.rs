@@ -1,6 +1,7 @@
 //! Groups of tenants as nested cgroups: `g-GROUP/g-GROUP/i-INSTANCE` below the platform's own.
 
 use crate::cgroups;
+use crate::limits::portion;
 use anyhow::Context;
 use nfluid_api::types::{EventKind, Kind};
 use nfluid_control::action::Action;
@@ -9,12 +10,14 @@ use nfluid_control::events::Events;
 use nfluid_control::group::{Group, Groups, has_place, path};
 use nfluid_lifecycle::running::Running;
 use nfluid_lifecycle::table::Instances;
-use nfluid_sandbox::cgroup::{CgroupRoot, CgroupStats};
+use nfluid_sandbox::cgroup::{CgroupRoot, CgroupStats, Share};
 
 /// The groups of tenants of a host.
 pub struct Tenants {
     platform: CgroupRoot,
     groups: Groups,
+    /// Weight of the platform among the host's other cgroups and processes, absent: not known.
+    weight: Option<Share>,
 }
 
 impl Tenants {
@@ -23,6 +26,24 @@ impl Tenants {
         Tenants {
             platform,
             groups: Groups::new(),
+            weight: None,
+        }
+    }
+
+    /// Gives the platform as a whole the weight of all that it promises, in hundredths of a percent of a core: with the
+    /// kernel's default it would be one process among many, whatever it has promised. A platform that promises little
+    /// keeps the default.
+    pub fn weigh(&mut self, promised: u64) {
+        let weight = portion(promised).map(|share| share.max(Share::DEFAULT));
+        let weighed = weight.and_then(|share| {
+            if self.weight != Some(share) {
+                self.platform.set_weight(share)?;
+                self.weight = Some(share);
+            }
+            Ok(())
+        });
+        if let Err(error) = weighed {
+            tracing::warn!(%error, "the platform keeps its weight among the host's other work: promises may not hold");
         }
     }
 

@@ -98,7 +98,7 @@ pub fn take_up(
 /// # Errors
 /// The instance cannot be ended, and runs as before.
 pub fn end(services: &mut dyn Services, name: &str) -> anyhow::Result<Option<Box<dyn Remains>>> {
-    services.instances().check_settled(name)?;
+    services.instances().check_removable(name)?;
     pausing::end(services, name);
     // From here on, frames for the instance wait for another instance, or have no destination.
     services.dismiss(name);

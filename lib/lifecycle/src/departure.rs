@@ -4,6 +4,7 @@
 use crate::running::Running;
 use crate::services::{Services, lock};
 use crate::supervision::note_exits;
+use crate::table::Way;
 use crate::workload::Workload;
 use anyhow::{Context, bail, ensure};
 use nfluid_control::apply::{PlatformError, PlatformErrorKind};
@@ -158,7 +159,7 @@ pub fn begin_departure<C: Services>(
         )
         .with_remedy(format!("'nfluid restart {name}' starts it")));
     };
-    set_moving(host, name, true);
+    set_moving(host, name, Some(Way::Away));
     Ok(identity)
 }
 
@@ -223,7 +224,7 @@ pub fn frames_left<C: Services>(host: &Mutex<C>, name: &str) -> u64 {
 /// Notes that one host has the instance for certain: operations on the instance are no longer refused.
 pub fn settle<C: Services>(host: &Mutex<C>, name: &str) {
     let host = &mut *lock(host);
-    set_moving(host, name, false);
+    set_moving(host, name, None);
     host.instances_mut().doubtful.remove(name);
     // An end of the process during the move was not reported.
     note_exits(host, &[name.to_owned()]);
@@ -231,7 +232,12 @@ pub fn settle<C: Services>(host: &Mutex<C>, name: &str) {
 
 /// Notes that either host may have the instance: operations on the instance are refused.
 pub fn unsettle<C: Services>(host: &Mutex<C>, name: &str) {
-    set_moving(&mut *lock(host), name, true);
+    set_moving(&mut *lock(host), name, Some(Way::Unsettled));
+}
+
+/// Notes that another host has the instance: operations on the instance are refused, but for its removal.
+pub fn let_go<C: Services>(host: &Mutex<C>, name: &str) {
+    set_moving(&mut *lock(host), name, Some(Way::Gone));
 }
 
 /// Returns how many frames were dropped since the instance was created because its rings were full.
@@ -261,7 +267,7 @@ pub fn close_ports<C: Services>(host: &Mutex<C>, name: &str) -> anyhow::Result<P
     let host = &mut *lock(host);
     let (identity, workload) = process(host, name).context("it has ended")?;
     workload.set_ports_up(false);
-    set_moving(host, name, true);
+    set_moving(host, name, Some(Way::Here));
     Ok(identity)
 }
 
@@ -283,7 +289,7 @@ pub fn open_ports<C: Services>(
         }
         _ => bail!("it has ended meanwhile"),
     }
-    set_moving(host, name, false);
+    set_moving(host, name, None);
     Ok(())
 }
 
@@ -306,12 +312,11 @@ fn process<'a>(
     Some((workload.identity()?, workload))
 }
 
-fn set_moving(services: &mut dyn Services, name: &str, moving: bool) {
-    let instances = services.instances_mut();
-    if moving {
-        instances.moving.insert(name.to_owned());
-    } else {
-        instances.moving.remove(name);
+fn set_moving(services: &mut dyn Services, name: &str, way: Option<Way>) {
+    let moving = &mut services.instances_mut().moving;
+    match way {
+        Some(way) => drop(moving.insert(name.to_owned(), way)),
+        None => drop(moving.remove(name)),
     }
     services.events().note_change_of(name);
 }

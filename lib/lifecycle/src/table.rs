@@ -11,6 +11,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
+/// The way of an instance that moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From another host to this host.
+    Here,
+    /// From this host to another host.
+    Away,
+    /// From this host to another host, which does not answer.
+    Unsettled,
+    /// Another host has the instance, and this host removes it.
+    Gone,
+}
+
 /// The instances of a host, and the operations under way.
 pub struct Instances {
     running: BTreeMap<String, Running>,
@@ -21,7 +34,7 @@ pub struct Instances {
     /// Instances whose ports a successor is about to take over.
     pub(crate) upgrading: BTreeSet<String>,
     /// Instances that either of two hosts may have.
-    pub(crate) moving: BTreeSet<String>,
+    pub(crate) moving: BTreeMap<String, Way>,
     /// Instances that may run elsewhere: their ports are closed as soon as they are created again.
     pub(crate) doubtful: BTreeSet<String>,
     /// Instances whose flows are divided among several members, with the number of members.
@@ -42,7 +55,7 @@ impl Default for Instances {
             ended: BTreeSet::new(),
             doorbell_holders: BTreeMap::new(),
             upgrading: BTreeSet::new(),
-            moving: BTreeSet::new(),
+            moving: BTreeMap::new(),
             doubtful: BTreeSet::new(),
             members: Members::new(),
             scaled: None,
@@ -207,7 +220,7 @@ impl Instances {
     /// # Errors
     /// An upgrade or a move is under way.
     pub fn check_settled(&self, name: &str) -> Result<(), PlatformError> {
-        if self.moving.contains(name) {
+        if self.is_moving(name) {
             return Err(refused(
                 format!("instance {name} is being moved to or from another host"),
                 "try again in a moment; 'nfluid events' reports a move that is not settled",
@@ -218,6 +231,35 @@ impl Instances {
             return Err(refused(message, "try again in a moment"));
         }
         Ok(())
+    }
+
+    /// Checks that an instance is not on its way to another host, which knows the instance as it was.
+    ///
+    /// # Errors
+    /// The instance may be there already.
+    pub fn check_stays(&self, name: &str) -> Result<(), PlatformError> {
+        match self.moving.get(name) {
+            Some(Way::Here) | None => Ok(()),
+            Some(_) => self.check_settled(name),
+        }
+    }
+
+    /// Returns the instances that are on their way to another host, or that this host has not removed yet.
+    pub fn leaving(&self) -> impl Iterator<Item = &String> {
+        let all = self.moving.iter();
+        let leaving = all.filter(|(_, way)| matches!(way, Way::Away | Way::Gone));
+        leaving.map(|(name, _)| name)
+    }
+
+    /// Checks that an instance can be removed.
+    ///
+    /// # Errors
+    /// An upgrade or a move is under way.
+    pub(crate) fn check_removable(&self, name: &str) -> Result<(), PlatformError> {
+        match self.moving.get(name) {
+            Some(Way::Gone) => Ok(()),
+            _ => self.check_settled(name),
+        }
     }
 
     /// Checks that an instance can answer: a paused instance does not.
@@ -236,7 +278,7 @@ impl Instances {
 
     /// Returns true if either of two hosts may have the instance.
     pub fn is_moving(&self, name: &str) -> bool {
-        self.moving.contains(name)
+        self.moving.contains_key(name)
     }
 
     /// Returns true if an instance may run on another host.

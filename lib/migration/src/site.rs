@@ -18,11 +18,14 @@ pub trait Site: Sync {
     /// Returns the desired state.
     fn deployment(&self) -> Deployment;
 
-    /// Returns a document with one instance, and with its flavor if the flavor is the deployment's own.
+    /// Returns the desired state after the change that is being carried out, if there is one.
+    fn settled_deployment(&self) -> Deployment;
+
+    /// Returns a document with one instance of the deployment `all`, and with its flavor if the flavor is the deployment's own.
     ///
     /// # Errors
     /// The instance does not exist, or cannot leave as a single instance.
-    fn document_of(&self, name: &str) -> Result<Value, Problem>;
+    fn document_of(&self, all: &Value, name: &str) -> Result<Value, Problem>;
 
     /// Creates the instance `name` from a document. The returned function waits until the change would survive a power
     /// failure.
@@ -71,6 +74,9 @@ pub trait Instances: Sync {
 
     /// Notes that either host may have the instance: requests about the instance are refused.
     fn unsettle(&self, name: &str);
+
+    /// Notes that the other host has the instance: requests about the instance are refused, but for its removal.
+    fn let_go(&self, name: &str);
 
     /// Begins a departure: checks that the instance can be moved, and calls [`Instances::unsettle`].
     ///

@@ -11,6 +11,7 @@ use crate::site::{Instances, Leaving, Site, Stopped};
 use crate::wires;
 use anyhow::{Context, ensure};
 use nfluid_api::types::{EventKind, Kind, MigrateReport, ObjectName, Problem};
+use nfluid_control::model::Deployment;
 use nfluid_control::stopwatch::Stopwatch;
 use nfluid_formats::message::{Hello, Message, PROTOCOL, Taken};
 use nfluid_ring::clock::monotonic_ns;
@@ -48,23 +49,25 @@ impl Migration {
                 "start nfluidd with --migrate-cert, --migrate-key and --migrate-ca; docs/guide/migration.md says how to make them",
             )
         })?;
-        let hello = hello(site, name)?;
         let instances = site.instances();
-        let process = instances.begin_departure(name);
+        let process = instances.begin_departure(name)?;
+        // Changes of the instance are refused from here on, and those that had begun have ended when this is read.
+        let deployment = site.settled_deployment();
+        let hello = hello(site, &deployment, name).inspect_err(|_| instances.settle(name))?;
+        let guarded = Guarded::of(&deployment, name);
         let dropped = instances.frames_dropped(name);
         let departure = Departure {
             id: hello.id.clone(),
             name: name.to_owned(),
             to: to.to_owned(),
             chains: hello.chains.clone(),
-            process: process?,
+            process,
         };
         let source = Source {
             migration: self,
             site,
             departure: &departure,
         };
-        let guarded = Guarded::of(&site.deployment(), name);
         watch.lap("check");
         let left = network
             .connect(to)
@@ -136,11 +139,10 @@ impl Migration {
     }
 }
 
-fn hello(site: &impl Site, name: &str) -> Result<Hello, Problem> {
-    let document = site.document_of(name)?;
-    let deployment = site.deployment();
-    let text = serde_json::to_value(&deployment).unwrap_or_default();
-    let (wires, chains) = wires::of(name, &deployment, &text)
+fn hello(site: &impl Site, deployment: &Deployment, name: &str) -> Result<Hello, Problem> {
+    let text = serde_json::to_value(deployment).unwrap_or_default();
+    let document = site.document_of(&text, name)?;
+    let (wires, chains) = wires::of(name, deployment, &text)
         .map_err(|why| Problem::conflict(why).with_remedy("take it out of the chain first"))?;
     Ok(Hello {
         protocol: PROTOCOL,
@@ -240,7 +242,8 @@ impl<S: Site> Source<'_, S> {
         let mut objects: Vec<ObjectName> = chains.map(|it| object(Kind::Chain, it)).collect();
         objects.push(object(Kind::Instance, name));
         let lost = instances.frames_left(name);
-        instances.settle(name);
+        // What is changed here now would be accepted, and lost.
+        instances.let_go(name);
         if present.instances.contains(name)
             && let Err(problem) = self.site.delete(objects)
         {
@@ -249,6 +252,7 @@ impl<S: Site> Source<'_, S> {
             self.migration.add_unsettled(self.departure.clone());
             return Err(problem);
         }
+        instances.settle(name);
         self.migration.unsettled().remove(name);
         self.migration.ledger.forget_departure(name);
         let mut message = format!("moved to {}", self.departure.to);

@@ -172,6 +172,7 @@ impl HostPlatform {
         old: &InstanceSpec,
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
+        lock(&self.host).instances.check_settled(name)?;
         let _ending = prepare_end(&self.host, name, Stop::default());
         let mut host = lock(&self.host);
         host.take_out(name, old)?;

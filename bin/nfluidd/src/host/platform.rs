@@ -14,7 +14,7 @@ use nfluid_control::wiring::Destination;
 use nfluid_instance::tenants::is_about_groups;
 use nfluid_lifecycle::errors::failed;
 use nfluid_lifecycle::services::Services as _;
-use nfluid_lifecycle::{scaling, upgrade};
+use nfluid_lifecycle::{machine, scaling, upgrade};
 use nfluid_protocol::daemon::Budget;
 
 /// The host as the controller's platform, with the time for which the change in progress may still wait for NFs.
@@ -70,6 +70,22 @@ impl Platform for HostPlatform {
             host.tenants.remove_empty();
             host.pool.enter_groups(host.tenants.groups().clone());
         }
+    }
+
+    fn check_stays(&self, instance: &str) -> Result<(), PlatformError> {
+        lock(&self.host).instances.check_stays(instance)
+    }
+
+    fn leaving(&self) -> Vec<String> {
+        lock(&self.host).instances.leaving().cloned().collect()
+    }
+
+    fn cpus(&self) -> usize {
+        machine::cpu_count()
+    }
+
+    fn promise(&mut self, hundredths: u64) {
+        lock(&self.host).tenants.weigh(hundredths);
     }
 
     fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError> {

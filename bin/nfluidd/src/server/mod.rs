@@ -88,7 +88,7 @@ impl Daemon {
         })
     }
 
-    fn controller(&self) -> MutexGuard<'_, Controller<HostPlatform, FileStore>> {
+    pub(crate) fn controller(&self) -> MutexGuard<'_, Controller<HostPlatform, FileStore>> {
         self.controller
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -258,9 +258,7 @@ impl Server for Daemon {
 
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
         let _endings = self.end_programs(&request)?;
-        let removed = self
-            .controller()
-            .take_out(&request, nfluid_lifecycle::machine::cpu_count());
+        let removed = self.controller().take_out(&request);
         if let Some(removed) = removed {
             return self.stepped("destroy", removed);
         }

@@ -24,7 +24,7 @@ impl Daemon {
     pub(super) fn save_instance(&self, instance: &str) -> Result<SavedInstance, Problem> {
         self.require_process(instance)?;
         let begun = Instant::now();
-        let document = self.document_of(instance)?;
+        let document = Self::document_of(&self.deployment(), instance)?;
         let moved = host::export(&self.host, instance);
         let moved = moved.map_err(|error| problem(instance, error))?;
         let (state_bytes, frames) = (moved.state.len() as u64, moved.frames.len() as u64);
@@ -140,9 +140,8 @@ impl Daemon {
         Ok(report)
     }
 
-    /// Returns a deployment with one instance, and the instance's flavor if the deployment defines the flavor.
-    pub(crate) fn document_of(&self, instance: &str) -> Result<Value, Problem> {
-        let all = self.deployment();
+    /// Returns a document with one instance of the deployment `all`, and the instance's flavor if the deployment defines the flavor.
+    pub(crate) fn document_of(all: &Value, instance: &str) -> Result<Value, Problem> {
         let found = all.get("instances").and_then(|all| all.get(instance));
         let found = found.ok_or_else(|| not_desired(instance))?;
         if found.get("replicas").is_some_and(|several| *several != 1) {

@@ -85,7 +85,10 @@ impl SimulatedHost {
     /// # Errors
     /// Never: there is no saved state that could be damaged.
     pub fn new(description: Description) -> Result<Self, StateError> {
-        let controller = Controller::load(Nothing, Forgetful, Inventory::default())?;
+        let platform = Nothing {
+            cpus: description.size.cpus as usize,
+        };
+        let controller = Controller::load(platform, Forgetful, Inventory::default())?;
         let mut events = EventLog::new(EVENTS, now_ms());
         let begun = events.record(now_ms(), EventKind::DaemonStarted, None, "simulated");
         Ok(SimulatedHost {
@@ -229,12 +232,10 @@ impl Server for SimulatedHost {
     }
 
     fn delete(&self, request: DeleteRequest) -> Result<ApplyResponse, Problem> {
-        self.change(
-            |controller, _| match controller.take_out(&request, self.size.cpus as usize) {
-                Some(removed) => removed.map(|it| it.response),
-                None => controller.delete(&request),
-            },
-        )
+        self.change(|controller, _| match controller.take_out(&request) {
+            Some(removed) => removed.map(|it| it.response),
+            None => controller.delete(&request),
+        })
     }
 
     fn deployment(&self) -> Value {

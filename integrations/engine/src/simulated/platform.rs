@@ -72,9 +72,26 @@ impl Catalogue for Named {
 
 /// A platform on which each action succeeds at once.
 #[derive(Debug)]
-pub struct Nothing;
+pub struct Nothing {
+    /// CPUs of the simulated host.
+    pub cpus: usize,
+}
 
 impl Platform for Nothing {
+    fn check_stays(&self, _: &str) -> Result<(), PlatformError> {
+        Ok(())
+    }
+
+    fn leaving(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn cpus(&self) -> usize {
+        self.cpus
+    }
+
+    fn promise(&mut self, _: u64) {}
+
     fn group(&mut self, _: &Diff<Group>) -> Result<(), PlatformError> {
         Ok(())
     }

@@ -67,6 +67,20 @@ impl Instance {
         self.ports.iter().any(|(_, port)| port.is_guarded())
     }
 
+    /// Returns true if the ports of `other` have the same groups and addresses: what guards let through is the same.
+    pub fn is_guarded_like(&self, other: &Instance) -> bool {
+        self.filters().eq(other.filters())
+    }
+
+    /// Returns the groups and addresses of each port, by the port's name.
+    fn filters(&self) -> impl Iterator<Item = (&str, Option<&[String]>, &[IpNet])> {
+        let ports = self.ports.iter();
+        ports.map(|(name, port)| {
+            let groups = port.security_groups.as_deref();
+            (name, groups, port.allowed_addresses.as_slice())
+        })
+    }
+
     /// Returns the names of the instance's guards, each with the number of the port that it guards. `name`: the instance's.
     pub fn guards(&self, name: &str) -> impl Iterator<Item = (u8, String)> {
         let numbered = (0..).zip(self.ports.iter());

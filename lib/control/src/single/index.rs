@@ -94,6 +94,11 @@ impl Index {
         own == 0 || self.promised + own <= room
     }
 
+    /// Returns what instances and groups at the top level are promised together, in hundredths of a percent of a core.
+    pub fn promised(&self) -> u64 {
+        self.promised
+    }
+
     /// Returns the objects between which frames can pass.
     pub fn reach(&self) -> &Reach {
         &self.reach

@@ -2,6 +2,7 @@
 
 mod changes;
 mod deletions;
+mod departures;
 mod failures;
 mod replicas;
 mod restarts;
@@ -49,6 +50,18 @@ fn apply(controller: &mut TestController, text: &str) -> Result<ApplyResponse, P
 
 fn changes(response: &ApplyResponse) -> Vec<String> {
     response.changes.iter().map(ToString::to_string).collect()
+}
+
+fn with_links(instance: &str) -> DeleteRequest {
+    let name = instance.into();
+    DeleteRequest {
+        objects: vec![ObjectName {
+            kind: Kind::Instance,
+            name,
+        }],
+        with_links: true,
+        ..DeleteRequest::default()
+    }
 }
 
 fn delete(

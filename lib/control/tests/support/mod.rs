@@ -206,6 +206,10 @@ pub struct ModelPlatform {
     /// A reader of the desired state during each step.
     pub reader: Option<Desired>,
     pub read: Vec<Deployment>,
+    /// The instance that is moved to another host.
+    pub moving: Option<String>,
+    /// What the controller has said is promised, in hundredths of a percent of a core.
+    pub promised: u64,
 }
 
 impl ModelPlatform {
@@ -232,6 +236,28 @@ impl ModelPlatform {
 }
 
 impl Platform for ModelPlatform {
+    fn check_stays(&self, instance: &str) -> Result<(), PlatformError> {
+        match self.moving.as_deref() == Some(instance) {
+            true => Err(PlatformError::new(
+                PlatformErrorKind::Refused,
+                "it is moved",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn leaving(&self) -> Vec<String> {
+        self.moving.iter().cloned().collect()
+    }
+
+    fn cpus(&self) -> usize {
+        TestHost.cpus().len()
+    }
+
+    fn promise(&mut self, hundredths: u64) {
+        self.promised = hundredths;
+    }
+
     fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError> {
         self.step(Action::Group(change.clone()))
     }

@@ -207,8 +207,11 @@ impl Site for MemorySite {
         read_unchecked(&text, None).expect("a deployment")
     }
 
-    fn document_of(&self, name: &str) -> Result<Value, Problem> {
-        let all = self.document();
+    fn settled_deployment(&self) -> Deployment {
+        self.deployment()
+    }
+
+    fn document_of(&self, all: &Value, name: &str) -> Result<Value, Problem> {
         let found = all["instances"].get(name);
         let found = found.ok_or_else(|| Problem::not_found("no such instance"))?;
         let flavors = all["flavors"].clone();
@@ -302,6 +305,10 @@ impl Instances for MemorySite {
 
     fn unsettle(&self, name: &str) {
         let _gone = self.change(name, |it| it.is_unsettled = true);
+    }
+
+    fn let_go(&self, name: &str) {
+        self.settle(name);
     }
 
     fn begin_departure(&self, name: &str) -> Result<ProcessIdentity, Problem> {

@@ -16,6 +16,8 @@ const PERIOD_US: u64 = 10_000;
 impl Share {
     /// The largest share: 1000 cores.
     pub const MAX_PER_MILLE: u32 = 1_000_000;
+    /// The share whose weight a group has that was given none: `cpu.weight` 100, `cpu.shares` 1024.
+    pub const DEFAULT: Share = Share(100);
 
     /// A share of `per_mille` thousandths of a core, 1 to [`Share::MAX_PER_MILLE`].
     pub fn from_per_mille(per_mille: u32) -> Result<Self, CgroupError> {
