@@ -5,7 +5,8 @@ use crate::fault::{Fault, id};
 use crate::hosts::at_once;
 use crate::networks::{has_room, ports_on, reaches};
 use crate::objects::{
-    self, Flavor, Host, Image, Network, NetworkKind, Object, Port, PortKind, Server, Tenant, Wanted,
+    self, Flavor, Host, Image, Network, NetworkKind, Object, Port, PortKind, Server, Tenant, Told,
+    Wanted,
 };
 use crate::render;
 use crate::store::{View, Writing};
@@ -121,7 +122,7 @@ impl Vim {
             self.store.write(|all| {
                 all.change::<Server>(id, |server| {
                     server.host = next;
-                    server.is_settled = false;
+                    server.told.unsettle();
                 })
             })?;
         }
@@ -273,6 +274,7 @@ fn port(
         vpci: new.vpci.clone(),
         model: new.model.clone(),
         host: None,
+        told: Told::default(),
     };
     port.check()
         .map_err(|why| Fault::bad(format!("{at}.{why}")))?;

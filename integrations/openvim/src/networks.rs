@@ -8,14 +8,14 @@ use crate::render;
 use crate::store::{View, Writing};
 use crate::vim::Vim;
 use nfluid_api::types::Kind;
+use nfluid_control::quantity::Mac;
 use nfluid_engine::requests::{merge, remove_owned};
 use serde_json::Value;
 use std::collections::HashSet;
-use std::ops::Range;
 use uuid::Uuid;
 
-/// Numbers of tunnels.
-const VNIS: Range<u32> = 0x4f_0000..0x50_0000;
+/// The first number of tunnels; there are as many as a `u16` has values.
+const VNI_MIN: u32 = 0x4f_0000;
 
 /// Returns true if a network can have a port on a host.
 ///
@@ -49,6 +49,21 @@ pub fn ports_on(view: &impl View, network: Uuid) -> Result<Vec<Port>, Fault> {
     let mut ports = view.all::<Port>()?;
     ports.retain(|port| port.network_id == Some(network));
     Ok(ports)
+}
+
+/// Notes that the host of a port is to be told of a change.
+///
+/// # Errors
+/// The database fails.
+pub fn unsettle(all: &Writing<'_>, port: &Port) -> Result<(), Fault> {
+    match port.device_id {
+        Some(server) => all
+            .change::<Server>(server, |server| server.told.unsettle())
+            .map(drop),
+        None => all
+            .change::<Port>(port.id, |port| port.told.unsettle())
+            .map(drop),
+    }
 }
 
 /// Returns the host of a port: that of its server, or of its interface.
@@ -105,7 +120,7 @@ fn has_ports(view: &impl View, network: Uuid, host: Uuid) -> Result<bool, Fault>
 }
 
 /// Writes down that a network is about to have something on a host; returns what.
-fn begin(all: &Writing<'_>, id: Uuid, host: &Host) -> Result<Leg, Fault> {
+fn begin(all: &Writing<'_>, owner: &str, id: Uuid, host: &Host) -> Result<Leg, Fault> {
     let mut network: Network = all.get(id)?;
     if let Some(leg) = network.hosts.get(&host.id) {
         return Ok(*leg);
@@ -115,7 +130,7 @@ fn begin(all: &Writing<'_>, id: Uuid, host: &Host) -> Result<Leg, Fault> {
     }
     let vni = match network.hub() {
         None => None,
-        Some(_) => Some(free_vni(all)?),
+        Some(_) => Some(free_vni(all, owner)?),
     };
     let leg = Leg {
         is_made: false,
@@ -126,11 +141,15 @@ fn begin(all: &Writing<'_>, id: Uuid, host: &Host) -> Result<Leg, Fault> {
     Ok(leg)
 }
 
-fn free_vni(view: &impl View) -> Result<u32, Fault> {
+/// Returns a number for a tunnel. Servers with different owners that share hosts begin at different numbers.
+fn free_vni(view: &impl View, owner: &str) -> Result<u32, Fault> {
+    let Mac([.., high, low]) = Mac::derived(owner);
+    let first = u16::from_be_bytes([high, low]);
     let networks = view.all::<Network>()?;
     let legs = networks.iter().flat_map(|network| network.hosts.values());
     let used: HashSet<u32> = legs.filter_map(|leg| leg.vni).collect();
-    let free = VNIS.into_iter().find(|vni| !used.contains(vni));
+    let mut vnis = (0..=u16::MAX).map(|n| VNI_MIN + u32::from(first.wrapping_add(n)));
+    let free = vnis.find(|vni| !used.contains(vni));
     free.ok_or_else(|| Fault::conflict("all numbers of tunnels are in use"))
 }
 
@@ -145,7 +164,7 @@ impl Vim {
         if network.hosts.get(&host.id).is_some_and(|leg| leg.is_made) {
             return Ok(());
         }
-        let leg = self.store.write(|all| begin(all, id, host))?;
+        let leg = self.store.write(|all| begin(all, &self.owner, id, host))?;
         let mut document = render::network(&network, &self.owner).map_err(Fault::bad)?;
         if let Some((hub, vni)) = network.hub().zip(leg.vni) {
             let hub: Host = self.store.read()?.get(hub)?;

@@ -161,7 +161,7 @@ impl Vim {
             }
             all.change::<Server>(server.id, |it| {
                 it.wanted = wanted;
-                it.is_settled = false;
+                it.told.unsettle();
             })
         })?;
         self.settle(server.id).await
@@ -203,7 +203,7 @@ fn status(server: &Server, instance: Option<&InstanceStatus>) -> (Status, Option
     let own = server.last_error.clone();
     let Some(instance) = instance else {
         return match server.wanted {
-            Wanted::Running | Wanted::Paused if server.is_settled => {
+            Wanted::Running | Wanted::Paused if server.told.is_settled => {
                 let gone = "its instance is gone from its host: start or rebuild it".to_owned();
                 (Status::Error, Some(own.unwrap_or(gone)))
             }
@@ -229,7 +229,7 @@ fn unseen(server: &Server) -> Status {
         Wanted::Gone => Status::Deleting,
         Wanted::Off => Status::Inactive,
         _ if server.last_error.is_some() => Status::Error,
-        _ if !server.is_settled => Status::Creating,
+        _ if !server.told.is_settled => Status::Creating,
         Wanted::Paused => Status::Paused,
         Wanted::Running => Status::Active,
     }

@@ -1,12 +1,12 @@
 //! The manager: what the database says is made so on the hosts.
 //!
-//! A request changes the database first, and then the host. What a host has not been told yet is written down (`is_settled`), and told when it answers again, also by
+//! A request changes the database first, and then the host. What a host has not been told yet is written down with the change ([`Told`](crate::objects::Told)), and told when it answers again, also by
 //! the next process. A host is told the whole of what a server is to be: it can be told twice.
 
 use crate::fault::Fault;
 use crate::hosts::{Hosts, refused};
 use crate::networks::{network_of, ports_on};
-use crate::objects::{Flavor, Host, Image, Network, Port, Server, Wanted};
+use crate::objects::{Flavor, Host, Image, Network, Port, PortKind, Server, Wanted};
 use crate::render::{self, Plugged};
 use crate::store::{Store, View};
 use crate::turns::Turns;
@@ -75,18 +75,28 @@ impl Vim {
 
     /// Returns true if all hosts know all.
     async fn settle_rest(&self) -> Result<bool, Fault> {
-        let all = self.store.read()?.all::<Server>()?;
+        let (mut servers, mut ports) = {
+            let view = self.store.read()?;
+            (view.all::<Server>()?, view.all::<Port>()?)
+        };
+        servers.retain(|server| !server.told.is_settled);
+        ports.retain(|port| port.kind == PortKind::External && !port.told.is_settled);
         // One look at a host that is away is enough.
         let mut away = HashSet::new();
-        for server in all.into_iter().filter(|server| !server.is_settled) {
-            if away.contains(&server.host) {
-                continue;
-            }
-            if let Err(fault) = self.settle(server.id).await {
+        for server in servers {
+            if !away.contains(&server.host)
+                && let Err(fault) = self.settle(server.id).await
+            {
                 tracing::warn!(server = server.name, "{}", fault.text);
-                if fault.may_pass() {
-                    away.insert(server.host);
-                }
+                away.extend(fault.may_pass().then_some(server.host));
+            }
+        }
+        for port in ports {
+            if !port.host.is_some_and(|host| away.contains(&host))
+                && let Err(fault) = self.settle_external(port.id).await
+            {
+                tracing::warn!(port = port.name, "{}", fault.text);
+                away.extend(port.host.filter(|_| fault.may_pass()));
             }
         }
         Ok(away.is_empty())
@@ -111,9 +121,9 @@ impl Vim {
         }
         let last_error = told.as_ref().err().map(|fault| fault.text.clone());
         self.store.write(|all| {
-            all.change::<Server>(id, |server| {
-                server.is_settled = is_settled;
-                server.last_error = last_error;
+            all.change::<Server>(id, |now| {
+                now.told.note(server.told, is_settled);
+                now.last_error = last_error;
             })
         })?;
         told
@@ -287,18 +297,31 @@ impl Vim {
     /// The host refuses, or does not answer.
     pub async fn settle_external(&self, id: Uuid) -> Result<(), Fault> {
         let _turn = self.servers.wait(id).await;
+        let Some(port) = self.store.read()?.find::<Port>(id)? else {
+            return Ok(());
+        };
+        let told = self.tell_external(&port).await;
+        let is_settled = !told.as_ref().is_err_and(Fault::may_pass);
+        if !is_settled {
+            self.unsettled.notify_one();
+        }
+        let note = |now: &mut Port| now.told.note(port.told, is_settled);
+        self.store.write(|all| all.change::<Port>(id, note))?;
+        told
+    }
+
+    async fn tell_external(&self, port: &Port) -> Result<(), Fault> {
         let view = self.store.read()?;
-        let port: Port = view.get(id)?;
         let (Some(host), Some((_, interface))) = (port.host, port.binding()) else {
             return Ok(());
         };
         let host: Host = view.get(host)?;
-        let on = network_of(&view, &port)?;
+        let on = network_of(&view, port)?;
         if let Some(network) = &on {
             self.make_network(network.id, &host).await?;
         }
         let switch = on.map(|it| render::switch_of(it.id));
-        let document = render::external(&port, interface, switch.as_deref(), &self.owner);
+        let document = render::external(port, interface, switch.as_deref(), &self.owner);
         self.tell_host(&host, &document).await
     }
 
@@ -321,6 +344,17 @@ impl Vim {
         Ok(())
     }
 
+    /// Makes a port what it is to be, with its server.
+    ///
+    /// # Errors
+    /// The host refuses, or does not answer.
+    pub async fn settle_port(&self, port: &Port) -> Result<(), Fault> {
+        match port.device_id {
+            Some(server) => self.settle(server).await,
+            None => self.settle_external(port.id).await,
+        }
+    }
+
     /// Makes all ports on a network what they are to be.
     ///
     /// # Errors
@@ -329,11 +363,7 @@ impl Vim {
         let ports = ports_on(&self.store.read()?, id)?;
         let mut first = None;
         for port in ports {
-            let settled = match port.device_id {
-                Some(server) => self.settle(server).await,
-                None => self.settle_external(port.id).await,
-            };
-            if let Err(fault) = settled {
+            if let Err(fault) = self.settle_port(&port).await {
                 tracing::warn!(port = port.name, "{}", fault.text);
                 first.get_or_insert(fault.text);
             }

@@ -15,16 +15,38 @@ use crate::attached::Attached;
 use crate::fault::Fault;
 use crate::objects::{Flavor, Image};
 use crate::vim::Vim;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use axum::routing::{delete, get, post};
 use axum::{Router, middleware};
 use content::Answer;
 use front::{BASE, Front};
 use serde_json::json;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Longest requests, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Requests that are carried out at a time; later ones wait.
+const REQUESTS_MAX: usize = 256;
+
+/// Carries a request out in a task of its own: a client that goes away meanwhile leaves nothing half told.
+async fn to_the_end(
+    State(places): State<Arc<Semaphore>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Fault> {
+    let place = places.acquire_owned().await;
+    let task = tokio::spawn(async move {
+        let answer = next.run(request).await;
+        drop(place);
+        answer
+    });
+    let answer = task.await;
+    answer.map_err(|_| Fault::internal("the request ended in the midst: see the log"))
+}
 
 /// Returns the router of users, or of administrators.
 pub fn router(vim: Arc<Vim>, is_admin: bool) -> Router {
@@ -90,6 +112,10 @@ pub fn router(vim: Arc<Vim>, is_admin: bool) -> Router {
         .with_state(Front { vim, is_admin })
         .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
         .layer(middleware::from_fn(content::write))
+        .layer(middleware::from_fn_with_state(
+            Arc::new(Semaphore::new(REQUESTS_MAX)),
+            to_the_end,
+        ))
 }
 
 /// The paths of objects that are attached to tenants.

@@ -4,7 +4,7 @@ use super::content::Content;
 use super::front::{Front, Outcome, done, one};
 use super::query::{Pairs, Query};
 use crate::fault::{Fault, id};
-use crate::networks::{has_room, host_of, network_of, out_of_reach, ports_on, reaches};
+use crate::networks::{has_room, host_of, network_of, out_of_reach, ports_on, reaches, unsettle};
 use crate::objects::{self, Host, Network, Object, Port, PortKind, Tenant, seen};
 use crate::store::{View, Writing};
 use axum::extract::{Path, Query as Pairing, State};
@@ -98,14 +98,16 @@ pub async fn change(
                 )));
             }
         }
-        let used = ports_on(all, id)?.len();
-        if used > new.kind.ports_max() {
+        let ports = ports_on(all, id)?;
+        if ports.len() > new.kind.ports_max() {
             return Err(Fault::not_now(format!(
-                "network {} has {used} ports: too many for this type",
-                old.name
+                "network {} has {} ports: too many for this type",
+                old.name,
+                ports.len()
             )));
         }
-        all.put(&new)
+        all.put(&new)?;
+        ports.iter().try_for_each(|port| unsettle(all, port))
     })?;
     front.vim.settle_network(id).await?;
     let network: Network = front.vim.store.read()?.get(id)?;
@@ -233,15 +235,23 @@ pub async fn change_port(
             put_on(all, &new, host_of(all, &old)?.unwrap_or_default())?;
         }
         all.put(&new)?;
+        unsettle(all, &new)?;
         Ok((old, new))
     })?;
-    let settled = match new.device_id {
-        Some(server) => front.vim.settle(server).await,
-        None => front.vim.settle_external(id).await,
-    };
-    if let Err(fault) = settled {
+    if let Err(fault) = front.vim.settle_port(&new).await {
         if !fault.may_pass() {
-            front.vim.store.write(|all| all.put(&old))?;
+            front.vim.store.write(|all| {
+                let port = all.change::<Port>(id, |port| {
+                    port.name.clone_from(&old.name);
+                    port.network_id = old.network_id;
+                    port.admin_state_up = old.admin_state_up;
+                })?;
+                unsettle(all, &port)
+            })?;
+            // The host has it so already. What it has refused is not the server's error any more.
+            if let Err(why) = front.vim.settle_port(&old).await {
+                tracing::warn!(port = old.name, "{}", why.text);
+            }
         }
         return Err(fault);
     }

@@ -1,6 +1,6 @@
 //! Tenants, hosts, flavors, images and servers.
 
-use super::{Object, check_description, now, own_keys, yes};
+use super::{Object, Told, check_description, now, own_keys, yes};
 use nfluid_tls::mutual::host_of;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -414,9 +414,9 @@ pub struct Server {
     /// The desired state.
     #[serde(default)]
     pub wanted: Wanted,
-    /// False while the host has not been told the desired state.
+    /// Whether the host has been told all this.
     #[serde(default)]
-    pub is_settled: bool,
+    pub told: Told,
 }
 
 impl Object for Server {
@@ -441,7 +441,7 @@ impl Object for Server {
         "extended",
     ];
     const CHANGEABLE: &'static [&'static str] = &[];
-    const HIDDEN: &'static [&'static str] = &["ports", "wanted", "is_settled"];
+    const HIDDEN: &'static [&'static str] = &["ports", "wanted", "told"];
 
     fn id(&self) -> Uuid {
         self.id

@@ -7,8 +7,8 @@ pub use compute::{Flavor, Host, Image, Public, Server, Tenant, Wanted};
 pub use network::{Leg, Network, NetworkKind, Physical, Port, PortKind};
 
 use crate::fault::Fault;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -143,6 +143,30 @@ pub fn own_keys(attributes: &Map<String, Value>) -> Result<Map<String, Value>, S
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(keys)) => Ok(keys.clone()),
         Some(_) => Err("nfluid: keys of an instance are expected".to_owned()),
+    }
+}
+
+/// Whether a host has been told what an object is to be.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Told {
+    /// False: the host is yet to be told.
+    pub is_settled: bool,
+    /// How often the object has changed.
+    changes: u64,
+}
+
+impl Told {
+    /// Notes that the object changes.
+    pub fn unsettle(&mut self) {
+        self.changes += 1;
+        self.is_settled = false;
+    }
+
+    /// Notes whether the host was told what the object was at `then`. Of what has changed since, the host knows nothing.
+    pub fn note(&mut self, then: Told, is_settled: bool) {
+        if self.changes == then.changes {
+            self.is_settled = is_settled;
+        }
     }
 }
 

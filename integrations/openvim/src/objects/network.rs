@@ -1,6 +1,6 @@
 //! Networks and ports.
 
-use super::{Object, yes};
+use super::{Object, Told, yes};
 use nfluid_control::quantity::Mac;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -235,6 +235,9 @@ pub struct Port {
     pub model: Option<String>,
     /// The host of an external port.
     pub host: Option<Uuid>,
+    /// Whether the host of an external port has been told all this. Other ports are told with their server.
+    #[serde(default)]
+    pub told: Told,
 }
 
 impl Port {
@@ -278,7 +281,7 @@ impl Object for Port {
         "binding:vlan",
     ];
     const CHANGEABLE: &'static [&'static str] = &["name", "network_id", "admin_state_up"];
-    const HIDDEN: &'static [&'static str] = &["host"];
+    const HIDDEN: &'static [&'static str] = &["host", "told"];
 
     fn id(&self) -> Uuid {
         self.id

@@ -167,3 +167,53 @@ async fn a_host_that_does_not_answer_is_told_later_also_by_the_next_process() {
         200
     );
 }
+
+// promise: 32.5
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_a_network_is_told_later_also_to_external_ports() {
+    let fixture = Fixture::new();
+    let host = fixture.start("a", 2);
+    fixture.add_host("a").await;
+    let [tenant, flavor, image] = fixture.tenant().await;
+    let network = json!({ "name": "n", "type": "data" });
+    let network = fixture.made("networks", "network", network).await;
+    let port = json!({ "name": "p", "network_id": network, "binding:switch_port": "a:eth7" });
+    fixture.made("ports", "port", port).await;
+    let server = json!({ "name": "s", "flavorRef": flavor, "imageRef": image, "networks": [{ "uuid": network }] });
+    fixture
+        .made(&format!("{tenant}/servers"), "server", server)
+        .await;
+    let on_switches = async || {
+        let all: Value = host.get("/v1/deployment").await.expect("an answer");
+        all.to_string().matches("\"switch\":").count()
+    };
+    assert_eq!(on_switches().await, 2);
+
+    let of_network = format!("networks/{network}");
+    let socket = fixture.socket("a");
+    let away = socket.with_extension("away");
+    std::fs::rename(&socket, &away).expect("ours");
+    let down = json!({ "network": { "admin_state_up": false } });
+    let (status, answer) = ask(&fixture.administrators(), "PUT", &of_network, Some(down)).await;
+    assert_eq!(
+        (status, &answer["network"]["status"]),
+        (200, &json!("ERROR"))
+    );
+    std::fs::rename(&away, &socket).expect("ours");
+    let fixture = fixture.restarted();
+    let vim = std::sync::Arc::clone(&fixture.vim);
+    tokio::spawn(async move { vim.keep_up().await });
+    while on_switches().await != 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+
+    // The client goes away as soon as it has asked.
+    let up = json!({ "network": { "admin_state_up": true } });
+    let administrators = fixture.administrators();
+    let asked = ask(&administrators, "PUT", &of_network, Some(up));
+    let gone = tokio::time::timeout(Duration::ZERO, asked).await;
+    assert!(gone.is_err(), "it has waited for the answer");
+    while on_switches().await != 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -46,7 +46,7 @@ async fn a_server_is_an_instance_on_its_networks() {
     assert_eq!(ports[1]["name"], "out");
     assert_eq!(ports[1]["bandwidth"], "10 Gbps");
     assert_eq!(ports[1]["type"], "instance:data");
-    for hidden in ["wanted", "is_settled", "ports", "last_error"] {
+    for hidden in ["wanted", "told", "ports", "last_error"] {
         assert_eq!(server[hidden], Value::Null, "{hidden}");
     }
 
