@@ -366,14 +366,14 @@ fn cpu_ns(pid: u32) -> u64 {
 
 // promise: 4.16
 #[test]
-fn a_promise_is_kept_beside_the_hosts_own_work() {
-    let test = "a_promise_is_kept_beside_the_hosts_own_work";
+fn a_guarantee_is_kept_beside_the_hosts_own_work() {
+    let test = "a_guarantee_is_kept_beside_the_hosts_own_work";
     let Some(platform) = Platform::new(test) else {
         return;
     };
     let spinner = nfluid_tests::harness::program::program("nfluid-test-hostile");
     let text = format!(
-        "version: 1\ninstances:\n  a: {{ program: {}, args: [burn-until], share: 100%, cpus: [0] }}\n",
+        "version: 1\ninstances:\n  a: {{ program: {}, args: [burn-until], guarantee: 100%, cpus: [0] }}\n",
         spinner.display()
     );
     platform.apply(&text);
@@ -390,17 +390,17 @@ fn a_promise_is_kept_beside_the_hosts_own_work() {
     std::thread::sleep(Duration::from_secs(1));
     let after = had();
     let (own, theirs) = (after.0 - before.0, after.1 - before.1);
-    // A core's promise weighs as much as ten processes. Without it the platform had a quarter.
+    // A guaranteed core weighs as much as ten processes. Without it the platform had a quarter.
     assert!(
         own > 2 * theirs,
         "the instance had {own} ns, three processes beside it {theirs}"
     );
     drop(outsiders);
-    platform.apply("version: 1\n");
+    platform.apply(&text.replace("guarantee", "share"));
     assert_eq!(
         limits(&whole).0,
         100,
-        "what promises nothing weighs as any other"
+        "what guarantees nothing weighs as any other"
     );
 }
 

@@ -95,9 +95,9 @@ pub trait Platform {
     /// Returns the number of CPUs, of which shares are parts.
     fn cpus(&self) -> usize;
 
-    /// Tells what instances and groups at the top level are promised together, in hundredths of a percent of a core.
-    /// Called after each change.
-    fn promise(&mut self, hundredths: u64);
+    /// Tells what all objects must get together so that guarantees hold, in hundredths of a percent of a core. Called after
+    /// each change.
+    fn guarantee(&mut self, hundredths: u64);
 
     /// Creates an empty group of tenants, changes a group while its instances run, or removes an empty group.
     ///

@@ -62,9 +62,22 @@ impl Capacity {
     }
 }
 
-/// Returns what instances and groups at the top level are promised together on a host with `cpus` CPUs, in hundredths of a
-/// percent of a core.
-pub fn promised(deployment: &Deployment, cpus: usize) -> u64 {
+/// Returns what instances and groups at the top level must get together on a host with `cpus` CPUs so that guarantees hold, in
+/// hundredths of a percent of a core: all that is promised, as weights divide it. Without a guarantee, nothing.
+pub fn guaranteed(deployment: &Deployment, cpus: usize) -> u64 {
+    let mut instances = deployment.instances.iter();
+    let mut groups = deployment.groups.iter();
+    let has_guarantees = instances.any(|(_, it)| it.guarantee.is_some())
+        || groups.any(|(_, it)| it.guarantee.is_some());
+    if has_guarantees {
+        promised(deployment, cpus)
+    } else {
+        0
+    }
+}
+
+/// Returns what instances and groups at the top level are promised together, in hundredths of a percent of a core.
+fn promised(deployment: &Deployment, cpus: usize) -> u64 {
     let instances = deployment.instances.iter().map(|(_, instance)| {
         Limits::of_instance(instance).promised_at_top(cpus) * u64::from(instance.members())
     });

@@ -2,7 +2,7 @@
 
 use crate::action::Action;
 use crate::apply::{ApplyError, Platform, PlatformError, execute, perform};
-use crate::capacity::promised;
+use crate::capacity::guaranteed;
 use crate::change::changes;
 use crate::departures;
 use crate::desired::Desired;
@@ -75,7 +75,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
     /// The saved state cannot be read.
     pub fn load(mut platform: P, mut store: S, present: Inventory) -> Result<Self, StateError> {
         let deployment = store.load()?.unwrap_or_default();
-        platform.promise(promised(&deployment, platform.cpus()));
+        platform.guarantee(guaranteed(&deployment, platform.cpus()));
         Ok(Controller {
             platform,
             store,
@@ -210,7 +210,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         };
         if let Some(index) = &mut self.index {
             addition.enter(&mut desired.write(), index);
-            self.platform.promise(index.promised());
+            self.platform.guarantee(index.guaranteed());
         }
         Some(Ok(Stepped {
             response,
@@ -243,7 +243,7 @@ impl<P: Platform, S: Store> Controller<P, S> {
         };
         if let Some(index) = &mut self.index {
             removal.leave(&mut desired.write(), index);
-            self.platform.promise(index.promised());
+            self.platform.guarantee(index.guaranteed());
         }
         let response = ApplyResponse {
             changes: removal.changes(),
@@ -388,8 +388,8 @@ impl<P: Platform, S: Store> Controller<P, S> {
             self.take_back();
             return Err(not_saved(&error));
         }
-        let promised = promised(&desired, self.platform.cpus());
-        self.platform.promise(promised);
+        let guaranteed = guaranteed(&desired, self.platform.cpus());
+        self.platform.guarantee(guaranteed);
         *self.desired.write() = desired;
         self.index = None;
         Ok(changes)

@@ -3,7 +3,7 @@
 mod support;
 
 use nfluid_api::types::{ApplyRequest, DeleteRequest, Kind, ObjectName, Problem};
-use nfluid_control::capacity::promised;
+use nfluid_control::capacity::guaranteed;
 use nfluid_control::controller::{Controller, Stepped};
 use nfluid_control::host::Host;
 use nfluid_control::inventory::Inventory;
@@ -87,8 +87,8 @@ fn assert_consistent(controller: &TestController) {
     let desired = Inventory::of(&controller.deployment());
     assert_eq!(controller.platform().inventory, desired);
     assert_eq!(*controller.present(), desired);
-    let promised = promised(&controller.deployment(), TestHost.cpus().len());
-    assert_eq!(controller.platform().promised, promised);
+    let guaranteed = guaranteed(&controller.deployment(), TestHost.cpus().len());
+    assert_eq!(controller.platform().guaranteed, guaranteed);
 }
 
 // promise: 4.16, 5.15

@@ -163,8 +163,8 @@ macro_rules! hand_on {
                 self.inner.cpus()
             }
 
-            fn promise(&mut self, hundredths: u64) {
-                self.inner.promise(hundredths);
+            fn guarantee(&mut self, hundredths: u64) {
+                self.inner.guarantee(hundredths);
             }
 
             $(fn $method(

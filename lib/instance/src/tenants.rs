@@ -30,11 +30,11 @@ impl Tenants {
         }
     }
 
-    /// Gives the platform as a whole the weight of all that it promises, in hundredths of a percent of a core: with the
-    /// kernel's default it would be one process among many, whatever it has promised. A platform that promises little
-    /// keeps the default.
-    pub fn weigh(&mut self, promised: u64) {
-        let weight = portion(promised).map(|share| share.max(Share::DEFAULT));
+    /// Gives the platform as a whole the weight of what all in it must get together, in hundredths of a percent of a core:
+    /// with the kernel's default it would be one process among many, whatever it has guaranteed. A platform that
+    /// guarantees little keeps the default.
+    pub fn weigh(&mut self, guaranteed: u64) {
+        let weight = portion(guaranteed).map(|share| share.max(Share::DEFAULT));
         let weighed = weight.and_then(|share| {
             if self.weight != Some(share) {
                 self.platform.set_weight(share)?;
@@ -43,7 +43,7 @@ impl Tenants {
             Ok(())
         });
         if let Err(error) = weighed {
-            tracing::warn!(%error, "the platform keeps its weight among the host's other work: promises may not hold");
+            tracing::warn!(%error, "the platform keeps its weight among the host's other work: guarantees may not hold");
         }
     }
 

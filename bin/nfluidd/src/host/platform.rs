@@ -84,7 +84,7 @@ impl Platform for HostPlatform {
         machine::cpu_count()
     }
 
-    fn promise(&mut self, hundredths: u64) {
+    fn guarantee(&mut self, hundredths: u64) {
         lock(&self.host).tenants.weigh(hundredths);
     }
 

@@ -90,7 +90,7 @@ impl Platform for Nothing {
         self.cpus
     }
 
-    fn promise(&mut self, _: u64) {}
+    fn guarantee(&mut self, _: u64) {}
 
     fn group(&mut self, _: &Diff<Group>) -> Result<(), PlatformError> {
         Ok(())

@@ -94,9 +94,12 @@ impl Index {
         own == 0 || self.promised + own <= room
     }
 
-    /// Returns what instances and groups at the top level are promised together, in hundredths of a percent of a core.
-    pub fn promised(&self) -> u64 {
-        self.promised
+    /// As [`crate::capacity::guaranteed`].
+    pub fn guaranteed(&self) -> u64 {
+        match self.guarantees {
+            0 => 0,
+            _ => self.promised,
+        }
     }
 
     /// Returns the objects between which frames can pass.

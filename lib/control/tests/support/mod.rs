@@ -208,8 +208,8 @@ pub struct ModelPlatform {
     pub read: Vec<Deployment>,
     /// The instance that is moved to another host.
     pub moving: Option<String>,
-    /// What the controller has said is promised, in hundredths of a percent of a core.
-    pub promised: u64,
+    /// What the controller has said is guaranteed, in hundredths of a percent of a core.
+    pub guaranteed: u64,
 }
 
 impl ModelPlatform {
@@ -254,8 +254,8 @@ impl Platform for ModelPlatform {
         TestHost.cpus().len()
     }
 
-    fn promise(&mut self, hundredths: u64) {
-        self.promised = hundredths;
+    fn guarantee(&mut self, hundredths: u64) {
+        self.guaranteed = hundredths;
     }
 
     fn group(&mut self, change: &Diff<Group>) -> Result<(), PlatformError> {
