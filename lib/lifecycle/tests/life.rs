@@ -343,6 +343,40 @@ fn nothing_is_done_to_an_instance_of_which_it_is_not_settled_who_has_it() {
     assert_eq!(state(host), InstanceState::Waiting, "its end is noted now");
 }
 
+// promise: 5.36
+#[test]
+fn what_may_change_around_an_instance_follows_from_its_way() {
+    let host = Mutex::new(with_one(always()));
+    let is_leaving = || {
+        let host = host.lock().expect("whole");
+        host.instances().leaving().any(|name| name == "fw")
+    };
+    let may_change = |is_filter: bool| {
+        let host = host.lock().expect("whole");
+        match is_filter {
+            true => host.instances().check_stays("fw").is_ok(),
+            false => host.instances().check_settled("fw").is_ok(),
+        }
+    };
+    let stays = || !is_leaving() && may_change(true) && may_change(false);
+    assert!(stays());
+    departure::begin_departure(&host, "fw").expect("it can move");
+    assert!(is_leaving() && !may_change(true) && !may_change(false));
+    // Who waits for a host that does not answer leads traffic around the instance.
+    departure::unsettle(&host, "fw");
+    assert!(!is_leaving() && !may_change(true) && !may_change(false));
+    departure::settle(&host, "fw");
+    assert!(stays());
+    // What arrives is wired here.
+    departure::close_ports(&host, "fw").expect("it runs");
+    assert!(!is_leaving() && may_change(true) && !may_change(false));
+    departure::settle(&host, "fw");
+    departure::let_go(&host, "fw");
+    assert!(is_leaving() && !may_change(true) && !may_change(false));
+    let ended = creation::end(&mut *host.lock().expect("whole"), "fw");
+    assert!(ended.expect("it can be removed").is_some());
+}
+
 /// An event in an instance's life.
 #[derive(Clone, Copy, Debug)]
 enum Step {

@@ -187,6 +187,8 @@ impl<S: Site> Source<'_, S> {
             "stands still, as it is not known whether it runs at {to}, which does not answer"
         );
         self.event(EventKind::Warning, message);
+        // Links around it can be changed meanwhile, which may take long.
+        self.site.instances().unsettle(name);
         self.migration.add_unsettled(self.departure.clone());
         Err(Problem::failed(format!(
             "moving instance {name} to {to}: {why:#}; whether it runs there is not known: it stands still here, and {to} is asked until it answers"
