@@ -2,6 +2,7 @@
 //! run, found again by the next daemon, and gone when they are deleted.
 
 use nfluid_ring::slice;
+use nfluid_testbed::process::Background;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::platform::{Platform, list};
 use nfluid_tests::harness::skip::skip;
@@ -9,7 +10,7 @@ use nfluid_tests::harness::two_hosts::{BRIDGE_AND_FIREWALL, SERVER, two_hosts};
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::Duration;
 
 const TENANTS: &str = "\
@@ -340,21 +341,10 @@ fn a_guarantee_that_its_core_does_not_give_is_told_and_queues_get_a_core_each() 
     );
 }
 
-/// A process of the host, outside of the platform, that wants a core for itself.
-struct Outsider(Child);
-
-impl Outsider {
-    fn on_core_0() -> Self {
-        let spin = ["-c", "0", "sh", "-c", "while :; do :; done"];
-        let spawned = Command::new("taskset").args(spin).spawn();
-        Outsider(spawned.expect("util-linux is installed"))
-    }
-}
-
-impl Drop for Outsider {
-    fn drop(&mut self) {
-        let _gone = self.0.kill().and_then(|()| self.0.wait());
-    }
+/// Starts a process of the host, outside of the platform, that wants core 0 for itself.
+fn outsider() -> Background {
+    let spin = ["-c", "0", "sh", "-c", "while :; do :; done"];
+    Background::start(Command::new("taskset").args(spin)).expect("util-linux is installed")
 }
 
 /// Returns the CPU time that a process has had, in nanoseconds.
@@ -381,9 +371,9 @@ fn a_guarantee_is_kept_beside_the_hosts_own_work() {
     let whole = cpu_group(pid).parent().expect("the platform's").to_owned();
     assert_eq!(limits(&whole).0, 1000);
 
-    let outsiders: Vec<Outsider> = (0..3).map(|_| Outsider::on_core_0()).collect();
+    let outsiders: Vec<_> = (0..3).map(|_| outsider()).collect();
     let had = || {
-        let theirs = outsiders.iter().map(|it| cpu_ns(it.0.id()));
+        let theirs = outsiders.iter().map(|it| cpu_ns(it.pid()));
         (cpu_ns(pid), theirs.sum::<u64>())
     };
     let before = had();

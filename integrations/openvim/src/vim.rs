@@ -115,10 +115,7 @@ impl Vim {
             return self.end(server).await;
         }
         let told = self.tell(&server).await;
-        let is_settled = !told.as_ref().is_err_and(Fault::may_pass);
-        if !is_settled {
-            self.unsettled.notify_one();
-        }
+        let is_settled = self.is_settled(&told);
         let last_error = told.as_ref().err().map(|fault| fault.text.clone());
         self.store.write(|all| {
             all.change::<Server>(id, |now| {
@@ -127,6 +124,15 @@ impl Vim {
             })
         })?;
         told
+    }
+
+    /// Returns true if a host has taken or refused what it was told. Otherwise it is told later.
+    fn is_settled(&self, told: &Result<(), Fault>) -> bool {
+        let is_later = told.as_ref().is_err_and(Fault::may_pass);
+        if is_later {
+            self.unsettled.notify_one();
+        }
+        !is_later
     }
 
     async fn tell(&self, server: &Server) -> Result<(), Fault> {
@@ -301,10 +307,7 @@ impl Vim {
             return Ok(());
         };
         let told = self.tell_external(&port).await;
-        let is_settled = !told.as_ref().is_err_and(Fault::may_pass);
-        if !is_settled {
-            self.unsettled.notify_one();
-        }
+        let is_settled = self.is_settled(&told);
         let note = |now: &mut Port| now.told.note(port.told, is_settled);
         self.store.write(|all| all.change::<Port>(id, note))?;
         told

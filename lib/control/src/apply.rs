@@ -89,14 +89,14 @@ pub trait Platform {
     /// The instance may be there already.
     fn check_stays(&self, instance: &str) -> Result<(), PlatformError>;
 
-    /// Returns the instances that are on their way to another host now. It is told of an instance's links and chains once.
+    /// Returns the instances that are on their way to another host now. That host is told of an instance's links and chains once.
     fn leaving(&self) -> Vec<String>;
 
     /// Returns the number of CPUs, of which shares are parts.
     fn cpus(&self) -> usize;
 
-    /// Tells what all objects must get together so that guarantees hold, in hundredths of a percent of a core. Called after
-    /// each change.
+    /// Takes the CPU share that all objects together need for guarantees to hold, in hundredths of a percent of a core. The
+    /// controller calls this after each change.
     fn guarantee(&mut self, hundredths: u64);
 
     /// Creates an empty group of tenants, changes a group while its instances run, or removes an empty group.

@@ -65,14 +65,8 @@ fn check_stays(platform: &impl Platform, name: &str) -> Result<(), Problem> {
 
 /// Returns the links and the chains of an instance.
 fn wires<'d>(deployment: &'d Deployment, name: &str) -> (Vec<&'d Link>, Vec<&'d Chain>) {
-    let is_its = |port: &PortRef| port.owner() == Some(name);
-    let links = deployment.links.iter();
-    let links = links.filter(|link| is_its(&link.0) || is_its(&link.1));
+    let links = deployment.links.iter().filter(|link| link.is_of(name));
     let chains = deployment.chains.iter().map(|(_, chain)| chain);
-    let chains = chains.filter(|chain| {
-        let hops = chain.via.iter();
-        let ends = [&chain.from, &chain.to];
-        ends.into_iter().any(is_its) || hops.into_iter().any(|hop| hop.instance == name)
-    });
+    let chains = chains.filter(|chain| chain.ends_at(name) || chain.crosses(name));
     (links.collect(), chains.collect())
 }

@@ -2,7 +2,7 @@
 //! alone. The names in the wires, of uplinks, switches, groups and other instances, are those of the target's own.
 
 use anyhow::{Context, bail, ensure};
-use nfluid_control::model::{Deployment, PortRef};
+use nfluid_control::model::Deployment;
 use nfluid_formats::message::Hello;
 use serde_json::{Map, Value, json};
 
@@ -18,12 +18,10 @@ pub fn of(
     deployment: &Deployment,
     all: &Value,
 ) -> Result<(Value, Vec<String>), String> {
-    let is_its = |port: &PortRef| port.owner() == Some(name);
     let mut chains = Map::new();
     for (chain, model) in deployment.chains.iter() {
-        let has_ends = is_its(&model.from) || is_its(&model.to);
-        let has_hops = model.via.iter().any(|hop| hop.instance == name);
-        if !has_ends && !has_hops {
+        let has_ends = model.ends_at(name);
+        if !has_ends && !model.crosses(name) {
             continue;
         }
         if has_ends || model.via.iter().any(|hop| hop.instance != name) {
@@ -36,7 +34,7 @@ pub fn of(
     }
     let links = deployment.links.iter();
     let links: Vec<Value> = links
-        .filter(|link| is_its(&link.0) || is_its(&link.1))
+        .filter(|link| link.is_of(name))
         .map(|link| json!([link.0.to_string(), link.1.to_string()]))
         .collect();
     let names = chains.keys().cloned().collect();

@@ -164,6 +164,11 @@ impl Background {
             child.with_context(|| format!("starting {name}"))?,
         ))
     }
+
+    /// Returns its process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 impl Drop for Background {

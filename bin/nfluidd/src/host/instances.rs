@@ -172,6 +172,7 @@ impl HostPlatform {
         old: &InstanceSpec,
         new: &InstanceSpec,
     ) -> Result<(), PlatformError> {
+        // An instance that another host has can be removed here, but not replaced.
         lock(&self.host).instances.check_settled(name)?;
         let _ending = prepare_end(&self.host, name, Stop::default());
         let mut host = lock(&self.host);

@@ -40,12 +40,11 @@ async fn to_the_end(
 ) -> Result<Response, Fault> {
     let place = places.acquire_owned().await;
     let task = tokio::spawn(async move {
-        let answer = next.run(request).await;
-        drop(place);
-        answer
+        let _place = place;
+        next.run(request).await
     });
-    let answer = task.await;
-    answer.map_err(|_| Fault::internal("the request ended in the midst: see the log"))
+    task.await
+        .map_err(|_| Fault::internal("the request ended in the midst: see the log"))
 }
 
 /// Returns the router of users, or of administrators.

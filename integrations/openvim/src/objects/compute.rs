@@ -414,7 +414,7 @@ pub struct Server {
     /// The desired state.
     #[serde(default)]
     pub wanted: Wanted,
-    /// Whether the host has been told all this.
+    /// The server's host has been told of it, or not.
     #[serde(default)]
     pub told: Told,
 }

@@ -146,7 +146,7 @@ pub fn own_keys(attributes: &Map<String, Value>) -> Result<Map<String, Value>, S
     }
 }
 
-/// Whether a host has been told what an object is to be.
+/// A host's knowledge of an object: the host has been told what the object is to be, or not.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Told {
     /// False: the host is yet to be told.

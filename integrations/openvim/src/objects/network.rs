@@ -235,7 +235,7 @@ pub struct Port {
     pub model: Option<String>,
     /// The host of an external port.
     pub host: Option<Uuid>,
-    /// Whether the host of an external port has been told all this. Other ports are told with their server.
+    /// The host of an external port has been told of it, or not. A server's ports are told with the server.
     #[serde(default)]
     pub told: Told,
 }

@@ -19,6 +19,13 @@ impl Link {
         };
         format!("{a}--{b}")
     }
+
+    /// Returns true if an end of the link is a port of an instance.
+    pub fn is_of(&self, instance: &str) -> bool {
+        [&self.0, &self.1]
+            .into_iter()
+            .any(|port| port.owner() == Some(instance))
+    }
 }
 
 /// An ordered list of NFs between two end points.
@@ -39,6 +46,18 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// Returns true if the chain begins or ends at a port of an instance.
+    pub fn ends_at(&self, instance: &str) -> bool {
+        [&self.from, &self.to]
+            .into_iter()
+            .any(|port| port.owner() == Some(instance))
+    }
+
+    /// Returns true if frames of the chain cross an instance.
+    pub fn crosses(&self, instance: &str) -> bool {
+        self.via.iter().any(|hop| hop.instance == instance)
+    }
+
     /// Returns the rules for frames that enter at `to` and take the chain backwards; empty: all frames.
     pub fn effective_return_rules(&self) -> Vec<MatchRule> {
         match &self.return_rules {

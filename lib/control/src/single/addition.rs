@@ -167,11 +167,7 @@ fn leaves_frames_as_they_are(added: &Deployment, index: &Index) -> bool {
     let reach = index.reach();
     let (mut ports_outside, mut is_jumbo) = (0, false);
     for (name, instance) in added.instances.iter() {
-        let owns = |port: &PortRef| port.owner() == Some(name);
-        let links = added
-            .links
-            .iter()
-            .filter(|link| owns(&link.0) || owns(&link.1));
+        let links = added.links.iter().filter(|link| link.is_of(name));
         let ends = links.flat_map(|link| [&link.0, &link.1]).map(Node::of);
         let mut is_outside = true;
         for node in switches(instance).chain(ends) {

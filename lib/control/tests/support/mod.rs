@@ -208,7 +208,7 @@ pub struct ModelPlatform {
     pub read: Vec<Deployment>,
     /// The instance that is moved to another host.
     pub moving: Option<String>,
-    /// What the controller has said is guaranteed, in hundredths of a percent of a core.
+    /// The share that guarantees need, as the controller has told it, in hundredths of a percent of a core.
     pub guaranteed: u64,
 }
 
