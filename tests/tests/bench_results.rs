@@ -177,6 +177,8 @@ fn an_interrupted_experiment_leaves_nothing_behind() {
     }
     let pages = || std::fs::read_to_string("/proc/sys/vm/nr_hugepages").expect("it is there");
     let before = pages();
+    let others = || run("pgrep -x nfluid-bench").stdout.lines().count();
+    let alone_at_first = others() == 0;
     let results = tempfile::tempdir().expect("a folder");
     let mut child = Command::new(program("nfluid-bench"))
         .arg("peers")
@@ -198,5 +200,9 @@ fn an_interrupted_experiment_leaves_nothing_behind() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(130 | 3)), "{errors}");
     assert_eq!(namespaces(), 0, "{errors}");
-    assert_eq!(pages(), before);
+    let after = pages();
+    // Another experiment that runs at one of the two times may have reserved pages of its own then.
+    if alone_at_first && others() == 0 {
+        assert_eq!(after, before);
+    }
 }

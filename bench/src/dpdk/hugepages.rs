@@ -1,19 +1,21 @@
 //! Huge pages for DPDK, reserved on the host for the run and released afterwards.
 
-use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 const COUNT: &str = "/proc/sys/vm/nr_hugepages";
 const PAGE_MB: usize = 2;
 
-/// Pages reserved for this process's own programs; some may still be free.
-static PROMISED: AtomicUsize = AtomicUsize::new(0);
-
 /// Reserved pages; released when dropped.
+///
+/// Experiments that run at the same time each have their own. A page that is free may be one that another experiment
+/// has reserved and does not use yet, so free pages are not taken.
 #[derive(Debug)]
 pub struct HugePages {
-    taken: usize,
-    promised: usize,
+    pages: usize,
+    /// The kernel's file with the number of reserved pages.
+    count: PathBuf,
 }
 
 impl HugePages {
@@ -21,42 +23,36 @@ impl HugePages {
     pub fn take(megabytes: usize) -> Option<Self> {
         let meminfo = fs::read_to_string("/proc/meminfo").ok()?;
         // Debian's default size; other sizes would have to be reserved at boot.
-        let of_size = field(&meminfo, "Hugepagesize:")? == PAGE_MB << 10;
-        let free = field(&meminfo, "HugePages_Free:")?;
-        if !of_size {
+        if field(&meminfo, "Hugepagesize:")? != PAGE_MB << 10 {
             return None;
         }
-        let before = count()?;
-        let pages = megabytes / PAGE_MB;
-        // Reserved pages may be in use already: then a few more are reserved than needed.
-        let free = free.saturating_sub(PROMISED.fetch_add(pages, Ordering::Relaxed));
-        let mut promise = HugePages {
-            taken: 0,
-            promised: pages,
-        };
-        let wanted = before + pages.saturating_sub(free);
-        if wanted > before {
-            fs::write(COUNT, wanted.to_string()).ok()?;
-        }
-        let got = count()?;
+        Self::reserve(megabytes / PAGE_MB, COUNT.into())
+    }
+
+    fn reserve(wanted: usize, count: PathBuf) -> Option<Self> {
+        let pages = change(&count, |before| before + wanted)?;
         // If the host gives fewer, dropping releases them.
-        promise.taken = got.saturating_sub(before);
-        (got >= wanted).then_some(promise)
+        let reserved = HugePages { pages, count };
+        (pages >= wanted).then_some(reserved)
     }
 }
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        PROMISED.fetch_sub(self.promised, Ordering::Relaxed);
         // Pages that other users have reserved meanwhile stay.
-        if let Some(now) = count() {
-            let _ = fs::write(COUNT, now.saturating_sub(self.taken).to_string());
-        }
+        let _ = change(&self.count, |now| now.saturating_sub(self.pages));
     }
 }
 
-fn count() -> Option<usize> {
-    fs::read_to_string(COUNT).ok()?.trim().parse().ok()
+/// Changes the number of reserved pages; returns by how many it grew. The kernel can only be told the whole number, so
+/// one process at a time reads and writes it.
+fn change(count: &Path, number: impl FnOnce(usize) -> usize) -> Option<usize> {
+    let turn = File::open(count).ok()?;
+    flock(&turn, FlockOperation::LockExclusive).ok()?;
+    let read = || fs::read_to_string(count).ok()?.trim().parse::<usize>().ok();
+    let before = read()?;
+    fs::write(count, number(before).to_string()).ok()?;
+    Some(read()?.saturating_sub(before))
 }
 
 fn field(meminfo: &str, name: &str) -> Option<usize> {
@@ -66,7 +62,8 @@ fn field(meminfo: &str, name: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::field;
+    use super::{HugePages, field};
+    use std::sync::Barrier;
 
     #[test]
     fn fields_of_meminfo() {
@@ -75,5 +72,29 @@ mod tests {
         assert_eq!(field(meminfo, "HugePages_Free:"), Some(7));
         assert_eq!(field(meminfo, "Hugepagesize:"), Some(2048));
         assert_eq!(field(meminfo, "HugePages_Rsvd:"), None);
+    }
+
+    #[test]
+    fn who_reserves_at_the_same_time_has_pages_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let count = folder.path().join("nr_hugepages");
+        std::fs::write(&count, "7\n").unwrap();
+        let all = Barrier::new(4);
+        let take = &|wanted| {
+            let round = |_| {
+                let _reserved = HugePages::reserve(wanted, count.clone());
+                all.wait();
+                let seen = std::fs::read_to_string(&count).ok();
+                all.wait();
+                seen.as_deref() == Some("17")
+            };
+            (0..500).filter(|&number| round(number)).count()
+        };
+        let right = std::thread::scope(|scope| {
+            let takers = [1, 2, 3, 4].map(|wanted| scope.spawn(move || take(wanted)));
+            takers.map(|taker| taker.join().unwrap())
+        });
+        assert_eq!(right, [500; 4]);
+        assert_eq!(std::fs::read_to_string(&count).unwrap(), "7");
     }
 }
