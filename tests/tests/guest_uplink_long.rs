@@ -9,7 +9,7 @@ mod uplink_fixture;
 
 use nfluid_ring::Level;
 use nfluid_switch::{Destination, DropReason, PortCounters};
-use nfluid_testbed::random::Random;
+use nfluid_testbed::random::{Bytes, Random};
 use nfluid_tests::harness::command::{must, run};
 use nfluid_tests::harness::mounts::{Mount, has_own_mounts};
 use nfluid_tests::harness::patience::PATIENCE;
@@ -174,20 +174,6 @@ fn address(ip: &str, port: u16) -> SocketAddr {
     SocketAddr::new(ip.parse::<IpAddr>().expect("an address"), port)
 }
 
-/// The bytes of a stream: no two blocks of a frame's length are alike.
-fn pattern(seed: u64) -> impl FnMut(&mut [u8]) {
-    let mut state = seed | 1;
-    move |bytes| {
-        for chunk in bytes.chunks_mut(8) {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(99);
-            let word = (state >> 16).to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-        }
-    }
-}
-
 /// Sends `bytes` bytes of TCP from host `a` to host `b`, and every byte is compared there.
 fn stream(joined: &Joined, ips: [&str; 2], bytes: usize) {
     const BLOCK: usize = 1 << 16;
@@ -199,18 +185,18 @@ fn stream(joined: &Joined, ips: [&str; 2], bytes: usize) {
     let server = thread::spawn(move || {
         let (mut peer, _) = listener.accept().expect("accept");
         peer.set_read_timeout(Some(PATIENCE)).expect("timeout");
-        let (mut next, mut want, mut got) = (pattern(5), vec![0; BLOCK], vec![0; BLOCK]);
+        let (mut next, mut want, mut got) = (Bytes::of(5), vec![0; BLOCK], vec![0; BLOCK]);
         for block in 0..bytes / BLOCK {
-            next(&mut want);
+            next.fill(&mut want);
             peer.read_exact(&mut got).expect("read");
             assert!(got == want, "block {block} is changed");
         }
         peer.write_all(b"done").expect("write");
     });
     client.set_write_timeout(Some(PATIENCE)).expect("timeout");
-    let (mut next, mut block) = (pattern(5), vec![0; BLOCK]);
+    let (mut next, mut block) = (Bytes::of(5), vec![0; BLOCK]);
     for _ in 0..bytes / BLOCK {
-        next(&mut block);
+        next.fill(&mut block);
         client.write_all(&block).expect("write");
     }
     client.set_read_timeout(Some(PATIENCE)).expect("timeout");

@@ -1,5 +1,7 @@
 //! Random numbers from a seed: the same in every run.
 
+use std::sync::LazyLock;
+
 /// SplitMix64 (Steele et al., *Fast splittable pseudorandom number generators*, OOPSLA 2014).
 #[derive(Debug)]
 pub struct Random(pub u64);
@@ -21,5 +23,58 @@ impl Random {
     /// Returns one of `items`.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u32) as usize]
+    }
+}
+
+/// Bytes of a stream. Within a megabyte of it, no two blocks of a frame's length are alike.
+///
+/// They are copied from a table: in a test, which is not optimised, a loop over bytes takes longer than what it tests.
+#[derive(Debug)]
+pub struct Bytes(usize);
+
+static TABLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let mut random = Random(0);
+    let words = (0..TABLE_LEN / 4).map(|_| random.below(u32::MAX));
+    words.flat_map(u32::to_le_bytes).collect()
+});
+const TABLE_LEN: usize = (1 << 20) - 12;
+
+impl Bytes {
+    /// Returns the stream of a number; those of two numbers that are near differ in each block.
+    pub fn of(number: u64) -> Self {
+        Bytes((number.wrapping_mul(61) % TABLE_LEN as u64) as usize)
+    }
+
+    /// Writes the next bytes.
+    pub fn fill(&mut self, mut bytes: &mut [u8]) {
+        while !bytes.is_empty() {
+            let len = bytes.len().min(TABLE_LEN - self.0);
+            let (now, later) = bytes.split_at_mut(len);
+            now.copy_from_slice(&TABLE[self.0..][..len]);
+            self.0 = (self.0 + len) % TABLE_LEN;
+            bytes = later;
+        }
+    }
+
+    /// Returns the next bytes.
+    pub fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.fill(&mut bytes);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bytes, TABLE_LEN};
+
+    #[test]
+    fn a_stream_is_the_same_in_pieces_and_goes_on_beyond_its_table() {
+        let whole = Bytes::of(7).take(3 * TABLE_LEN);
+        let mut pieces = Bytes::of(7);
+        for piece in whole.chunks(100_001) {
+            assert!(pieces.take(piece.len()) == piece);
+        }
+        assert!(Bytes::of(8).take(60) != whole[..60]);
     }
 }

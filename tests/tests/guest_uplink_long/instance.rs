@@ -1,12 +1,13 @@
 //! Jumbo frames and super-frames of an instance, out of each kind of uplink and in again.
 
 use crate::uplink_fixture::{Fixture, frame};
-use crate::{Ends, SUPER, pattern};
+use crate::{Ends, SUPER};
 use nfluid_netdev::Mode;
 use nfluid_ring::offload::{SegmentKind, Segmentation, VNET_BYTES};
 use nfluid_ring::port::{Port, WhenFull};
 use nfluid_ring::{Level, Offload};
 use nfluid_switch::Destination;
+use nfluid_testbed::random::Bytes;
 use nfluid_tests::harness::command::must;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_uplink::{Kind, Levels};
@@ -110,9 +111,8 @@ fn super_frame(dst: [u8; 6], src: [u8; 6], tags: &[u8]) -> (Vec<u8>, Offload) {
     let mut bytes = [&dst[..], &src, tags, &[8, 0]].concat();
     let ip = bytes.len();
     let (headers, len) = (ip + 40, ip + 40 + 4 * SEGMENT + 300);
-    let mut fill = pattern(len as u64);
     bytes.resize(len, 0);
-    fill(&mut bytes[headers..]);
+    Bytes::of(len as u64).fill(&mut bytes[headers..]);
     bytes[ip..][..2].copy_from_slice(&[0x45, 0]);
     bytes[ip + 2..][..2].copy_from_slice(&((len - ip) as u16).to_be_bytes());
     bytes[ip + 8..][..2].copy_from_slice(&[64, 6]);

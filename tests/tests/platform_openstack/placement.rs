@@ -6,13 +6,8 @@ use nfluid_tests::harness::patience::eventually;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-// promise: 34.12
-#[test]
-fn servers_are_where_groups_zones_and_traits_put_them_and_nova_hears_of_their_end() {
-    let test = "servers_are_where_groups_zones_and_traits_put_them_and_nova_hears_of_their_end";
-    let Some(mut cloud) = Cloud::start(test) else {
-        return;
-    };
+/// Servers are where they should be, and Nova hears of their end.
+pub fn is_by_groups_zones_and_traits(cloud: &mut Cloud) {
     let config = cloud.openstack.config("nova/nova.conf");
     let checked = cloud.openstack.run(
         "nova-status",
@@ -51,8 +46,8 @@ fn servers_are_where_groups_zones_and_traits_put_them_and_nova_hears_of_their_en
     for (policy, hosts) in [("anti-affinity", 2), ("affinity", 1)] {
         let group = cloud.id("server_group", &[json!(policy), json!(policy)]);
         let hints = json!({ "hints": { "group": group } });
-        let (one, here) = server(&mut cloud, "one", hints.clone());
-        let (other, there) = server(&mut cloud, "other", hints);
+        let (one, here) = server(cloud, "one", hints.clone());
+        let (other, there) = server(cloud, "other", hints);
         assert_eq!(here == there, hosts == 1, "{policy}: {here} and {there}");
         for server in [one, other] {
             cloud.ask("delete", &[json!(server)]);
@@ -60,7 +55,7 @@ fn servers_are_where_groups_zones_and_traits_put_them_and_nova_hears_of_their_en
     }
     cloud.ask("zone", &[json!("edge"), json!(HOSTS[1])]);
     let edge = json!({ "availability_zone": "edge" });
-    let (in_zone, host) = server(&mut cloud, "z", edge.clone());
+    let (in_zone, host) = server(cloud, "z", edge.clone());
     assert_eq!(host, HOSTS[1]);
     assert_eq!(instances(&cloud.two.b), [in_zone.as_str()]);
 
