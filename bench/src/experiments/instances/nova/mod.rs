@@ -30,6 +30,8 @@ const FAKE: &str = "fake";
 /// Addresses of the daemons for each other.
 const BETWEEN: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 const PORT: u16 = 7443;
+/// Address of a port that is made before its server.
+const PORT_ADDRESS: &str = "10.0.0.200";
 /// Share of a server, in thousandths of a core: enough for [`PPS`] while OpenStack has much to do.
 const SHARE: u32 = 500;
 /// Datagrams per second that cross a server.
@@ -132,8 +134,8 @@ impl Cloud {
         })
     }
 
-    /// Makes a server with a port on each of these networks.
-    fn make(&mut self, host: &str, networks: &[&str]) -> anyhow::Result<Made> {
+    /// Makes a server with a port on each of these networks, or with ports that are there: `{"port": ID}`.
+    fn make(&mut self, host: &str, networks: &[Value]) -> anyhow::Result<Made> {
         let flavor = if host == FAKE {
             &self.fake_flavor
         } else {
@@ -166,6 +168,12 @@ impl Cloud {
         Ok(counters)
     }
 
+    /// Makes a port with an address on the network `lan`.
+    fn port(&mut self, address: &str) -> anyhow::Result<String> {
+        let arguments = [json!(self.lan), json!(address)];
+        self.openstack.id("port", &arguments, Value::Null)
+    }
+
     fn remove(&mut self, server: &str) -> anyhow::Result<f64> {
         let ms = self.openstack.ask("delete", &[json!(server)])?;
         ms.as_f64().context("no time")
@@ -187,13 +195,25 @@ impl Cloud {
     }
 }
 
-/// The servers of a round: the name of their figures, the cloud, the host, and whether the port has security groups.
-const TURNS: [(&str, usize, &str, bool); 5] = [
-    ("stock", 0, OURS[0], false),
-    ("fake", 0, FAKE, false),
-    ("guarded", 0, OURS[0], true),
-    ("tuned", 1, OURS[0], false),
-    ("tuned_fake", 1, FAKE, false),
+/// The port of a server.
+#[derive(Clone, Copy)]
+enum Port {
+    /// Nova makes one.
+    New,
+    /// Nova makes one, with security groups.
+    Guarded,
+    /// It is there before the server is asked for.
+    There,
+}
+
+/// The servers of a round: the name of their figures, the cloud, the host, and the port.
+const TURNS: [(&str, usize, &str, Port); 6] = [
+    ("stock", 0, OURS[0], Port::New),
+    ("fake", 0, FAKE, Port::New),
+    ("guarded", 0, OURS[0], Port::Guarded),
+    ("tuned", 1, OURS[0], Port::New),
+    ("tuned_fake", 1, FAKE, Port::New),
+    ("tuned_port", 1, OURS[0], Port::There),
 ];
 
 /// Checks that a cloud can be started for this report.
@@ -222,16 +242,20 @@ pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
         for step in 0..TURNS.len() {
             interrupt::check()?;
             let turn = (step + round) % TURNS.len();
-            let (name, cloud, host, is_guarded) = TURNS[turn];
+            let (name, cloud, host, port) = TURNS[turn];
             let cloud = &mut clouds[cloud];
-            let network = if is_guarded {
-                &cloud.guarded
-            } else {
-                &cloud.lan
-            }
-            .clone();
-            let made = cloud.make(host, &[&network])?;
+            let port = match port {
+                Port::New => json!(cloud.lan),
+                Port::Guarded => json!(cloud.guarded),
+                Port::There => json!({ "port": cloud.port(PORT_ADDRESS)? }),
+            };
+            let made = cloud.make(host, std::slice::from_ref(&port))?;
             let took = cloud.remove(&made.id)?;
+            if let Some(port) = port.get("port") {
+                cloud
+                    .openstack
+                    .ask("drop_port", std::slice::from_ref(port))?;
+            }
             if round == 0 {
                 continue;
             }
@@ -244,7 +268,7 @@ pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
             }
         }
     }
-    let [stock, fake, guarded, tuned, tuned_fake] = &active;
+    let [stock, fake, guarded, tuned, tuned_fake, tuned_port] = &active;
     let conditions = format!(
         "a bridge with a port on a network; {rounds} in turn, two clouds beside each other on these cores"
     );
@@ -266,6 +290,11 @@ pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
             tuned_fake,
             "the same with Nova's fake driver",
         ),
+        (
+            "v1.nova.tuned_port_ms",
+            tuned_port,
+            "POST until ACTIVE in the tuned cloud, with a port that was made before",
+        ),
         ("v1.nova.remove_ms", &removed, "DELETE until it is gone"),
     ] {
         report.figure(id, samples, "ms", &format!("{what}; {conditions}"));
@@ -279,6 +308,7 @@ pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
         ("v1.nova.vs_fake", stock, fake),
         ("v1.nova.tuned_vs_fake", tuned, tuned_fake),
         ("v1.nova.tuned_vs_stock", tuned, stock),
+        ("v1.nova.tuned_port_vs_stock", tuned_port, stock),
     ] {
         report.derived(
             id,
@@ -296,6 +326,7 @@ pub fn run_nova(report: &mut Report) -> anyhow::Result<()> {
             row("active, with a security group", guarded),
             row("active, tuned", tuned),
             row("active, tuned, fake driver", tuned_fake),
+            row("active, tuned, with a port that was there", tuned_port),
             row("the driver's part", &driver),
             row("removed", &removed),
         ],
@@ -308,8 +339,8 @@ pub fn run_migration(report: &mut Report) -> anyhow::Result<()> {
     check(report)?;
     let moves = report.effort(5, 1);
     let mut cloud = Cloud::start("stock", &[])?;
-    let networks = [cloud.lan.clone(), cloud.wan.clone()];
-    let server = cloud.make(OURS[0], &[&networks[0], &networks[1]])?;
+    let networks = [json!(cloud.lan), json!(cloud.wan)];
+    let server = cloud.make(OURS[0], &networks)?;
     let mut stream = Stream::new(&cloud.segments.client, &cloud.segments.server, TO)?;
     stream.until_it_crosses()?;
     let [mut still, mut busy, mut lost, mut gap] = <[Samples; 4]>::default();
@@ -320,7 +351,7 @@ pub fn run_migration(report: &mut Report) -> anyhow::Result<()> {
         still.push(stream.run(PPS, CROSSING / 4, || Ok(()))?.lost as f64);
         let passage = stream.run(PPS, CROSSING, || {
             for _ in 0..BUSY {
-                let other = cloud.make(FAKE, &[&networks[0]])?;
+                let other = cloud.make(FAKE, &networks[..1])?;
                 cloud.remove(&other.id)?;
             }
             Ok(())

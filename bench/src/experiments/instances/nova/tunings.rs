@@ -5,6 +5,7 @@ use super::{Cloud, OURS, check};
 use crate::report::{Report, table};
 use nfluid_figures::statistics::Samples;
 use nfluid_testbed::interrupt;
+use serde_json::json;
 
 /// Lines by which a service keeps tokens that it has checked.
 const TOKENS: &str = "[keystone_authtoken]\nmemcached_servers=127.0.0.1:11211\n";
@@ -91,8 +92,8 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
         for round in 0..=rounds {
             interrupt::check()?;
             for (cloud, samples) in [(&mut stock, &mut without), (&mut tuned, &mut with)] {
-                let network = cloud.lan.clone();
-                let made = cloud.make(OURS[0], &[&network])?;
+                let network = json!(cloud.lan);
+                let made = cloud.make(OURS[0], std::slice::from_ref(&network))?;
                 cloud.remove(&made.id)?;
                 if round > 0 {
                     samples.push(made.active_ms);
