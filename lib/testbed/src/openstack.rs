@@ -170,6 +170,23 @@ impl OpenStack {
         self.run("/usr/bin/python3", &[&[script], arguments].concat())
     }
 
+    /// Runs Tempest's smoke tests of compute, and returns what they say.
+    ///
+    /// # Errors
+    /// [`CannotRun`]: Tempest is not installed. A test fails.
+    pub fn tempest(&self) -> anyhow::Result<String> {
+        let own = self.venv.as_ref();
+        if !own.is_some_and(|venv| venv.join("bin/tempest").is_file()) {
+            program::need(&[("tempest", "python3-tempest")])?;
+        }
+        let mut script = Command::new(lab().join("tempest.sh"));
+        let output = script.arg(self.folder.path("")).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}{complaint}");
+        Ok(said)
+    }
+
     /// Runs a program beside it as its administrator, and returns its output.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ mod groups;
 mod ovs;
 mod placement;
 mod server;
+mod tempest;
 
 use cloud::Cloud;
 
