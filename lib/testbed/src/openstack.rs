@@ -175,16 +175,12 @@ impl OpenStack {
     /// # Errors
     /// [`CannotRun`]: Tempest is not installed. A test fails.
     pub fn tempest(&self) -> anyhow::Result<String> {
-        let own = self.venv.as_ref();
-        if !own.is_some_and(|venv| venv.join("bin/tempest").is_file()) {
+        let venv = self.venv.as_ref();
+        if !venv.is_some_and(|venv| venv.join("bin/tempest").is_file()) {
             program::need(&[("tempest", "python3-tempest")])?;
         }
         let mut script = Command::new(lab().join("tempest.sh"));
-        let output = script.arg(self.folder.path("")).output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{said}{complaint}");
-        Ok(said)
+        what_is_said("tempest", script.arg(self.folder.path("")))
     }
 
     /// Runs a program beside it as its administrator, and returns its output.
@@ -193,11 +189,7 @@ impl OpenStack {
     /// The program fails.
     pub fn run(&self, program: &str, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new(self.folder.path("run"));
-        let output = command.arg(program).args(arguments).output()?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{program}: {said}{complaint}");
-        Ok(said)
+        what_is_said(program, command.arg(program).args(arguments))
     }
 
     /// Where a part of it has a file of its configuration, such as `nova/nova.conf`.
@@ -282,6 +274,15 @@ impl Drop for OpenStack {
             .stderr(Stdio::null())
             .status();
     }
+}
+
+/// Runs a program and returns its output. The error has both outputs: Python's tools say on either what is wrong.
+fn what_is_said(program: &str, command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program}: {said}{complaint}");
+    Ok(said)
 }
 
 /// Returns the Python that has OpenStack.

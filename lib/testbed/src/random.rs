@@ -28,7 +28,8 @@ impl Random {
 
 /// Bytes of a stream. Within a megabyte of it, no two blocks of a frame's length are alike.
 ///
-/// They are copied from a table: in a test, which is not optimised, a loop over bytes takes longer than what it tests.
+/// The bytes are copied from a table: tests are not optimised, and a loop over bytes would take longer there than the code
+/// under test.
 #[derive(Debug)]
 pub struct Bytes(usize);
 

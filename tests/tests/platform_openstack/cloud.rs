@@ -113,6 +113,11 @@ impl Cloud {
     pub fn crosses(&self) -> bool {
         self.two.a.pings("client", SERVER)
     }
+
+    /// Nothing of the cloud is left on either host.
+    pub fn is_clean(&self) -> bool {
+        [&self.two.a, &self.two.b].into_iter().all(is_clean)
+    }
 }
 
 /// Returns the instances of a host, without guards.

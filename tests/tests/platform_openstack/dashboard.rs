@@ -1,6 +1,6 @@
 //! Servers as somebody has them who knows Horizon only.
 
-use crate::cloud::{Cloud, HOSTS, is_clean};
+use crate::cloud::{Cloud, HOSTS};
 use nfluid_testbed::CannotRun;
 use nfluid_tests::harness::patience::eventually;
 use nfluid_tests::harness::skip::skip;
@@ -28,7 +28,5 @@ fn horizon_makes_shows_pauses_suspends_moves_and_deletes_a_server() {
         .click(&[&image, &cloud.flavor, &cloud.lan, one, other]);
     let seen = clicked.unwrap_or_else(|why| panic!("{why:#}"));
     assert!(seen.ends_with("it is gone\n"), "{seen}");
-    eventually("nothing is left", || {
-        is_clean(&cloud.two.a) && is_clean(&cloud.two.b)
-    });
+    eventually("nothing is left", || cloud.is_clean());
 }

@@ -12,7 +12,7 @@ mod tempest;
 use cloud::Cloud;
 
 // promise: 34.1, 34.2, 34.3, 34.4, 34.8, 34.9, 34.10, 34.12
-/// One cloud for all: an OpenStack takes a minute of two cores to start.
+/// The three parts share one cloud, because an OpenStack takes a minute of two cores to start.
 #[test]
 fn servers_are_what_nova_and_neutron_say_wherever_they_are() {
     let test = "servers_are_what_nova_and_neutron_say_wherever_they_are";

@@ -198,11 +198,11 @@ impl Cloud {
 /// The port of a server.
 #[derive(Clone, Copy)]
 enum Port {
-    /// Nova makes one.
+    /// Nova makes the port.
     New,
-    /// Nova makes one, with security groups.
+    /// Nova makes the port, with security groups.
     Guarded,
-    /// It is there before the server is asked for.
+    /// The port is made before Nova is asked for the server.
     There,
 }
 
