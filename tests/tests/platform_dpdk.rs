@@ -36,10 +36,6 @@ chains:
     )
 }
 
-fn log(platform: &Platform) -> String {
-    fs::read_to_string(platform.instance_log("a")).unwrap_or_default()
-}
-
 /// The hardware address of a host.
 fn mac(platform: &Platform, host: &str) -> String {
     let found = platform.on(host, "cat /sys/class/net/eth0/address");
@@ -96,7 +92,7 @@ fn testpmd_forwards_as_it_is_and_comes_back_when_it_is_killed() {
     });
     eventually("it forwards again", || platform.pings("client", "10.0.0.2"));
     stream(&platform, 1 << 20);
-    assert!(log(&platform).contains("RX-packets"), "{}", log(&platform));
+    platform.await_log("a", "RX-packets");
 }
 
 // promise: 21.1
@@ -145,7 +141,7 @@ fn frames_that_are_lent_to_a_program_come_back() {
         eventually("it forwards after a flood", || {
             platform.pings("client", "10.0.0.2")
         });
-        assert_eq!(platform.pids()["a"], before, "{}", log(&platform));
+        assert_eq!(platform.pids()["a"], before, "{}", platform.log("a"));
     }
 }
 
@@ -197,7 +193,7 @@ fn a_device_that_cannot_be_is_refused_with_the_reason() {
         let mut words = driver.eal(devices);
         words.extend(["--", "--total-num-mbufs=4096"].map(str::to_owned));
         platform.apply(&chain(TESTPMD, &words, "restart: never"));
-        eventually(reason, || log(&platform).contains(reason));
+        platform.await_log("a", reason);
         platform.apply(UPLINKS);
     }
     let reason = "zero-copy is for frames as they are on a wire";
@@ -207,7 +203,7 @@ fn a_device_that_cannot_be_is_refused_with_the_reason() {
         "restart: never\n    frames: super",
         &[],
     ));
-    eventually(reason, || log(&platform).contains(reason));
+    platform.await_log("a", reason);
     platform.apply(UPLINKS);
     // A program that nfluid has not started has no ports.
     let words = driver.eal(&BOTH[..1]);
@@ -296,15 +292,14 @@ fn a_program_that_sleeps_on_receive_interrupts_wakes_for_every_frame() {
     let memory = words.iter().position(|word| word == "64").expect("-m 64");
     words[memory] = "160".to_owned();
     platform.apply(&chain(&program.display().to_string(), &words, ""));
-    eventually("it sleeps", || {
-        log(&platform).contains("sleeps until interrupt")
-    });
+    platform.await_log("a", "sleeps until interrupt");
     let received = || platform.port_counter("rx_packets", "a.in").unwrap_or(0);
     let neighbour = "ip neighbour add 10.0.0.2 lladdr 02:00:00:00:00:99 dev eth0";
     assert!(platform.on("client", neighbour).succeeded());
     // One by one, each after a pause in which it sleeps: no later frame wakes it for an earlier one.
     let wakes = || {
-        log(&platform)
+        platform
+            .log("a")
             .matches("is waked up from rx interrupt on port 0")
             .count()
     };

@@ -169,8 +169,8 @@ instances:
     ports: {{ in: {{}} }}
 "
     ));
-    eventually("it has tried", || log(&platform).contains("over"));
-    let said = log(&platform);
+    platform.await_log("ovs", "over");
+    let said = platform.log("ovs");
     let of = |name: &str| {
         let start = format!("{name} ");
         let line = said.lines().find_map(|line| line.strip_prefix(&start));
@@ -210,10 +210,6 @@ instances:
         );
         platform.must_refuse_instance(&instance, why);
     }
-}
-
-fn log(platform: &Platform) -> String {
-    fs::read_to_string(platform.instance_log("ovs")).unwrap_or_default()
 }
 
 // promise: 21.7
@@ -268,7 +264,11 @@ chains:
     eventually("it bridges", || platform.pings("client", "10.0.0.2"));
     stream(&platform, 4 << 20);
     let shown = database.appctl(&["dpctl/show"]);
-    assert!(shown.contains("in (dpdk"), "{shown} {}", log(&platform));
+    assert!(
+        shown.contains("in (dpdk"),
+        "{shown} {}",
+        platform.log("ovs")
+    );
     // A rule of the bridge holds.
     let flow = |flow: &str| {
         let management = format!("unix:{}/br0.mgmt", database.folder.display());

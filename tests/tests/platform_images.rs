@@ -37,9 +37,8 @@ fn an_image_is_an_instance_as_it_says() {
         &format!("environment: [B=3, C=4], {}", ports("")),
     )));
     eventually("it answers", || get(&platform) == "upper");
-    let said = log(&platform);
     let first = "entry httpd -f -v -p 8080 -h /srv as 1000:1000 in /srv/made A=1 B=3";
-    assert!(said.contains(first), "{said}");
+    platform.await_log("web", first);
 
     // The image stays while it runs, also when the daemon has changed, and another with its name is for later.
     platform.kill_daemon();
@@ -277,7 +276,7 @@ fn a_program_that_stays_is_not_asked_to_end() {
         ports("")
     );
     platform.apply(&deployment(&web(&folder, &keys)));
-    eventually("it is ready", || log(&platform).contains("ready"));
+    platform.await_log("web", "ready");
     // Its link stays: the request is refused.
     assert!(!platform.requests("DELETE", "/v1/instances/web", &Value::Null));
     assert!(platform.requests(

@@ -41,10 +41,6 @@ chains:
     )
 }
 
-fn log(platform: &Platform) -> String {
-    std::fs::read_to_string(platform.instance_log("machine")).unwrap_or_default()
-}
-
 /// The processes of the instance with a kernel: its monitor, and the emulator.
 fn processes(platform: &Platform) -> (u32, u32) {
     let monitor = platform.pids()["machine"];
@@ -70,12 +66,8 @@ fn a_linux_kernel_is_a_network_function() {
         platform.pings("client", SERVER)
     });
     assert_eq!(platform.instance("machine")["tier"], "linux");
-    assert!(log(&platform).contains("the machine is emulated"));
-    assert!(
-        log(&platform).contains("the bridge is up"),
-        "{}",
-        log(&platform)
-    );
+    platform.await_log("machine", "the machine is emulated");
+    platform.await_log("machine", "the bridge is up");
     let counters = platform.page("/metrics");
     assert!(counters.contains("machine_frames_in_total"), "{counters}");
 
@@ -142,9 +134,7 @@ fn kvm_runs_the_machine_where_it_is_asked_for() {
     }
     let accelerated = chain(&files, ", accelerator: kvm");
     platform.apply(&accelerated);
-    eventually("the log says what runs the machine", || {
-        log(&platform).contains("KVM runs the machine")
-    });
+    platform.await_log("machine", "KVM runs the machine");
     let (_, emulator) = processes(&platform);
     let has_processor = || {
         let descriptors = std::fs::read_dir(format!("/proc/{emulator}/fd")).expect("descriptors");
@@ -167,9 +157,7 @@ fn kvm_runs_the_machine_where_it_is_asked_for() {
     let firewall = platform.pids()["fw"];
     assert!(!std::path::Path::new(&format!("/proc/{firewall}/root/dev")).exists());
     platform.apply(&chain(&files, ", accelerator: tcg"));
-    eventually("the log says what runs the machine", || {
-        log(&platform).contains("asked for by 'accelerator: tcg'")
-    });
+    platform.await_log("machine", "asked for by 'accelerator: tcg'");
     let (_, other) = processes(&platform);
     assert!(!std::path::Path::new(&format!("/proc/{other}/root/dev")).exists());
 }
@@ -233,9 +221,7 @@ fn a_machine_that_cannot_be_is_refused_with_a_remedy() {
     platform.try_apply(&format!(
         "version: 1\ninstances: {{ machine: {{ program: {text}, tier: linux, memory: 256MiB, restart: never }} }}\n"
     ));
-    eventually("the reason is in the log", || {
-        log(&platform).contains("the machine has ended")
-    });
+    platform.await_log("machine", "the machine has ended");
     eventually("nothing is left", || {
         platform.instance_processes().is_empty()
     });

@@ -31,10 +31,6 @@ fn hosts_with_kvm(test: &str) -> Option<Platform> {
     two_hosts(test)
 }
 
-fn log(platform: &Platform, name: &str) -> String {
-    std::fs::read_to_string(platform.instance_log(name)).unwrap_or_default()
-}
-
 // promise: 18.1
 #[test]
 fn a_chain_of_guests_forwards_and_is_operated_like_any_other() {
@@ -186,9 +182,7 @@ fn a_guest_in_c_is_an_instance() {
         one_bridge("").replace("nf: bridge, ", &format!("program: {image}, tier: microvm"));
     platform.apply(&deployment);
     eventually("a ping crosses", || platform.pings("client", SERVER));
-    eventually("its words are in its log", || {
-        log(&platform, "a").contains("ttl: ready")
-    });
+    platform.await_log("a", "ttl: ready");
     let counters = platform.page("/metrics");
     assert!(counters.contains("packets_forwarded_total"), "{counters}");
     let refused = platform.nfluid(&["command", "a", "any"]);
@@ -308,7 +302,7 @@ fn a_guest_that_goes_wrong_is_reported_and_started_again() {
             "version: 1\ninstances: {{ {name}: {{ program: {image}, tier: microvm }} }}\n"
         ));
         eventually("the reason is in its log, twice", || {
-            log(&platform, name).matches(why).count() >= 2
+            platform.log(name).matches(why).count() >= 2
         });
     }
 }
@@ -375,7 +369,5 @@ fn what_a_guest_cannot_have_is_refused_with_a_remedy() {
     platform.try_apply(
         "version: 1\ninstances: { x: { program: /bin/true, tier: microvm, restart: never } }\n",
     );
-    eventually("the reason is in the log", || {
-        log(&platform, "x").contains("not linked statically")
-    });
+    platform.await_log("x", "not linked statically");
 }

@@ -107,16 +107,6 @@ fn chain(program: &Path, arguments: &str, keys: &str, ports: &str) -> String {
 
 const PORTS: &str = "{ in: {}, out: {} }";
 
-fn log(platform: &Platform, instance: &str) -> String {
-    fs::read_to_string(platform.instance_log(instance)).unwrap_or_default()
-}
-
-fn await_log(platform: &Platform, instance: &str, text: &str) {
-    eventually(&format!("{instance} says '{text}'"), || {
-        log(platform, instance).contains(text)
-    });
-}
-
 /// Frames pass, none is changed, and none is left behind when more come than there are buffers.
 fn it_forwards(platform: &Platform) {
     eventually("it forwards", || platform.pings("client", "10.0.0.2"));
@@ -127,7 +117,7 @@ fn it_forwards(platform: &Platform) {
         platform.pings("client", "10.0.0.2")
     });
     stream(platform, 1 << 20);
-    assert_eq!(platform.pids()["a"], before, "{}", log(platform, "a"));
+    assert_eq!(platform.pids()["a"], before, "{}", platform.log("a"));
     // TCP would send again what was overwritten on its way.
     for host in ["client", "server"] {
         assert_eq!(platform.bad_checksums(host), 0, "{host}");
@@ -145,9 +135,9 @@ fn a_program_on_netmap_swaps_buffers_between_its_rings_whatever_it_waits_by() {
         // The smallest ring, which a program can hold as a whole.
         let words = format!("forward {way} netmap:in vale0:out");
         platform.apply(&chain(client.path(), &words, "flavor: small", PORTS));
-        await_log(&platform, "a", "ready");
+        platform.await_log("a", "ready");
         it_forwards(&platform);
-        let said = log(&platform, "a");
+        let said = platform.log("a");
         let complaints: Vec<&str> = said.lines().filter(|line| *line != "ready").collect();
         assert!(complaints.is_empty(), "{way}: {said}");
         platform.apply(UPLINKS);
@@ -177,7 +167,7 @@ fn no_frame_is_overwritten_while_a_program_has_its_buffer() {
         let document = format!("version: 1\ninstances:\n{}links:\n{links}", all.concat());
         platform.apply(&document);
         eventually("many frames are good", || {
-            let said = log(&platform, &receiver);
+            let said = platform.log(&receiver);
             assert!(!said.contains("wrong"), "{way}: {said}");
             said.contains("good: 300000")
         });
@@ -215,7 +205,7 @@ fn a_program_keeps_frames_in_buffers_of_its_own_and_stops_no_ring() {
         return;
     };
     platform.apply(&chain(client.path(), "keep in out", "flavor: small", PORTS));
-    await_log(&platform, "a", "ready");
+    platform.await_log("a", "ready");
     it_forwards(&platform);
 }
 
@@ -233,7 +223,7 @@ fn each_queue_has_a_thread_of_its_own() {
         "memory: 128MiB",
         ports,
     ));
-    await_log(&platform, "a", "ready");
+    platform.await_log("a", "ready");
     it_forwards(&platform);
     // Flows of several queues at once, each of whose threads sleeps in between.
     std::thread::scope(|scope| {
@@ -265,7 +255,7 @@ fn a_packet_longer_than_a_buffer_lies_in_several() {
     platform.apply(&chain(client.path(), words, "memory: 128MiB", ports));
     it_forwards(&platform);
     let long = platform.on("client", "ping -c 3 -W 5 -M do -s 8900 10.0.0.2");
-    assert!(long.succeeded(), "{long:?} {}", log(&platform, "a"));
+    assert!(long.succeeded(), "{long:?} {}", platform.log("a"));
 }
 
 // promise: 22.4
@@ -276,8 +266,8 @@ fn what_a_program_on_netmap_cannot_have_is_refused_with_the_reason() {
         return;
     };
     platform.apply(&chain(client.path(), "errors in", "restart: never", PORTS));
-    await_log(&platform, "a", "end");
-    let said = log(&platform, "a");
+    platform.await_log("a", "end");
+    let said = platform.log("a");
     for expected in [
         "a port that is not there: No such device or address",
         "the instance has no port 'sideways' (sideways); it has: in, out",
@@ -342,10 +332,10 @@ fn a_program_that_writes_anything_into_its_rings_harms_nobody_and_is_put_right()
     // With frames to and from it all the time.
     let flood = platform.flood("client", "10.0.0.2", 0);
     let pid = platform.pids()["a"];
-    await_log(&platform, "a", "ready");
+    platform.await_log("a", "ready");
     drop(flood);
     it_forwards(&platform);
-    assert_eq!(platform.pids()["a"], pid, "{}", log(&platform, "a"));
+    assert_eq!(platform.pids()["a"], pid, "{}", platform.log("a"));
 }
 
 // promise: 22.1
@@ -416,7 +406,7 @@ fn netmaps_own_programs_send_receive_and_answer_as_they_are() {
     ] {
         platform.apply("version: 1");
         platform.apply(&generator_and(generator.path(), tasks, "", straight));
-        await_log(&platform, expected.0, expected.1);
+        platform.await_log(expected.0, expected.1);
     }
     let through = "  - [sender.out, middle.left]\n  - [middle.right, receiver.in]\n";
     for (options, tasks) in [("", ["tx -R 20000", "rx"]), ("-c ", ["ping", "pong"])] {

@@ -84,10 +84,6 @@ chains:
     )
 }
 
-fn log(platform: &Platform) -> String {
-    fs::read_to_string(platform.instance_log("web")).unwrap_or_default()
-}
-
 /// The first process of nginx.
 fn main_process(platform: &Platform) -> u32 {
     let known: Vec<u32> = platform.pids().into_values().collect();
@@ -159,7 +155,7 @@ fn nginx_serves_from_an_instance() {
         assert!(
             platform.on("client", &get).succeeded(),
             "{url}: {}",
-            log(&platform)
+            platform.log("web")
         );
         assert!(
             fs::read_to_string(&got).expect("a file") == text,
@@ -427,12 +423,8 @@ fn what_cannot_be_made_is_said_and_leaves_nothing() {
         web(&format!("args: [-c, /none.conf], {}", interface("")))
     );
     let _ends_at_once = platform.try_apply(&document);
-    eventually("the program's own words are in the log", || {
-        log(&platform).contains("/none.conf")
-    });
-    eventually("the end is in the log", || {
-        log(&platform).contains("the server has ended")
-    });
+    platform.await_log("web", "/none.conf");
+    platform.await_log("web", "the server has ended");
     eventually("nothing runs", || platform.instance_processes().is_empty());
 }
 
@@ -467,7 +459,7 @@ fn a_hostile_program_does_not_outlive_its_instance() {
     platform.apply(&format!(
         "version: 1\ninstances:\n  web: {{ program: {python}, args: [-S, {folder}/hostile.py], volumes: [{folder}], ports: {{ eth0: {{ kind: interface }} }} }}\n"
     ));
-    eventually("it stays", || log(&platform).contains("stays"));
+    platform.await_log("web", "stays");
     // Its eight processes, and the monitor.
     eventually("all of them are there", || {
         platform.instance_processes().len() == 9

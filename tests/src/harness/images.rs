@@ -118,7 +118,7 @@ pub fn deployment(instance: &str) -> String {
 
 /// Returns what the instance has said.
 pub fn log(platform: &Platform) -> String {
-    let log = fs::read_to_string(platform.instance_log("web")).unwrap_or_default();
+    let log = platform.log("web");
     // The monitor says this beside the program, at any point of what the program says.
     log.replace("nfluid-vmm: running on 1 ports, 1 queues each\n", "")
 }

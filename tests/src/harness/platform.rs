@@ -11,6 +11,7 @@ use nfluid_testbed::{interrupt, platform, unique_number};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::net::UnixStream;
@@ -112,6 +113,21 @@ impl Platform {
     /// The namespace of the platform's interfaces, for `netns:`.
     pub fn edge(&self) -> String {
         self.namespace_name("p")
+    }
+
+    /// What an instance has said. The daemon copies it a little later than the instance says it.
+    pub fn log(&self, instance: &str) -> String {
+        fs::read_to_string(self.instance_log(instance)).unwrap_or_default()
+    }
+
+    /// Waits until an instance has said this.
+    ///
+    /// # Panics
+    /// If it does not say so in time.
+    pub fn await_log(&self, instance: &str, text: &str) {
+        eventually(&format!("{instance} says '{text}'"), || {
+            self.log(instance).contains(text)
+        });
     }
 
     /// A counter of a port, by its name in the metrics between `nfluid_port_` and `_total`; `None`: there is none.
