@@ -293,6 +293,93 @@ fn a_slice_whose_process_ends_takes_no_interval_of_another_with_it() {
     ends.until_results(0, next + begin + 200, &input);
 }
 
+/// The processes of PEs of a slice, by what they are called.
+fn processes_of(platform: &Platform, slice: &str) -> Vec<u32> {
+    let is_its = |pid: &u32| {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        name.starts_with("pe-") && name.trim().ends_with(&format!(" {slice}"))
+    };
+    let all = platform.instance_processes().into_iter();
+    all.filter(is_its).collect()
+}
+
+// promise: 31.17
+#[test]
+fn a_slices_pe_that_is_killed_takes_no_interval_of_a_slice_of_the_same_instance_with_it() {
+    let test =
+        "a_slices_pe_that_is_killed_takes_no_interval_of_a_slice_of_the_same_instance_with_it";
+    let Some(mut platform) = Platform::new(test) else {
+        return;
+    };
+    SITE.hosts(&mut platform);
+    let graph = "graph: hash-tree, deadline: 10s, parameters: { blocks: 4, block_bytes: 1200 }";
+    let config = |back_end: &str| {
+        format!(
+            "{{ pes: 2, manager: own, {back_end} slices: {{ sound: {{ {graph}, id: 1, pes: [0] }}, frail: {{ {graph}, id: 2, pes: [1] }} }} }}"
+        )
+    };
+    let all = |back_end: &str| {
+        format!(
+            "version: 1\nuplinks:\n  radio: {{ interface: radio, netns: EDGE }}\n  core: {{ interface: core, netns: EDGE }}\n\
+             instances:\n  cell: {{ nf: dataflow, memory: 128MiB, config: {} }}\n\
+             chains: {{ cell: {{ from: radio, via: [cell], to: core }} }}\n",
+            config(back_end)
+        )
+    };
+    // Another back end needs another sandbox: the instance is replaced.
+    platform.apply(&all(""));
+    let first = platform.pids()["cell"];
+    platform.apply(&all("back_end: processes,"));
+    assert_ne!(platform.pids()["cell"], first);
+    assert!(platform.reaches("radio", &SITE.address(2)));
+    let ends = Ends::of(&platform, &SITE);
+    let input = [7; 4 * 1200];
+    let begin = ends.until_results(1, 0, &input);
+    let next = ends.until_results(2, 0, &input);
+    let filters = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        line.and_then(|line| line.trim().parse::<u32>().ok())
+    };
+    let manager = platform.pids()["cell"];
+    let [pe] = processes_of(&platform, "frail")[..] else {
+        panic!("{:?}", platform.instance_processes());
+    };
+    assert!(
+        filters(pe) > filters(manager),
+        "a PE may not do more than compute"
+    );
+    for interval in begin..begin + 300 {
+        // Idle, and at work.
+        if interval % 5 == 0 {
+            for pid in processes_of(&platform, "frail") {
+                signal(pid, Signal::KILL);
+            }
+        }
+        ends.send(2, next + interval, &input);
+        ends.send(1, interval, &input);
+        let found = loop {
+            let (slice, found, ..) = ends.result();
+            if slice == 1 {
+                break found;
+            }
+        };
+        assert_eq!(found, interval);
+    }
+    assert_eq!(platform.pids()["cell"], manager, "the instance went on");
+    ends.until_results(2, next + begin + 300, &input);
+    let stats = platform.must_say(&["stats", "-o", "table"]);
+    let lost = stats
+        .lines()
+        .find(|line| line.contains("slice_pes_lost_total"));
+    let lost = lost.and_then(|line| line.split_whitespace().last());
+    assert!(lost.is_some_and(|lost| lost != "0"), "{stats}");
+    platform.must_say(&["delete", "--all"]);
+    eventually("nothing runs", || platform.instance_processes().is_empty());
+}
+
 // Catches: lateness that nobody is told of, or for which a slice is killed again and again.
 // promise: 31.16
 #[test]

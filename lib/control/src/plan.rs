@@ -112,6 +112,7 @@ pub fn needs_replacing(old: &InstanceSpec, new: &InstanceSpec) -> bool {
     let takes_new_configuration =
         new.is_hosted() && new.stack.is_none() && !new.tier.capabilities().boots_kernel;
     old.program != new.program
+        || old.makes_processes() != new.makes_processes()
         || old.tier != new.tier
         || !is_at_the_same_interfaces(old, new)
         || old.stack != new.stack

@@ -292,6 +292,10 @@ impl PoolSpec {
                 "its shells are of another tier; a pool 'for: microvms' serves tier microvm, and one 'for: images' instances with an image",
             ),
             (
+                instance.makes_processes(),
+                "its PEs are processes, which the sandbox of shells refuses",
+            ),
+            (
                 self.is_of_other_image(instance),
                 "its shells are of another image",
             ),

@@ -8,7 +8,7 @@ use crate::yaml::{Entry, Kind, Mark, Node, Scalar, SyntaxError, parse};
 /// The NF of a slice's instance.
 pub const NF: &str = "dataflow";
 /// Keys of a slice that are the engine's: the rest of its configuration is below `slices`.
-const ENGINE_KEYS: [&str; 3] = ["manager", "pes", "port"];
+const ENGINE_KEYS: [&str; 4] = ["back_end", "manager", "pes", "port"];
 /// Keys of a slice that are the slice's in its engine. All others are the instance's.
 const SLICE_KEYS: [&str; 6] = ["deadline", "graph", "id", "interval", "parameters", "rank"];
 

@@ -285,6 +285,13 @@ impl InstanceSpec {
         self.program.is_hosted(self.tier)
     }
 
+    /// Returns true if its built-in NF makes processes in the instance's sandbox: slices whose PEs are processes do.
+    pub fn makes_processes(&self) -> bool {
+        let is_of_slices =
+            matches!(&self.program, Program::BuiltIn { nf } if nf == crate::slices::NF);
+        is_of_slices && self.config["back_end"] == "processes"
+    }
+
     /// Returns an instance without ports and resources.
     pub fn bare(program: Program, tier: Tier) -> Self {
         InstanceSpec {

@@ -11,8 +11,8 @@ pub type GraphSlot = u16;
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
-    /// Core manager to PE: the graph in this slot is a new one.
-    Graph(GraphSlot),
+    /// Core manager to PE: the graph in this slot is a new one. To a process: the cache line of its memory in which it begins.
+    Graph(GraphSlot, u32),
     /// Core manager to PE: run this unit; its inputs are there.
     Run(GraphSlot, u32),
     /// PE to core manager: the unit has run. Start and duration are in the unit's record.
@@ -28,7 +28,7 @@ impl Message {
     #[inline]
     pub fn encode(self) -> Word {
         let (kind, slot, index) = match self {
-            Self::Graph(slot) => (1, slot, 0),
+            Self::Graph(slot, line) => (1, slot, line),
             Self::Run(slot, unit) => (2, slot, unit),
             Self::Done(slot, unit) => (3, slot, unit),
             Self::Failed(slot, unit) => (4, slot, unit),
@@ -45,7 +45,7 @@ impl Message {
         let word = word.get();
         let (slot, index) = ((word >> 32) as u16, word as u32);
         let message = match word >> 56 {
-            1 => Self::Graph(slot),
+            1 => Self::Graph(slot, index),
             2 => Self::Run(slot, index),
             3 => Self::Done(slot, index),
             4 => Self::Failed(slot, index),

@@ -5,9 +5,9 @@
 //! each other where their tasks do.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::ops::Range;
 
 use crate::graph::{Builder, Graph, GraphError, Task, TaskId};
 use crate::levels::Levels;
@@ -15,14 +15,60 @@ use crate::levels::Levels;
 /// Buckets of priorities.
 pub const BUCKETS: usize = 256;
 
-/// A graph, its units, and their priorities.
-#[derive(Debug, Clone)]
-pub struct Plan {
+/// A graph whose tasks are gathered into units: all that a PE has to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gathered {
     tasks: Graph,
-    units: Graph,
     /// `starts[u]..starts[u + 1]` is the range of unit u in `members`.
     starts: Box<[u32]>,
     members: Box<[TaskId]>,
+}
+
+impl Gathered {
+    /// Gathers tasks as told: `sizes` are the numbers of tasks of the units, `members` the tasks of one unit after the other.
+    /// `None` if the numbers do not agree, or a task does not exist.
+    pub fn new(tasks: Graph, sizes: &[u32], members: Box<[TaskId]>) -> Option<Self> {
+        let mut starts = Vec::with_capacity(sizes.len() + 1);
+        let mut end = 0_u32;
+        starts.push(end);
+        for &size in sizes {
+            end = end.checked_add(size)?;
+            starts.push(end);
+        }
+        let exists = |&task: &TaskId| (task as usize) < tasks.len();
+        let agrees = end as usize == members.len() && members.iter().all(exists);
+        agrees.then(|| Self {
+            tasks,
+            starts: starts.into(),
+            members,
+        })
+    }
+
+    /// The graph of tasks.
+    pub fn tasks(&self) -> &Graph {
+        &self.tasks
+    }
+
+    /// Number of units.
+    pub fn units(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The tasks of a unit, in the order in which they run; none of a unit that does not exist.
+    pub fn members(&self, unit: u32) -> &[TaskId] {
+        let unit = unit as usize;
+        match self.starts.get(unit..unit.saturating_add(2)) {
+            Some(&[start, end]) => &self.members[start as usize..end as usize],
+            _ => &[],
+        }
+    }
+}
+
+/// A graph, its units, and their priorities.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    gathered: Arc<Gathered>,
+    units: Graph,
     /// Bucket of each unit: 0 is taken first.
     buckets: Box<[u8]>,
     critical_path: u64,
@@ -68,17 +114,24 @@ impl Plan {
         }
         Self {
             critical_path: *levels.fixed.iter().max().unwrap_or(&0),
-            tasks,
+            gathered: Arc::new(Gathered {
+                tasks,
+                starts,
+                members,
+            }),
             units,
-            starts,
-            members,
             buckets: buckets.into(),
         }
     }
 
     /// The graph of tasks.
     pub fn tasks(&self) -> &Graph {
-        &self.tasks
+        &self.gathered.tasks
+    }
+
+    /// What a PE has to know.
+    pub fn gathered(&self) -> &Arc<Gathered> {
+        &self.gathered
     }
 
     /// The graph of units; its `argument`s and output sizes mean nothing.
@@ -88,11 +141,7 @@ impl Plan {
 
     /// The tasks of a unit, in the order in which they run.
     pub fn members(&self, unit: u32) -> &[TaskId] {
-        &self.members[self.range(unit)]
-    }
-
-    fn range(&self, unit: u32) -> Range<usize> {
-        self.starts[unit as usize] as usize..self.starts[unit as usize + 1] as usize
+        self.gathered.members(unit)
     }
 
     /// The bucket of a unit by its priority: 0 is taken first.

@@ -2,11 +2,12 @@
 //!
 //! A slot is one word: zero is free, anything else is a message. Message and flag are one, so that a message in flight moves
 //! one cache line, and no index is shared: each side keeps its own, and a peer that writes nonsense into shared memory can
-//! only send wrong messages (FastForward: Giacomoni, Moseley and Vachharajani, PPoPP 2008). What was compared:
-//! `docs/adr/0050-dataflow.md`.
+//! only send wrong messages (FastForward: Giacomoni, Moseley and Vachharajani, PPoPP 2008). Both ends may be in one process,
+//! or in two that share memory. What was compared: `docs/adr/0050-dataflow.md`.
 //!
 //! A queue of many producers is a queue per producer, which the consumer reads in turn.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
 
@@ -29,57 +30,95 @@ const WORDS_PER_LINE: usize = 2;
 /// A cache line of slots.
 #[derive(Default)]
 #[repr(align(64))]
-struct Line([AtomicU64; WORDS_PER_LINE]);
+pub struct Line([AtomicU64; WORDS_PER_LINE]);
 
-/// The memory that both ends share.
-struct Slots(alloc::boxed::Box<[Line]>);
+/// Memory that both ends of a queue share.
+pub trait Lines {
+    /// The slots: at least one line, zero at first. Of a number that is no power of two, the rest is not used.
+    fn lines(&self) -> &[Line];
+}
 
-impl Slots {
-    fn at(&self, index: usize) -> &AtomicU64 {
-        &self.line(index).0[index % WORDS_PER_LINE]
+impl Lines for Box<[Line]> {
+    fn lines(&self) -> &[Line] {
+        self
+    }
+}
+
+impl<M: Lines> Lines for Arc<M> {
+    fn lines(&self) -> &[Line] {
+        (**self).lines()
+    }
+}
+
+/// The place of an end in the memory.
+struct Place<M> {
+    memory: M,
+    /// Lines, minus one.
+    mask: usize,
+    next: usize,
+}
+
+impl<M: Lines> Place<M> {
+    fn new(memory: M) -> Self {
+        let mask = match memory.lines().len().checked_ilog2() {
+            Some(bits) => (1 << bits) - 1,
+            None => 0,
+        };
+        Self {
+            memory,
+            mask,
+            next: 0,
+        }
     }
 
-    fn line(&self, index: usize) -> &Line {
-        &self.0[(index / WORDS_PER_LINE) & (self.0.len() - 1)]
+    fn line(&self) -> &Line {
+        &self.memory.lines()[(self.next / WORDS_PER_LINE) & self.mask]
+    }
+
+    fn slot(&self) -> &AtomicU64 {
+        &self.line().0[self.next % WORDS_PER_LINE]
+    }
+
+    fn advance(&mut self) {
+        self.next = self.next.wrapping_add(1);
     }
 }
 
 /// The end that sends.
-pub struct Producer {
-    slots: Arc<Slots>,
-    next: usize,
-}
+pub struct Producer<M = Arc<Box<[Line]>>>(Place<M>);
 
 /// The end that receives.
-pub struct Consumer {
-    slots: Arc<Slots>,
-    next: usize,
+pub struct Consumer<M = Arc<Box<[Line]>>>(Place<M>);
+
+/// Number of lines of a queue with room for at least `messages` messages.
+pub fn lines_for(messages: usize) -> usize {
+    // The consumer has one line that it has not freed yet.
+    (messages.div_ceil(WORDS_PER_LINE) + 1).next_power_of_two()
 }
 
 /// Makes a queue with room for at least `messages` messages.
 pub fn queue(messages: usize) -> (Producer, Consumer) {
-    // The consumer has one line that it has not freed yet.
-    let lines = (messages.div_ceil(WORDS_PER_LINE) + 1).next_power_of_two();
-    let lines = (0..lines).map(|_| Line::default());
-    let slots = Arc::new(Slots(lines.collect()));
-    let consumer = Consumer {
-        slots: slots.clone(),
-        next: 0,
-    };
-    (Producer { slots, next: 0 }, consumer)
+    let lines = (0..lines_for(messages)).map(|_| Line::default());
+    let memory: Arc<Box<[Line]>> = Arc::new(lines.collect());
+    (Producer::over(memory.clone()), Consumer::over(memory))
 }
 
-impl Producer {
+impl<M: Lines> Producer<M> {
+    /// The sending end of a queue in this memory. It has one such end.
+    pub fn over(memory: M) -> Self {
+        Self(Place::new(memory))
+    }
+
     /// Sends a message. Returns false if the queue is full.
     #[inline]
     pub fn push(&mut self, message: Word) -> bool {
-        let slot = self.slots.at(self.next);
+        let slot = self.0.slot();
         // The consumer has read what this slot had: its read is before its zero, and its zero before this store.
         if slot.load(Ordering::Acquire) != 0 {
             return false;
         }
         slot.store(message.get(), Ordering::Release);
-        self.next = self.next.wrapping_add(1);
+        self.0.advance();
         true
     }
 
@@ -91,18 +130,22 @@ impl Producer {
     }
 }
 
-impl Consumer {
+impl<M: Lines> Consumer<M> {
+    /// The receiving end of a queue in this memory. It has one such end.
+    pub fn over(memory: M) -> Self {
+        Self(Place::new(memory))
+    }
+
     /// Returns the next message, or `None` if none is there yet.
     #[inline]
     pub fn pop(&mut self) -> Option<Word> {
-        let slot = self.slots.at(self.next);
-        let message = Word::new(slot.load(Ordering::Acquire))?;
-        if self.next % WORDS_PER_LINE == WORDS_PER_LINE - 1 {
-            for slot in &self.slots.line(self.next).0 {
+        let message = Word::new(self.0.slot().load(Ordering::Acquire))?;
+        if self.0.next % WORDS_PER_LINE == WORDS_PER_LINE - 1 {
+            for slot in &self.0.line().0 {
                 slot.store(0, Ordering::Release);
             }
         }
-        self.next = self.next.wrapping_add(1);
+        self.0.advance();
         Some(message)
     }
 

@@ -3,7 +3,8 @@
 use crate::netmap::NetmapLibrary;
 use crate::terminator;
 use anyhow::{Context, bail};
-use nfluid_control::tier::{Isolation, Tier};
+use nfluid_control::spec::InstanceSpec;
+use nfluid_control::tier::Isolation;
 use nfluid_ring::layout::SOL_NFLUID;
 use nfluid_sandbox::seccomp::{Filter, Policy};
 use nfluid_sandbox::{Accelerator, EMULATOR, FileVersion, Linkage, Program, file_version};
@@ -153,11 +154,18 @@ impl Programs {
         })
     }
 
-    /// The program that hosts NFs in instances of a tier, in the version that is installed now.
+    /// The program that hosts the NF of an instance, in the version that is installed now.
     ///
     /// # Errors
     /// When it is missing or cannot be run in an instance.
-    pub(crate) fn host_of(&self, tier: Tier) -> anyhow::Result<OpenProgram> {
+    pub(crate) fn host_of(&self, spec: &InstanceSpec) -> anyhow::Result<OpenProgram> {
+        let tier = spec.tier;
+        if spec.makes_processes() {
+            let (program, _) = &*self.built_in();
+            let policy = Policy::new(program.linkage(), SOL_NFLUID as u32).with_components();
+            let program = program.try_clone().context("sharing the program of NFs")?;
+            return Ok(Arc::new((program, policy.compile()?)));
+        }
         if [Isolation::LINUX, Isolation::STACK].contains(&tier.isolation()) {
             return self.beside(&self.companions_monitor, MONITOR, with_filter);
         }

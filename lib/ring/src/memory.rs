@@ -8,7 +8,7 @@ use crate::mpsc::Mpsc;
 use crate::offload::OFFLOAD_BYTES;
 use crate::table::TableHead;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
@@ -47,7 +47,17 @@ impl Mapping {
                 }
             })?;
         let start = NonNull::new(start.cast()).expect("mmap returns no null pointer on success");
-        Ok(Mapping { start, len })
+        let mapping = Mapping { start, len };
+        // A process that the owner forks has no port: it could write to its frames and queues.
+        // SAFETY: the mapping is ours, and this changes what a fork copies, no byte.
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }.map_err(|errno| {
+            AttachError::Map {
+                what,
+                len,
+                source: errno.into(),
+            }
+        })?;
+        Ok(mapping)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::AttachError;
 use rustix::event::{Timespec, epoll};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
@@ -199,6 +199,9 @@ impl KernelDoorbell {
                 source: errno.into(),
             })
             .map(|start| {
+                // SAFETY: the mapping is new, and this changes what a fork copies, no byte. An error leaves the positions to a
+                // process that this one forks, which it may.
+                let _copied = unsafe { madvise(start, page, Advice::LinuxDontFork) };
                 NonNull::new(start.cast::<AtomicU64>()).expect("mmap returns no null pointer")
             })
         };

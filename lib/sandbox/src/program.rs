@@ -90,6 +90,20 @@ pub enum ProgramError {
 }
 
 impl Program {
+    /// The same file once more.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> std::io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+            origin: self.origin.clone(),
+            linkage: self.linkage.clone(),
+            sealed: self.sealed,
+            is_roots: self.is_roots,
+        })
+    }
+
     /// Opens an executable file.
     ///
     /// # Errors

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// Most PEs of an instance: a thread each.
 const PES_MAX: usize = 64;
+/// Most processes of PEs in an instance: a sandbox has room for 256 threads.
+const PROCESSES_MAX: usize = 128;
 /// Longest interval and deadline.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// Longest input of an interval in bytes: a message can name each place in it.
@@ -30,11 +32,32 @@ pub enum Manager {
     Own,
 }
 
+/// What a PE is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackEnd {
+    /// A thread.
+    #[default]
+    Threads,
+    /// A process per slice.
+    Processes,
+}
+
+impl BackEnd {
+    pub fn name(self) -> &'static str {
+        match self {
+            BackEnd::Threads => "threads",
+            BackEnd::Processes => "processes",
+        }
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Document {
     pes: usize,
-    manager: Manager,
+    back_end: BackEnd,
+    manager: Option<Manager>,
     port: u16,
     slices: BTreeMap<String, SliceDocument>,
 }
@@ -43,7 +66,8 @@ impl Default for Document {
     fn default() -> Self {
         Document {
             pes: 1,
-            manager: Manager::Pe,
+            back_end: BackEnd::Threads,
+            manager: None,
             port: UDP_PORT,
             slices: BTreeMap::new(),
         }
@@ -97,6 +121,7 @@ impl<'de> Deserialize<'de> for Time {
 #[derive(Clone)]
 pub struct Config {
     pub pes: usize,
+    pub back_end: BackEnd,
     pub manager: Manager,
     /// UDP port of messages.
     pub port: u16,
@@ -164,9 +189,29 @@ impl Config {
             }
             slices.push(slice);
         }
+        let processes: usize = slices
+            .iter()
+            .map(|slice| slice.pes.as_ref().map_or(document.pes, Vec::len))
+            .sum();
+        if document.back_end == BackEnd::Processes && processes > PROCESSES_MAX {
+            let message = format!(
+                "the slices' PEs are {processes} processes, and an instance has at most {PROCESSES_MAX}: \
+                 give each slice PEs of its own with 'pes'"
+            );
+            return Err(ConfigError::at("back_end", message));
+        }
+        let manager = match (document.back_end, document.manager) {
+            (BackEnd::Processes, Some(Manager::Pe)) => {
+                let message = "no kernel runs beside the core manager if PEs are processes: remove 'manager', or write 'own'";
+                return Err(ConfigError::at("manager", message));
+            }
+            (BackEnd::Processes, _) => Manager::Own,
+            (BackEnd::Threads, manager) => manager.unwrap_or_default(),
+        };
         Ok(Config {
             pes: document.pes,
-            manager: document.manager,
+            back_end: document.back_end,
+            manager,
             port: document.port,
             slices,
         })

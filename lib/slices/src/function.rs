@@ -4,12 +4,13 @@
 //! samples are put together to the inputs of intervals, whose graphs the engine computes. Results leave on port 1 with the
 //! addresses and tags of the samples, as if the sender of the samples had sent them. Everything else passes, both ways.
 
-use crate::config::{Config, Manager, SliceConfig};
+use crate::config::{self, Config, Manager, SliceConfig};
+use crate::confine::confine;
 use crate::counters::{Counters, Drop};
 use crate::message::{Kind, Message};
 use crate::slice::{Envelope, Slice, TRACED_MAX};
 use anyhow::Context;
-use nfluid_dataflow::engine::{Engine, Finished, ManagerPlace, Settings};
+use nfluid_dataflow::engine::{BackEnd, Engine, Finished, ManagerPlace, Settings};
 use nfluid_dataflow::manager::{Policy, Verdict};
 use nfluid_nf::catalogue::{self, Entry};
 use nfluid_nf::function::{CommandError, ConfigError, Metric, Nanos, NetworkFunction, PortInfo};
@@ -101,6 +102,11 @@ struct Running {
 
 fn start(config: &Config, bell: &Arc<OwnedFd>) -> anyhow::Result<(Engine, Vec<Slice>)> {
     let mut engine = Engine::start(Settings {
+        back_end: match config.back_end {
+            config::BackEnd::Threads => BackEnd::Threads,
+            config::BackEnd::Processes => BackEnd::Processes,
+        },
+        confine: Some(confine),
         manager: match config.manager {
             Manager::Pe => ManagerPlace::OnPe,
             Manager::Own => ManagerPlace::Own(None),
@@ -317,15 +323,17 @@ impl NetworkFunction for Slices {
 
     fn command(&mut self, _now: Nanos, name: &str, args: &[String]) -> Result<Value, CommandError> {
         let running = self.running()?;
-        let mode = self.config.mode().name();
+        let (mode, back_end) = (self.config.mode().name(), self.config.back_end.name());
         match (name, args) {
             ("slices", []) => {
                 let slices = running.slices.iter();
                 Ok(slices
-                    .map(|slice| slice.describe(&running.engine, mode))
+                    .map(|slice| slice.describe(&running.engine, mode, back_end))
                     .collect())
             }
-            ("slice", [name]) => Ok(running.named(name)?.describe(&running.engine, mode)),
+            ("slice", [name]) => Ok(running
+                .named(name)?
+                .describe(&running.engine, mode, back_end)),
             ("trace", [name]) => Ok(running.named(name)?.runs(TRACED_MAX)),
             ("trace", [name, intervals]) => {
                 let bounds =
@@ -357,7 +365,8 @@ impl NetworkFunction for Slices {
         let new = Config::parse(config)?;
         if let Some(running) = &mut self.running {
             let failed = |error: anyhow::Error| ConfigError::at("", format!("{error:#}"));
-            if (new.pes, new.manager) == (self.config.pes, self.config.manager) {
+            let engine = |it: &Config| (it.pes, it.back_end, it.manager);
+            if engine(&new) == engine(&self.config) {
                 running.change(&new).map_err(failed)?;
             } else {
                 let (engine, slices) = start(&new, &running.bell).map_err(failed)?;

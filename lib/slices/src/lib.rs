@@ -2,7 +2,8 @@
 //!
 //! An instance with `nf: dataflow` is an engine (`nfluid-dataflow`): PEs, a core manager, and one or more slices. The instance's
 //! sandbox, share and memory are the engine's: a slice that crashes or hangs harms no slice of another instance. Within an
-//! instance, slices share PEs, or have PEs, or windows of the interval, of their own.
+//! instance, slices share PEs, or have PEs, or windows of the interval, of their own; with `back_end: processes`, their kernels
+//! run in processes, and one that crashes, hangs or writes nonsense harms no other slice of the instance either.
 //!
 //! - [`application`]: what a slice is; [`catalogue`]: those that exist, by name, each a file in `graphs`.
 //! - [`radio`]: samples as numbers. [`message`]: samples and results in UDP, framed as eCPRI does; [`assembly`]: pieces become an interval's input.
@@ -15,6 +16,7 @@ pub mod application;
 pub mod assembly;
 pub mod catalogue;
 mod config;
+mod confine;
 mod counters;
 pub mod function;
 mod graphs;

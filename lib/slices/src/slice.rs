@@ -4,7 +4,7 @@ use crate::assembly::{Added, Assembly};
 use crate::config::SliceConfig;
 use crate::counters::Drop;
 use crate::message::Message;
-use nfluid_dataflow::engine::{Counts, Engine, Finished, Shape, UnitRun};
+use nfluid_dataflow::engine::{Counts, Engine, EngineError, Finished, Shape, UnitRun};
 use nfluid_dataflow::manager::{SliceId, SliceRank, Verdict};
 use nfluid_dataflow::plan::Plan;
 use nfluid_nf::Metric;
@@ -166,7 +166,7 @@ impl Slice {
                 // Once per interval: a sleeping PE takes tens of microseconds to wake up.
                 let is_near = missing <= application.input_bytes() / 8;
                 if is_near && !std::mem::replace(&mut self.is_woken, is_near) {
-                    engine.wake(self.config.interval / 2);
+                    engine.wake(self.id, self.config.interval / 2);
                 }
                 Ok(())
             }
@@ -180,9 +180,16 @@ impl Slice {
                 let envelope = envelope().ok_or(Drop::Malformed)?;
                 begins(engine, &self.config);
                 let external = application.external(input, message.phase);
-                let ticket = engine
-                    .submit(self.id, &self.shape, external, self.config.deadline)
-                    .map_err(|_| Drop::NotStarted)?;
+                let submitted = engine.submit(self.id, &self.shape, external, self.config.deadline);
+                let ticket = match submitted {
+                    Ok(ticket) => ticket,
+                    Err(why @ EngineError::NoRoom) => {
+                        self.overrun += 1;
+                        self.dropped(message.interval, why.to_string());
+                        return Ok(());
+                    }
+                    Err(_) => return Err(Drop::NotStarted),
+                };
                 self.under_way.push_back(UnderWay {
                     ticket,
                     interval: message.interval,
@@ -211,7 +218,9 @@ impl Slice {
                 self.dropped(ended.interval, why);
             }
             Ok(Verdict::Hung { .. }) => {
-                self.dropped(ended.interval, "a PE did not come back".to_owned());
+                let why = finished.failure();
+                let why = why.unwrap_or_else(|| "a PE did not come back".to_owned());
+                self.dropped(ended.interval, why);
             }
             Err(refusal) => self.dropped(ended.interval, refusal.to_string()),
         }
@@ -317,7 +326,7 @@ impl Slice {
     }
 
     /// Everything about the slice, for people and programs.
-    pub fn describe(&self, engine: &Engine, mode: &str) -> Value {
+    pub fn describe(&self, engine: &Engine, mode: &str, back_end: &str) -> Value {
         let counts = self.counts(engine);
         let losses = self.assembly.losses;
         let plan = self.shape.plan();
@@ -327,6 +336,7 @@ impl Slice {
             "graph": self.config.graph,
             "id": self.config.id,
             "mode": mode,
+            "back_end": back_end,
             "pes": self.config.pes.clone().unwrap_or_else(|| (0..engine.pes()).collect()),
             "window_ns": self.config.window,
             "interval_us": us(self.config.interval),

@@ -6,7 +6,7 @@ use super::rows::{Rows, distribution};
 use crate::host::cpu::require_two_cores;
 use crate::report::Report;
 use anyhow::Context;
-use nfluid_dataflow::engine::{Engine, ManagerPlace, Settings, Shape};
+use nfluid_dataflow::engine::{BackEnd, Engine, ManagerPlace, Settings, Shape};
 use nfluid_dataflow::manager::SliceRank;
 use nfluid_dataflow::plan::Plan;
 use nfluid_figures::plot::{Axis, Plot};
@@ -25,23 +25,30 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             "own",
             "core manager on core 0, PE on core 1",
             ManagerPlace::Own(Some(0)),
-            1,
+            BackEnd::Threads,
+        ),
+        (
+            "process",
+            "core manager on core 0, PE a process on core 1",
+            ManagerPlace::Own(Some(0)),
+            BackEnd::Processes,
         ),
         (
             "on_pe",
             "core manager on the PE, core 1",
             ManagerPlace::OnPe,
-            1,
+            BackEnd::Threads,
         ),
     ];
     let mut rows = Rows::default();
     let mut all = places.map(|_| Samples::default());
     for _ in 0..rounds {
-        for ((id, what, manager, core), all) in places.into_iter().zip(&mut all) {
+        for ((id, what, manager, back_end), all) in places.into_iter().zip(&mut all) {
             report.settle();
             let mut engine = Engine::start(Settings {
                 manager,
-                cores: vec![core],
+                back_end,
+                cores: vec![1],
                 ..Settings::new(1)
             })?;
             let slice = engine.add_slice("chain", SliceRank::default(), Arc::new(Nothing))?;

@@ -15,7 +15,7 @@ use nfluid_baseband::transmit::subframe;
 use nfluid_baseband::turbo;
 use nfluid_baseband::uplink::{Decoding, Identity, Uplink};
 use nfluid_dataflow::engine::{
-    Application, Arena, Call, Engine, Finished, Layout, Settings, Shape,
+    Application, Arena, BackEnd, Call, Engine, Finished, Layout, ManagerPlace, Settings, Shape,
 };
 use nfluid_dataflow::graph::{Graph, TaskId};
 use nfluid_dataflow::manager::{Policy, SliceRank, Verdict};
@@ -93,12 +93,35 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
                 "rayon, two threads",
                 rayon_graph(&uplink, &external, subframes)?,
             );
-            for (side, name, pes, grain) in [
-                ("1", "one PE", 1, GRAIN),
-                ("2.single", "two PEs, task by task", 2, 0),
-                ("2", "two PEs, units of 3 us", 2, GRAIN),
+            let on_pe = |pes| Settings {
+                cores: (0..pes).collect(),
+                ..Settings::new(pes)
+            };
+            let beside = |back_end| Settings {
+                cores: vec![1],
+                manager: ManagerPlace::Own(Some(0)),
+                back_end,
+                ..Settings::new(1)
+            };
+            for (side, name, settings, grain) in [
+                ("1", "one PE", on_pe(1), GRAIN),
+                ("2.single", "two PEs, task by task", on_pe(2), 0),
+                ("2", "two PEs, units of 3 us", on_pe(2), GRAIN),
+                (
+                    "1.own",
+                    "one PE, the core manager on another core",
+                    beside(BackEnd::Threads),
+                    GRAIN,
+                ),
+                (
+                    "1.process",
+                    "one PE, a process",
+                    beside(BackEnd::Processes),
+                    GRAIN,
+                ),
             ] {
-                let done = engine(&uplink, &external, subframes, pes, grain)?;
+                let pes = settings.pes;
+                let done = engine(&uplink, &external, subframes, settings, grain)?;
                 add(&mut rows, side, name, done.makespans);
                 if pes == 2 {
                     let ratio = done.over_bound;
@@ -132,6 +155,14 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
             &format!("{what}, serial over ours, two PEs"),
             &format!("dataflow.lte.{id}.serial_ms"),
             &format!("dataflow.lte.{id}.2_ms"),
+        );
+        rows.ratio(
+            &format!("dataflow.lte.{id}.process_vs_thread"),
+            &format!(
+                "{what}, one PE as a process over one as a thread, core managers on another core"
+            ),
+            &format!("dataflow.lte.{id}.1.process_ms"),
+            &format!("dataflow.lte.{id}.1.own_ms"),
         );
     }
     rows.finish(report, "A subframe of an LTE uplink", "8 users, 832 tasks, 4 x 4 MIMO, 64-QAM, 5 MHz, 18 dB; cores 0 and 1, the core manager on PE 0");
@@ -271,13 +302,13 @@ fn engine(
     uplink: &Arc<Uplink>,
     external: &Arc<[u8]>,
     subframes: usize,
-    pes: usize,
+    settings: Settings,
     grain: u64,
 ) -> anyhow::Result<Done> {
+    let pes = settings.pes;
     let mut engine = Engine::start(Settings {
-        cores: (0..pes).collect(),
         policy: Policy::EarliestStart,
-        ..Settings::new(pes)
+        ..settings
     })?;
     let slice = engine.add_slice("lte", SliceRank::default(), uplink.clone())?;
     let first = Shape::new(Plan::of(uplink.graph().clone()))?;
@@ -314,7 +345,7 @@ fn one(
     shape: &Shape,
     external: &Arc<[u8]>,
 ) -> anyhow::Result<Finished> {
-    engine.wake(Duration::from_millis(2));
+    engine.wake(slice, Duration::from_millis(2));
     std::thread::sleep(Duration::from_micros(100));
     engine.submit(slice, shape, external.clone(), WAIT)?;
     let finished = engine.wait(WAIT).context("the subframe did not end")?;

@@ -84,7 +84,7 @@ fn composing(rows: &mut Rows) -> anyhow::Result<()> {
     let shape = Shape::new(Plan::of(graph))?;
     let mut took = Duration::ZERO;
     for _ in 0..TIMES {
-        engine.wake(Duration::from_millis(2));
+        engine.wake(slice, Duration::from_millis(2));
         std::thread::sleep(Duration::from_micros(200));
         let begun = Instant::now();
         engine.submit(slice, &shape, Arc::new([]), Duration::from_secs(60))?;

@@ -220,7 +220,7 @@ fn execute(application: Arc<dyn Application>, plan: Plan) -> anyhow::Result<Fini
     let mut last = None;
     // The first run wakes the cores and fills their caches.
     for _ in 0..2 {
-        engine.wake(Duration::from_millis(5));
+        engine.wake(slice, Duration::from_millis(5));
         std::thread::sleep(Duration::from_micros(200));
         engine.submit(slice, &shape, Arc::new([]), WAIT)?;
         let finished = engine.wait(WAIT).context("the graph did not end")?;

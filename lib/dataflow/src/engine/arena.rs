@@ -1,23 +1,18 @@
 //! The outputs of one interval's tasks, in one piece of memory.
 //!
 //! Each task has a region that it alone writes, once, and that its successors read after it. The arena itself sees to that,
-//! whatever the core manager or a peer does: a state per task says whether its region is untouched, being written, or
-//! written for good.
+//! whatever the core manager does: a state per task says whether its region is untouched, being written, or written for good.
+//! Processes that share an arena all run this code; a process that does not is none that looks into the arena (`process`).
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use super::array::{ALIGNMENT, Array, Bytes};
 use crate::graph::{Graph, TaskId};
 
-/// Alignment of each region: a cache line, and more than any vector needs.
-pub const ALIGNMENT: usize = 64;
-
-const UNTOUCHED: u8 = 0;
+pub const UNTOUCHED: u8 = 0;
 const WRITING: u8 = 1;
-const WRITTEN: u8 = 2;
-
-#[repr(C, align(64))]
-struct Line(UnsafeCell<[u8; ALIGNMENT]>);
+pub const WRITTEN: u8 = 2;
 
 /// Where each task's region lies.
 #[derive(Debug, Clone)]
@@ -67,22 +62,30 @@ impl Layout {
         })
     }
 
-    fn total(&self) -> usize {
+    /// The first line of a task's region, and the bytes of its output; `None` if there is no such task.
+    pub fn region(&self, task: TaskId) -> Option<(usize, usize)> {
+        let task = task as usize;
+        Some((
+            *self.lines.get(task)? as usize,
+            *self.bytes.get(task)? as usize,
+        ))
+    }
+
+    /// Number of all lines.
+    pub fn total(&self) -> usize {
         self.lines.last().copied().unwrap_or(0) as usize
     }
 }
 
 /// The memory of one interval.
+///
+/// The bytes of a region are written only by the thread that has moved the region's state from UNTOUCHED to WRITING, which one
+/// thread can do, and read only after its state is WRITTEN, by an acquiring load that follows the writer's releasing store.
 pub struct Arena {
     layout: std::sync::Arc<Layout>,
-    lines: Box<[Line]>,
-    states: Box<[AtomicU8]>,
+    lines: Array<Bytes>,
+    states: Array<AtomicU8>,
 }
-
-// SAFETY: the bytes of a region are written only by the thread that has moved the region's state from UNTOUCHED to WRITING,
-// which one thread can do, and read only after its state is WRITTEN, by an acquiring load that follows the writer's
-// releasing store.
-unsafe impl Sync for Arena {}
 
 /// A task that may not run: it has run, or an input is missing. The core manager never asks for that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -92,20 +95,30 @@ pub struct OutOfOrder(pub TaskId);
 impl Arena {
     /// Returns an arena of zeros.
     pub fn new(layout: std::sync::Arc<Layout>) -> Self {
-        let line = || Line(UnsafeCell::new([0; ALIGNMENT]));
         Self {
-            lines: (0..layout.total()).map(|_| line()).collect(),
-            states: (0..layout.bytes.len())
-                .map(|_| AtomicU8::new(UNTOUCHED))
-                .collect(),
+            lines: Array::own(layout.total()),
+            states: Array::own(layout.bytes.len()),
             layout,
+        }
+    }
+
+    /// The arena in these arrays, which are as long as the layout says.
+    pub fn shared(
+        layout: std::sync::Arc<Layout>,
+        lines: Array<Bytes>,
+        states: Array<AtomicU8>,
+    ) -> Self {
+        Self {
+            layout,
+            lines,
+            states,
         }
     }
 
     /// Forgets all outputs, for the next interval. Regions keep their bytes: a kernel writes all of its output.
     pub fn reset(&mut self) {
-        for state in &mut self.states {
-            *state.get_mut() = UNTOUCHED;
+        for state in &*self.states {
+            state.store(UNTOUCHED, Ordering::Relaxed);
         }
     }
 

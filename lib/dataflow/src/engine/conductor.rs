@@ -1,18 +1,22 @@
 //! The thread of the core manager: gives it the time and what PEs report, and sends what it decides.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
-use super::job::Job;
-use super::pe::{Idle, Pe, Table, pin};
-use super::{Command, Finished, Settings, Shared};
-use crate::manager::{Dispatch, GRAPHS_MAX, Manager, Outcome, Verdict};
-use crate::message::{GraphSlot, Message};
-use crate::queue::{Consumer, Producer, Word, queue};
+use super::job::{Job, Place};
+use super::pe::{Idle, Table, pin};
+use super::process::{Maker, Making, Seats, Tenant};
+use super::workers::{OtherThread, Worker, commands_for};
+use super::{BackEnd, Command, Finished, Settings, Shared};
+use crate::manager::{
+    Dispatch, GRAPHS_MAX, Manager, Outcome, Partition, SLICES_MAX, SliceId, Verdict,
+};
+use crate::message::Message;
+use crate::queue::Word;
 
 /// Turns of the loop after which deadlines and PEs are looked at.
 const LOOK_EVERY: u32 = 64;
@@ -21,26 +25,6 @@ const END_POLL: Duration = Duration::from_micros(100);
 /// Most threads that have not come back: while there are so many, a lost PE is not replaced.
 const STRAYS_MAX: usize = 16;
 
-/// A PE as the conductor sees it.
-enum Worker {
-    /// A thread of its own.
-    Thread(Remote),
-    /// The conductor's own thread.
-    Here(VecDeque<(GraphSlot, u32)>),
-    /// A PE that did not come back, and has not been replaced.
-    Gone,
-}
-
-struct Remote {
-    commands: Producer,
-    reports: Consumer,
-    handle: JoinHandle<()>,
-    /// False lets the PE sleep.
-    is_awake: Arc<AtomicBool>,
-    /// The job that the PE knows in each slot, by its ticket.
-    known: Vec<u64>,
-}
-
 pub struct Conductor {
     settings: Settings,
     clock: Clock,
@@ -48,6 +32,8 @@ pub struct Conductor {
     workers: Vec<Worker>,
     table: Arc<Table>,
     jobs: Vec<Option<Arc<Job>>>,
+    /// Slices whose kernels run in processes.
+    tenants: Vec<Option<Arc<Tenant>>>,
     shared: Arc<Shared>,
     /// Threads of PEs that were given up.
     strays: Vec<JoinHandle<()>>,
@@ -66,6 +52,7 @@ impl Conductor {
             workers: Vec::new(),
             table: Arc::new(places.collect()),
             jobs: Vec::new(),
+            tenants: vec![None; SLICES_MAX],
             strays: Vec::new(),
             now: 0,
             awake_until: 0,
@@ -73,39 +60,37 @@ impl Conductor {
             clock,
             shared,
         };
+        let maker = match conductor.settings.back_end {
+            BackEnd::Threads => None,
+            BackEnd::Processes => Some(Arc::new(Maker::start()?)),
+        };
         for index in 0..conductor.settings.pes {
-            let worker = if index == 0 && conductor.settings.shares_pe() {
-                Worker::Here(VecDeque::new())
-            } else {
-                Worker::Thread(conductor.spawn(index)?)
+            let worker = match &maker {
+                Some(maker) => Worker::Processes(conductor.seats(index, maker)),
+                None if index == 0 && conductor.settings.shares_pe() => {
+                    Worker::Here(VecDeque::new())
+                }
+                None => Worker::Thread(conductor.spawn(index)?),
             };
             conductor.workers.push(worker);
         }
         Ok(conductor)
     }
 
-    fn spawn(&self, index: usize) -> std::io::Result<Remote> {
-        // Graph and Run for each unit, and Stop.
-        let (commands, from_conductor) = queue(2 * self.settings.ahead + 1);
-        let is_awake = Arc::new(AtomicBool::new(false));
-        let (to_conductor, reports) = queue(self.settings.ahead + 1);
-        let pe = Pe {
-            index,
-            core: self.settings.cores.get(index).copied(),
+    fn spawn(&self, index: usize) -> std::io::Result<OtherThread> {
+        let core = self.settings.cores.get(index).copied();
+        let (ahead, table) = (self.settings.ahead, self.table.clone());
+        OtherThread::start(index, core, self.clock, ahead, table)
+    }
+
+    fn seats(&self, pe: usize, maker: &Arc<Maker>) -> Seats {
+        Seats::new(Making {
+            maker: Arc::clone(maker),
+            pe,
+            core: self.settings.cores.get(pe).copied(),
             clock: self.clock,
-            table: self.table.clone(),
-            commands: from_conductor,
-            reports: to_conductor,
-            is_awake: is_awake.clone(),
-        };
-        let name = format!("pe-{index}");
-        let handle = thread::Builder::new().name(name).spawn(move || pe.run())?;
-        Ok(Remote {
-            commands,
-            reports,
-            handle,
-            is_awake,
-            known: Vec::new(),
+            room: commands_for(self.settings.ahead),
+            confine: self.settings.confine,
         })
     }
 
@@ -154,7 +139,7 @@ impl Conductor {
     fn reports(&mut self) -> bool {
         let mut is_busy = false;
         for pe in 0..self.workers.len() {
-            while let Some(word) = self.next_report(pe) {
+            while let Some(word) = self.workers[pe].report() {
                 is_busy = true;
                 self.report(pe, word);
             }
@@ -162,38 +147,54 @@ impl Conductor {
         is_busy
     }
 
-    fn next_report(&mut self, pe: usize) -> Option<Word> {
-        match &mut self.workers[pe] {
-            Worker::Thread(remote) => remote.reports.pop(),
-            Worker::Here(_) | Worker::Gone => None,
-        }
-    }
-
     fn report(&mut self, pe: usize, word: Word) {
         self.now = self.clock.now();
         let now = self.now;
         let taken = match Message::decode(word) {
             Some(Message::Done(slot, unit)) => self.manager.done(pe, slot, unit, now),
-            Some(Message::Failed(slot, unit)) => self.manager.failed(pe, slot, unit, now),
+            Some(Message::Failed(slot, unit)) => {
+                // Before the graph's end is told.
+                self.keep_failure(pe, slot.into());
+                self.manager.failed(pe, slot, unit, now)
+            }
             _ => Err(crate::manager::Nonsense { pe }),
         };
-        if taken.is_err() {
-            self.shared.nonsense.fetch_add(1, Ordering::Relaxed);
-            self.lose(pe);
+        if taken.is_ok() {
+            return self.workers[pe].ended();
+        }
+        self.shared.nonsense.fetch_add(1, Ordering::Relaxed);
+        match &mut self.workers[pe] {
+            Worker::Processes(seats) => {
+                if let Some(slice) = seats.running_slice() {
+                    self.lose_process(pe, slice, "its process sends nonsense");
+                }
+            }
+            _ => self.lose(pe),
+        }
+    }
+
+    /// Keeps why a task failed in a process, which says so beside its report.
+    fn keep_failure(&mut self, pe: usize, slot: usize) {
+        let job = self.jobs.get(slot).and_then(Option::as_ref);
+        let (Worker::Processes(seats), Some(job)) = (&mut self.workers[pe], job) else {
+            return;
+        };
+        // A process that lies may name another slice's graph.
+        if let Place::Apart(apart) = &job.place
+            && seats.running_slice() == Some(job.slice)
+        {
+            apart.fail(|| seats.told());
         }
     }
 
     fn send(&mut self, dispatch: Dispatch) {
-        let Dispatch { pe, slot, unit } = dispatch;
-        match &mut self.workers[pe] {
-            Worker::Here(given) => given.push_back((slot, unit)),
-            Worker::Thread(remote) => {
-                let ticket = self.jobs[usize::from(slot)]
-                    .as_ref()
-                    .map_or(0, |job| job.ticket);
-                remote.run(slot, unit, ticket);
-            }
-            Worker::Gone => {}
+        let Some(job) = &self.jobs[usize::from(dispatch.slot)] else {
+            return;
+        };
+        let tenant = self.tenants[usize::from(job.slice)].as_ref();
+        if !self.workers[dispatch.pe].give(dispatch, job, tenant) {
+            let slice = job.slice;
+            self.lose_process(dispatch.pe, slice, "there is no process for it");
         }
     }
 
@@ -206,8 +207,8 @@ impl Conductor {
             return false;
         };
         let job = self.jobs[usize::from(slot)].as_ref();
-        let (is_done, now) = match job {
-            Some(job) => job.run(unit, 0, self.now, &self.clock),
+        let (is_done, now) = match job.and_then(|job| job.work()) {
+            Some(work) => work.run(unit, 0, self.now, &self.clock),
             None => (false, self.now),
         };
         self.now = now;
@@ -245,26 +246,62 @@ impl Conductor {
     fn look(&mut self) {
         let now = self.clock.now();
         self.manager.expire(now);
-        if let Some(hung) = self.manager.hung(now)
-            && matches!(self.workers[hung.pe], Worker::Thread(_))
-        {
-            self.shared.hung.fetch_add(1, Ordering::Relaxed);
-            self.lose(hung.pe);
+        if let Some(hung) = self.manager.hung(now) {
+            self.lose_hung(hung);
+        }
+        for pe in 0..self.workers.len() {
+            if let Worker::Processes(seats) = &mut self.workers[pe]
+                && let Some((slice, why)) = seats.look(now)
+            {
+                self.lose_process(pe, slice, &why);
+            }
         }
         if !self.strays.is_empty() {
             self.replace_lost();
         }
     }
 
-    /// Gives a PE up, and starts another in its place. A thread cannot be ended from outside: it keeps its stack, and what
-    /// it holds of its job, until its kernel returns.
+    fn lose_hung(&mut self, hung: Dispatch) {
+        match self.workers[hung.pe] {
+            Worker::Thread(_) => {
+                self.shared.hung.fetch_add(1, Ordering::Relaxed);
+                self.lose(hung.pe);
+            }
+            Worker::Processes(_) => {
+                let job = self.jobs[usize::from(hung.slot)].as_ref();
+                if let Some(slice) = job.map(|job| job.slice) {
+                    self.lose_process(hung.pe, slice, "its process did not come back");
+                }
+            }
+            Worker::Here(_) | Worker::Gone => {}
+        }
+    }
+
+    /// Gives a PE up, and starts another in its place. A thread cannot be ended from outside.
     fn lose(&mut self, pe: usize) {
         self.manager.lose(pe, self.clock.now());
-        if let Worker::Thread(mut remote) = std::mem::replace(&mut self.workers[pe], Worker::Gone) {
-            remote.tell(Message::Stop);
-            self.strays.push(remote.handle);
+        if let Worker::Thread(other) = std::mem::replace(&mut self.workers[pe], Worker::Gone) {
+            self.strays.push(other.let_go());
         }
         self.replace_lost();
+    }
+
+    /// Gives a slice's process on a PE up, and has another made in its place.
+    fn lose_process(&mut self, pe: usize, slice: SliceId, why: &str) {
+        self.shared.hung.fetch_add(1, Ordering::Relaxed);
+        for job in self.jobs.iter().flatten().filter(|job| job.slice == slice) {
+            if let Place::Apart(apart) = &job.place {
+                apart.fail(|| format!("PE {pe}: {why}"));
+            }
+        }
+        let Worker::Processes(seats) = &mut self.workers[pe] else {
+            return;
+        };
+        seats.lose(slice);
+        if let Some(tenant) = &self.tenants[usize::from(slice)] {
+            seats.prepare(tenant);
+        }
+        self.manager.lose_slice(pe, slice, self.clock.now());
     }
 
     /// Starts PEs in the place of those that are gone. If none is left, no graph can wait for one.
@@ -275,8 +312,8 @@ impl Conductor {
             if !is_gone || self.strays.len() >= STRAYS_MAX {
                 continue;
             }
-            if let Ok(remote) = self.spawn(pe) {
-                self.workers[pe] = Worker::Thread(remote);
+            if let Ok(other) = self.spawn(pe) {
+                self.workers[pe] = Worker::Thread(other);
                 self.manager.replaced(pe, self.clock.now());
             }
         }
@@ -302,13 +339,18 @@ impl Conductor {
         for command in commands {
             match command {
                 Command::Stop => return false,
-                Command::Wake { until } => self.wake(until),
+                Command::Wake { slice, until } => self.wake(slice, until),
+                Command::Tenant(tenant) => {
+                    let at = usize::from(tenant.slice);
+                    self.tenants[at] = Some(tenant);
+                }
                 Command::Partition(partition) => {
+                    self.prepare(&partition);
                     // The engine has checked it.
                     let _always_ok = self.manager.set_partition(partition);
                 }
                 Command::Interval => self.manager.begin_interval(now),
-                Command::Flush(slice) => self.manager.flush(slice, now),
+                Command::Flush(slice) => self.flush(slice),
                 Command::Graph {
                     job,
                     rank,
@@ -329,7 +371,7 @@ impl Conductor {
                 let at = usize::from(slot);
                 *self.table[at]
                     .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = Some(job.clone());
+                    .unwrap_or_else(PoisonError::into_inner) = job.work().cloned();
                 if self.jobs.len() <= at {
                     self.jobs.resize(at + 1, None);
                 }
@@ -346,13 +388,40 @@ impl Conductor {
         }
     }
 
+    /// Has a process for each slice on the PEs that it will own.
+    fn prepare(&mut self, partition: &Partition) {
+        for tenant in self.tenants.iter().flatten() {
+            for (pe, worker) in self.workers.iter_mut().enumerate() {
+                let owns = partition
+                    .windows()
+                    .iter()
+                    .any(|window| window.owners[pe].contains(tenant.slice));
+                if let (true, Worker::Processes(seats)) = (owns, worker) {
+                    // Without room, the first unit is refused.
+                    let _is_there = seats.prepare(tenant);
+                }
+            }
+        }
+    }
+
+    /// Drops everything of a slice.
+    fn flush(&mut self, slice: SliceId) {
+        self.manager.flush(slice, self.now);
+        self.tenants[usize::from(slice)] = None;
+        for (pe, worker) in self.workers.iter_mut().enumerate() {
+            if let Worker::Processes(seats) = worker
+                && seats.lose(slice)
+            {
+                self.manager.lose_slice(pe, slice, self.now);
+            }
+        }
+    }
+
     /// Wakes all PEs before a graph comes: a sleeping core takes tens of microseconds.
-    fn wake(&mut self, until: u64) {
+    fn wake(&mut self, slice: SliceId, until: u64) {
         self.awake_until = until;
         for worker in &mut self.workers {
-            if let Worker::Thread(remote) = worker {
-                remote.wake();
-            }
+            worker.wake(slice);
         }
     }
 
@@ -362,66 +431,23 @@ impl Conductor {
             std::hint::spin_loop();
             return;
         }
-        for worker in &mut self.workers {
-            if let Worker::Thread(remote) = worker {
-                remote.let_sleep();
-            }
-        }
+        self.workers.iter_mut().for_each(Worker::let_sleep);
         // Whoever adds a command unparks this thread afterwards.
         thread::park();
+        for worker in &mut self.workers {
+            if let Worker::Processes(seats) = worker {
+                let ended = seats.renew() as u64;
+                self.shared.hung.fetch_add(ended, Ordering::Relaxed);
+            }
+        }
     }
 
     fn stop(mut self) {
         // A thread that was given up is not waited for, nor one whose kernel hangs now.
-        for worker in &mut self.workers {
-            if let Worker::Thread(remote) = worker {
-                remote.tell(Message::Stop);
-            }
-        }
+        self.workers.iter_mut().for_each(Worker::stop);
         let until = Instant::now() + self.settings.hang;
-        let ends = |worker: &Worker| match worker {
-            Worker::Thread(remote) => remote.handle.is_finished(),
-            Worker::Here(_) | Worker::Gone => true,
-        };
-        while !self.workers.iter().all(ends) && Instant::now() < until {
+        while !self.workers.iter().all(Worker::has_ended) && Instant::now() < until {
             thread::sleep(END_POLL);
         }
-    }
-}
-
-impl Remote {
-    fn run(&mut self, slot: GraphSlot, unit: u32, ticket: u64) {
-        let at = usize::from(slot);
-        if self.known.len() <= at {
-            self.known.resize(at + 1, 0);
-        }
-        if self.known[at] != ticket {
-            self.known[at] = ticket;
-            self.tell(Message::Graph(slot));
-        }
-        self.tell(Message::Run(slot, unit));
-    }
-
-    /// Sends a message. The queue has room for all that a PE can have at once; a PE that was given up may not read.
-    fn tell(&mut self, message: Message) {
-        // Before the message: a PE that has read it does not sleep, and forget its graph, until it has read the next.
-        let slept = !self.is_awake.swap(true, Ordering::AcqRel);
-        let _is_sent = self.commands.push(message.encode());
-        if slept {
-            self.handle.thread().unpark();
-        }
-    }
-
-    /// Wakes the PE, which stays awake until [`Self::let_sleep`].
-    fn wake(&mut self) {
-        if !self.is_awake.swap(true, Ordering::AcqRel) {
-            self.handle.thread().unpark();
-        }
-    }
-
-    /// Lets the PE sleep as soon as it has no command left. A sleeper forgets its graphs.
-    fn let_sleep(&mut self) {
-        self.is_awake.store(false, Ordering::Release);
-        self.known.clear();
     }
 }

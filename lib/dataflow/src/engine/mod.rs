@@ -1,15 +1,20 @@
-//! Slices on threads: PEs and the core manager, each a thread, or the core manager on a PE's thread.
+//! Slices on PEs: each a thread, or a process per slice. The core manager is a thread of its own, or on a PE's.
 //!
 //! The caller's threads are the slice processors: a graph is composed while PEs still work on the one before. Between
 //! intervals all threads sleep; a graph that comes wakes them, or [`Engine::wake`] a little before. Within an interval no
 //! thread sleeps.
 
 mod arena;
+mod array;
 mod clock;
 mod conductor;
 mod job;
 mod pe;
+mod process;
+mod remote;
 pub mod trace;
+mod work;
+mod workers;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +24,11 @@ use std::time::{Duration, Instant};
 
 pub use arena::{ARENA_BYTES_MAX, Arena, Inputs, Layout, OutOfOrder, TooLarge};
 pub use clock::Clock;
-pub use job::{Application, Call, Failure, Job, Shape, UnitRun};
+pub use job::{Job, Shape, UnitRun};
+#[cfg(test)]
+pub use process::everything;
+pub use process::{Confine, REGION_BYTES};
+pub use work::{Application, Call, Failure};
 
 use crate::costs::CostBook;
 use crate::graph::TaskId;
@@ -27,6 +36,8 @@ use crate::manager::{
     self, Partition, PartitionError, Policy, Refusal, SLICES_MAX, SliceId, SliceRank, Verdict,
 };
 use conductor::Conductor;
+use job::Place;
+use process::Tenant;
 
 /// Every so many intervals of a slice, each task is timed by itself.
 const MEASURE_EVERY: u64 = 16;
@@ -41,6 +52,17 @@ pub enum ManagerPlace {
     Own(Option<usize>),
 }
 
+/// What a PE is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackEnd {
+    /// A thread. Kernels of all slices run in one process.
+    #[default]
+    Threads,
+    /// A process per slice, which shares memory with the core manager and with the slice's other PEs alone. The core manager is
+    /// then on a thread of its own, where no kernel runs.
+    Processes,
+}
+
 /// Settings of an engine.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -48,6 +70,10 @@ pub struct Settings {
     pub pes: usize,
     /// Core of each PE; PEs without one are not bound.
     pub cores: Vec<usize>,
+    /// What a PE is.
+    pub back_end: BackEnd,
+    /// What each PE's process does before its first task: it takes away what kernels do not need.
+    pub confine: Option<Confine>,
     /// Where the core manager runs.
     pub manager: ManagerPlace,
     /// Which PE a ready unit goes to.
@@ -64,6 +90,8 @@ impl Settings {
         Self {
             pes: pes.clamp(1, PES_MAX),
             cores: Vec::new(),
+            back_end: BackEnd::default(),
+            confine: None,
             manager: ManagerPlace::default(),
             policy: Policy::default(),
             ahead: 4,
@@ -81,12 +109,13 @@ impl Settings {
     }
 
     fn shares_pe(&self) -> bool {
-        self.manager == ManagerPlace::OnPe
+        self.manager == ManagerPlace::OnPe && self.back_end == BackEnd::Threads
     }
 
     fn manager_core(&self) -> Option<usize> {
         match self.manager {
-            ManagerPlace::OnPe => self.cores.first().copied(),
+            ManagerPlace::OnPe if self.shares_pe() => self.cores.first().copied(),
+            ManagerPlace::OnPe => None,
             ManagerPlace::Own(core) => core,
         }
     }
@@ -107,13 +136,21 @@ pub enum EngineError {
     /// There is no such slice.
     #[error("the engine has no slice {0}")]
     NoSlice(SliceId),
+    /// The kernel gives no memory for a slice whose PEs are processes.
+    #[error("mapping shared memory for a slice, of which it uses what its graphs need: {0}")]
+    Memory(std::io::Error),
+    /// The graphs under way of a slice whose PEs are processes do not fit into its memory.
+    #[error("the slice's graphs under way take more than {} MiB", REGION_BYTES >> 20)]
+    NoRoom,
 }
 
 enum Command {
     Stop,
     Wake {
+        slice: SliceId,
         until: u64,
     },
+    Tenant(Arc<Tenant>),
     Partition(Partition),
     Interval,
     Flush(SliceId),
@@ -175,14 +212,23 @@ impl Finished {
         self.job.as_ref()?.output(task)
     }
 
-    /// Why a task failed, with its name.
+    /// Why a task failed, with its name; why a process was given up.
     pub fn failure(&self) -> Option<String> {
         self.job.as_ref()?.failure()
     }
 
-    /// The runs of all units that have run.
+    /// The runs of all units that have run, as their PEs say: within the graph's time.
     pub fn runs(&self) -> impl Iterator<Item = UnitRun> {
-        self.job.iter().flat_map(|job| job.runs())
+        let begun = self.ended.saturating_sub(self.makespan);
+        let runs = self.job.iter().flat_map(|job| job.runs());
+        runs.map(move |run| {
+            let start = run.start.clamp(begun, self.ended);
+            UnitRun {
+                start,
+                took: run.took.min(self.ended - start),
+                ..run
+            }
+        })
     }
 
     /// The plan of the graph.
@@ -210,6 +256,8 @@ struct Slice {
     name: String,
     rank: SliceRank,
     application: Arc<dyn Application>,
+    /// What its processes share, if PEs are processes.
+    tenant: Option<Arc<Tenant>>,
     costs: CostBook,
     counts: Counts,
     submitted: u64,
@@ -277,31 +325,42 @@ impl Engine {
     /// Adds a slice.
     ///
     /// # Errors
-    /// [`EngineError::TooManySlices`].
+    /// [`EngineError::TooManySlices`]; [`EngineError::Memory`] if PEs are processes.
     pub fn add_slice(
         &mut self,
         name: &str,
         rank: SliceRank,
         application: Arc<dyn Application>,
     ) -> Result<SliceId, EngineError> {
-        let slice = Slice {
-            name: name.to_owned(),
-            rank,
-            application,
-            costs: CostBook::new(self.settings.pes),
-            counts: Counts::default(),
-            submitted: 0,
-        };
         let free = self.slices.iter().position(Option::is_none);
-        let id = free.unwrap_or(self.slices.len());
-        if id >= SLICES_MAX {
+        let at = free.unwrap_or(self.slices.len());
+        if at >= SLICES_MAX {
             return Err(EngineError::TooManySlices);
         }
+        let id = at as SliceId;
+        let tenant = match self.settings.back_end {
+            BackEnd::Threads => None,
+            BackEnd::Processes => {
+                let tenant = Tenant::new(id, name, application.clone());
+                Some(tenant.map_err(EngineError::Memory)?)
+            }
+        };
         if free.is_none() {
             self.slices.push(None);
         }
-        self.slices[id] = Some(slice);
-        Ok(id as SliceId)
+        if let Some(tenant) = tenant.clone() {
+            self.command(Command::Tenant(tenant));
+        }
+        self.slices[at] = Some(Slice {
+            name: name.to_owned(),
+            rank,
+            application,
+            tenant,
+            costs: CostBook::new(self.settings.pes),
+            counts: Counts::default(),
+            submitted: 0,
+        });
+        Ok(id)
     }
 
     /// Removes a slice. Its graphs under way are dropped, and end as late.
@@ -331,17 +390,17 @@ impl Engine {
         self.command(Command::Interval);
     }
 
-    /// Wakes all threads, and keeps them awake for so long although no graph is there: to be called some 70 us before a
+    /// Wakes the PEs of a slice, and keeps them awake for so long although no graph is there: to be called some 70 us before a
     /// graph comes.
-    pub fn wake(&mut self, awake: Duration) {
+    pub fn wake(&mut self, slice: SliceId, awake: Duration) {
         let until = self.clock.now().saturating_add(nanoseconds(awake));
-        self.command(Command::Wake { until });
+        self.command(Command::Wake { slice, until });
     }
 
     /// Sends a graph of a slice to the core manager. Its end comes from [`Self::wait`].
     ///
     /// # Errors
-    /// [`EngineError::NoSlice`].
+    /// [`EngineError::NoSlice`]; [`EngineError::NoRoom`] if PEs are processes.
     pub fn submit(
         &mut self,
         slice: SliceId,
@@ -349,20 +408,23 @@ impl Engine {
         external: Arc<[u8]>,
         deadline: Duration,
     ) -> Result<u64, EngineError> {
+        let entry = self.slice(slice)?;
+        let measures = entry.submitted % MEASURE_EVERY == 0;
+        let place = match &entry.tenant {
+            None => {
+                let work = shape.work(entry.application.clone(), external, measures);
+                Place::Here(Arc::new(work))
+            }
+            Some(tenant) => {
+                let apart = tenant.lay_out(shape, &external, measures);
+                Place::Apart(apart.ok_or(EngineError::NoRoom)?)
+            }
+        };
+        entry.submitted += 1;
+        let rank = entry.rank;
         self.tickets += 1;
         let ticket = self.tickets;
-        let entry = self.slice(slice)?;
-        entry.submitted += 1;
-        let measures = entry.submitted % MEASURE_EVERY == 1;
-        let (application, rank) = (entry.application.clone(), entry.rank);
-        let job = Job::new(
-            slice,
-            ticket,
-            shape.clone(),
-            application,
-            external,
-            measures,
-        );
+        let job = Job::new(slice, ticket, shape.clone(), place);
         let deadline = self.clock.now().saturating_add(nanoseconds(deadline));
         self.command(Command::Graph {
             job: Arc::new(job),

@@ -5,55 +5,53 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use super::clock::Clock;
-use super::job::Job;
+use super::work::Work;
 use crate::message::{GraphSlot, Message};
-use crate::queue::{Consumer, Producer};
+use crate::queue::{Consumer, Lines, Producer};
 
-/// Graphs under way, by slot. The core manager writes a slot before it tells PEs of the graph.
-pub type Table = Box<[Mutex<Option<Arc<Job>>>]>;
-
-pub fn job(table: &Table, slot: GraphSlot) -> Option<Arc<Job>> {
-    let job = table.get(usize::from(slot))?;
-    job.lock().unwrap_or_else(PoisonError::into_inner).clone()
+/// Where a PE finds what it is told of, and how it sleeps.
+pub trait Surroundings {
+    /// The PE is wanted awake, with or without a command.
+    fn is_awake(&self) -> bool;
+    /// Sleeps until the PE is wanted awake, or for no reason.
+    fn sleep(&self);
+    /// The graph in a slot, which begins at `line`.
+    fn work(&mut self, slot: GraphSlot, line: u32) -> Option<Arc<Work>>;
+    /// A task of this graph has failed.
+    fn failed(&self, work: &Work);
 }
 
-/// What a PE's thread has.
-pub struct Pe {
+/// A PE.
+pub struct Pe<M, S> {
     pub index: usize,
-    pub core: Option<usize>,
     pub clock: Clock,
-    pub table: Arc<Table>,
-    pub commands: Consumer,
-    pub reports: Producer,
-    /// The core manager wants the PE awake, with or without a command.
-    pub is_awake: Arc<AtomicBool>,
+    pub commands: Consumer<M>,
+    pub reports: Producer<M>,
+    pub surroundings: S,
 }
 
-impl Pe {
+impl<M: Lines, S: Surroundings> Pe<M, S> {
     /// Runs units until the core manager says stop.
     pub fn run(mut self) {
-        pin(self.core);
-        let mut jobs: Vec<Option<Arc<Job>>> = Vec::new();
+        let mut graphs: Vec<Option<Arc<Work>>> = Vec::new();
         let mut idle = Idle::default();
         loop {
             let Some(word) = self.commands.pop() else {
-                if self.is_awake.load(Ordering::Acquire) {
+                if self.surroundings.is_awake() {
                     idle.turn();
                 } else {
                     // The core manager tells a sleeper of each graph anew.
-                    jobs.clear();
-                    // The core manager unparks a sleeper after it has sent a command: none waits for a sleeper.
-                    thread::park();
+                    graphs.clear();
+                    // The core manager wakes a sleeper after it has sent a command: none waits for a sleeper.
+                    self.surroundings.sleep();
                 }
                 continue;
             };
             idle = Idle::default();
             match Message::decode(word) {
                 Some(Message::Run(slot, unit)) => {
-                    let job = jobs.get(usize::from(slot)).and_then(Option::as_ref);
-                    let start = self.clock.now();
-                    let is_done =
-                        job.is_some_and(|job| job.run(unit, self.index, start, &self.clock).0);
+                    let work = graphs.get(usize::from(slot)).and_then(Option::as_deref);
+                    let is_done = work.is_some_and(|work| self.work(work, unit));
                     let report = if is_done {
                         Message::Done(slot, unit)
                     } else {
@@ -64,18 +62,53 @@ impl Pe {
                         std::hint::spin_loop();
                     }
                 }
-                Some(Message::Graph(slot)) => {
-                    let slot = usize::from(slot);
-                    if jobs.len() <= slot {
-                        jobs.resize(slot + 1, None);
+                Some(Message::Graph(slot, line)) => {
+                    let at = usize::from(slot);
+                    if graphs.len() <= at {
+                        graphs.resize(at + 1, None);
                     }
-                    jobs[slot] = job(&self.table, slot as GraphSlot);
+                    graphs[at] = self.surroundings.work(slot, line);
                 }
                 Some(Message::Stop) => return,
                 Some(Message::Done(..) | Message::Failed(..)) | None => {}
             }
         }
     }
+
+    fn work(&self, work: &Work, unit: u32) -> bool {
+        let (is_done, _) = work.run(unit, self.index, self.clock.now(), &self.clock);
+        if !is_done {
+            self.surroundings.failed(work);
+        }
+        is_done
+    }
+}
+
+/// Graphs under way, by slot. The core manager writes a slot before it tells PEs of the graph.
+pub type Table = Box<[Mutex<Option<Arc<Work>>>]>;
+
+/// What a PE on a thread has.
+pub struct OnThread {
+    pub table: Arc<Table>,
+    pub is_awake: Arc<AtomicBool>,
+}
+
+impl Surroundings for OnThread {
+    fn is_awake(&self) -> bool {
+        self.is_awake.load(Ordering::Acquire)
+    }
+
+    fn sleep(&self) {
+        thread::park();
+    }
+
+    fn work(&mut self, slot: GraphSlot, _line: u32) -> Option<Arc<Work>> {
+        let work = self.table.get(usize::from(slot))?;
+        work.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whoever has the graph asks it.
+    fn failed(&self, _work: &Work) {}
 }
 
 /// Turns of a thread that waits, awake: some 100 us, after which others may have the core, where threads have to share.

@@ -285,8 +285,11 @@ impl Manager {
         now: u64,
     ) -> Result<GraphSlot, Refusal> {
         self.admissible(slice, &plan, deadline, now)?;
-        let slot = match self.graphs.iter().position(Option::is_none) {
-            Some(slot) => slot,
+        // The driver takes an end for that of the graph that it has given the slot.
+        let is_told = |slot: usize| self.outcomes.iter().all(|it| usize::from(it.slot) != slot);
+        let mut free = self.graphs.iter().enumerate();
+        let slot = match free.find(|(slot, graph)| graph.is_none() && is_told(*slot)) {
+            Some((slot, _)) => slot,
             None if self.graphs.len() < GRAPHS_MAX => {
                 self.graphs.push(None);
                 self.graphs.len() - 1
@@ -587,12 +590,29 @@ impl Manager {
     /// Gives a PE up: it gets nothing more, graphs of the units that it has are dropped, and what it still reports is
     /// nonsense. [`Self::replaced`] takes a new PE in its place.
     pub fn lose(&mut self, pe: usize, now: u64) {
+        if let Some(state) = self.pes.get_mut(pe) {
+            state.lost = true;
+        }
+        self.lose_units(pe, |_| true, now);
+    }
+
+    /// Gives a slice's units on a PE up, whose graphs are dropped. The PE goes on.
+    pub fn lose_slice(&mut self, pe: usize, slice: SliceId, now: u64) {
+        self.lose_units(pe, |given| given.slice == slice, now);
+    }
+
+    fn lose_units(&mut self, pe: usize, is_lost: impl Fn(&Given) -> bool, now: u64) {
         let Some(state) = self.pes.get_mut(pe) else {
             return;
         };
-        state.lost = true;
-        let given = core::mem::take(&mut state.given);
-        for given in given {
+        if state.given.front().is_some_and(&is_lost) {
+            state.since = now;
+        }
+        let given = core::mem::take(&mut state.given).into_iter();
+        let (lost, kept): (VecDeque<_>, VecDeque<_>) = given.partition(is_lost);
+        state.free = kept.iter().map(|it| it.cost).fold(now, u64::saturating_add);
+        state.given = kept;
+        for given in lost {
             if let Some(graph) = &mut self.graphs[usize::from(given.slot)] {
                 graph.outstanding -= 1;
             }

@@ -1,4 +1,4 @@
-//! The engine on threads: the same outputs for any PEs, policy, gathering and place of the core manager.
+//! The engine: the same outputs for any PEs, policy, gathering, place of the core manager and back end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::examples::{Random, graphs};
 use crate::engine::trace;
-use crate::engine::{Application, Call, Engine, Failure, Finished, ManagerPlace, Settings, Shape};
+use crate::engine::{
+    Application, BackEnd, Call, Engine, Failure, Finished, ManagerPlace, Settings, Shape,
+};
 use crate::graph::{Builder, Graph, Task};
 use crate::manager::{Partition, Policy, SliceRank, SliceSet, Verdict};
 use crate::plan::Plan;
@@ -59,7 +61,7 @@ pub fn with_outputs(graph: &Graph) -> Graph {
 }
 
 /// The outputs of all tasks, computed one after the other.
-fn serial(graph: &Graph, external: &[u8]) -> Vec<Vec<u8>> {
+pub fn serial(graph: &Graph, external: &[u8]) -> Vec<Vec<u8>> {
     let mut outputs = vec![Vec::new(); graph.len()];
     for &task in graph.order() {
         let inputs = graph.predecessors(task).iter();
@@ -72,7 +74,7 @@ fn serial(graph: &Graph, external: &[u8]) -> Vec<Vec<u8>> {
     outputs
 }
 
-fn outputs(finished: &Finished, tasks: usize) -> Vec<Vec<u8>> {
+pub fn outputs(finished: &Finished, tasks: usize) -> Vec<Vec<u8>> {
     let output = |task| finished.output(task).map_or_else(Vec::new, <[u8]>::to_vec);
     (0..tasks as u32).map(output).collect()
 }
@@ -84,6 +86,23 @@ pub fn settings(pes: usize, manager: ManagerPlace) -> Settings {
     }
 }
 
+/// Settings whose PEs are processes.
+pub fn processes(pes: usize) -> Settings {
+    Settings {
+        back_end: BackEnd::Processes,
+        ..Settings::new(pes)
+    }
+}
+
+/// All ways to run slices on so many PEs.
+pub fn ways(pes: usize) -> [Settings; 3] {
+    [
+        settings(pes, ManagerPlace::OnPe),
+        settings(pes, ManagerPlace::Own(None)),
+        processes(pes),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -92,15 +111,14 @@ proptest! {
     fn outputs_are_the_serial_programs_whatever_runs_them(
         graph in graphs(80, 3),
         pes in 1_usize..5,
-        own in any::<bool>(),
+        way in 0_usize..3,
         earliest in any::<bool>(),
         grain in 0_u64..40,
         ahead in 1_usize..4,
     ) {
         let graph = with_outputs(&graph);
-        let manager = if own { ManagerPlace::Own(None) } else { ManagerPlace::OnPe };
         let policy = if earliest { Policy::EarliestStart } else { Policy::List };
-        let settings = Settings { policy, ahead, ..settings(pes, manager) };
+        let settings = Settings { policy, ahead, ..ways(pes)[way].clone() };
         let mut engine = Engine::start(settings).unwrap();
         let slice = engine.add_slice("hashes", SliceRank::default(), Arc::new(Hashes)).unwrap();
         let shape = Shape::new(Plan::clustered(graph.clone(), grain).unwrap()).unwrap();
@@ -157,9 +175,13 @@ pub fn layers(layers: u32, width: u32) -> Graph {
 // promise: 29.5
 #[test]
 fn thousands_of_intervals_of_two_slices_end_right() {
-    const INTERVALS: u64 = 1500;
-    for manager in [ManagerPlace::OnPe, ManagerPlace::Own(None)] {
-        let mut engine = Engine::start(settings(2, manager)).unwrap();
+    for way in ways(2) {
+        // Slices that share PEs wake each other's processes.
+        let intervals = match way.back_end {
+            BackEnd::Threads => 1500,
+            BackEnd::Processes => 200,
+        };
+        let mut engine = Engine::start(way).unwrap();
         let graphs = [layers(6, 8), layers(3, 20)];
         let mut slices = Vec::new();
         for (at, graph) in graphs.iter().enumerate() {
@@ -171,11 +193,11 @@ fn thousands_of_intervals_of_two_slices_end_right() {
             slices.push((slice, Shape::new(Plan::of(graph.clone())).unwrap()));
         }
         let expected: Vec<_> = graphs.iter().map(|graph| serial(graph, b"x")).collect();
-        for interval in 0..INTERVALS {
+        for interval in 0..intervals {
             // Some intervals find the engine asleep.
             if interval % 100 == 0 {
                 std::thread::sleep(Duration::from_millis(2));
-                engine.wake(Duration::from_millis(1));
+                engine.wake(slices[0].0, Duration::from_millis(1));
             }
             for (slice, shape) in &slices {
                 engine
@@ -190,7 +212,7 @@ fn thousands_of_intervals_of_two_slices_end_right() {
             }
         }
         for (slice, _) in &slices {
-            assert_eq!(engine.counts(*slice).unwrap().done, INTERVALS);
+            assert_eq!(engine.counts(*slice).unwrap().done, intervals);
             let kinds = engine.costs(*slice).unwrap().kinds();
             assert!(kinds.len() >= 3 && kinds.iter().all(|(_, cost)| cost.samples > 0));
         }
@@ -200,9 +222,9 @@ fn thousands_of_intervals_of_two_slices_end_right() {
 // promise: 29.10
 #[test]
 fn nothing_begins_before_it_was_asked_for_though_the_engine_slept() {
-    for manager in [ManagerPlace::OnPe, ManagerPlace::Own(None)] {
-        // One PE: with the core manager on it, its thread runs the last unit and then sleeps.
-        let mut engine = Engine::start(settings(1, manager)).unwrap();
+    // One PE: with the core manager on it, its thread runs the last unit and then sleeps.
+    for way in ways(1) {
+        let mut engine = Engine::start(way).unwrap();
         let slice = engine
             .add_slice("slept", SliceRank::default(), Arc::new(Hashes))
             .unwrap();
@@ -219,8 +241,13 @@ fn nothing_begins_before_it_was_asked_for_though_the_engine_slept() {
 
 // promise: 29.8
 #[test]
-fn a_partition_holds_on_threads_and_changes_lose_nothing() {
-    let mut engine = Engine::start(settings(3, ManagerPlace::Own(None))).unwrap();
+fn a_partition_holds_and_changes_lose_nothing() {
+    changes_of_a_partition_lose_nothing(settings(3, ManagerPlace::Own(None)), 200);
+    changes_of_a_partition_lose_nothing(processes(3), 40);
+}
+
+fn changes_of_a_partition_lose_nothing(way: Settings, rounds: usize) {
+    let mut engine = Engine::start(way).unwrap();
     let graph = layers(4, 12);
     let shape = Shape::new(Plan::of(graph)).unwrap();
     let slices = ["a", "b"].map(|name| {
@@ -230,7 +257,7 @@ fn a_partition_holds_on_threads_and_changes_lose_nothing() {
     });
     let wrong = Partition::shared(2);
     assert!(engine.set_partition(wrong).is_err());
-    for round in 0..200 {
+    for round in 0..rounds {
         let (a, b) = (
             SliceSet::of(slices[round % 2]),
             SliceSet::of(slices[1 - round % 2]),
@@ -254,7 +281,13 @@ fn a_partition_holds_on_threads_and_changes_lose_nothing() {
 // promise: 29.10
 #[test]
 fn a_trace_shows_each_run_once() {
-    let mut engine = Engine::start(settings(2, ManagerPlace::Own(None))).unwrap();
+    for way in [settings(2, ManagerPlace::Own(None)), processes(2)] {
+        a_trace_shows_each_run_of(way);
+    }
+}
+
+fn a_trace_shows_each_run_of(way: Settings) {
+    let mut engine = Engine::start(way).unwrap();
     let slice = engine
         .add_slice("traced", SliceRank::default(), Arc::new(Hashes))
         .unwrap();

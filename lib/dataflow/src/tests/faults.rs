@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::engine::{Hashes, PATIENCE, layers, settings, with_outputs};
+use super::engine::{Hashes, PATIENCE, layers, processes, settings, ways, with_outputs};
 use super::examples::graph;
 use crate::engine::{
     Application, Call, Engine, EngineError, Failure, ManagerPlace, Settings, Shape,
@@ -50,8 +50,8 @@ fn shape() -> Shape {
 // promise: 29.9
 #[test]
 fn a_kernel_that_fails_or_panics_drops_its_graph_and_no_other() {
-    for manager in [ManagerPlace::OnPe, ManagerPlace::Own(None)] {
-        let mut engine = Engine::start(settings(2, manager)).unwrap();
+    for way in ways(2) {
+        let mut engine = Engine::start(way).unwrap();
         let rank = SliceRank::default();
         let good = engine.add_slice("good", rank, Arc::new(Hashes)).unwrap();
         let faults = [
@@ -90,11 +90,17 @@ fn a_kernel_that_fails_or_panics_drops_its_graph_and_no_other() {
 // promise: 29.9
 #[test]
 fn a_kernel_that_does_not_come_back_costs_its_graph_and_a_pe_that_is_replaced() {
+    for way in [settings(2, ManagerPlace::Own(None)), processes(2)] {
+        a_kernel_that_hangs_costs_its_graph(way);
+    }
+}
+
+fn a_kernel_that_hangs_costs_its_graph(way: Settings) {
     let released = Arc::new(AtomicBool::new(false));
     let mut engine = Engine::start(Settings {
         // Beside other tests, a thread may wait for a core for long.
         hang: Duration::from_secs(2),
-        ..settings(2, ManagerPlace::Own(None))
+        ..way
     })
     .unwrap();
     let rank = SliceRank::default();
@@ -128,8 +134,8 @@ impl Application for Slow {
 // promise: 29.7
 #[test]
 fn a_late_graph_is_counted_and_delivers_nothing() {
-    for manager in [ManagerPlace::OnPe, ManagerPlace::Own(None)] {
-        let mut engine = Engine::start(settings(2, manager)).unwrap();
+    for way in ways(2) {
+        let mut engine = Engine::start(way).unwrap();
         let slice = engine
             .add_slice("slow", SliceRank::default(), Arc::new(Slow))
             .unwrap();
@@ -149,6 +155,35 @@ fn a_late_graph_is_counted_and_delivers_nothing() {
         // The next has time.
         engine.submit(slice, &shape(), Arc::new([]), HOUR).unwrap();
         assert_eq!(engine.wait(PATIENCE).unwrap().result, Ok(Verdict::Done));
+    }
+}
+
+// Catches: the end of a graph that is told of the graph that has its slot next.
+// promise: 29.7
+#[test]
+fn a_graph_that_is_dropped_as_another_comes_ends_as_itself() {
+    for way in ways(1) {
+        let mut engine = Engine::start(way).unwrap();
+        let wide = Shape::new(Plan::of(layers(1, 20))).unwrap();
+        let (first, last) = (SliceRank { rank: 1 }, SliceRank::default());
+        let slow = engine.add_slice("slow", first, Arc::new(Slow)).unwrap();
+        for _ in 0..10 {
+            let gone = engine.add_slice("gone", last, Arc::new(Hashes)).unwrap();
+            let before = engine.submit(slow, &wide, Arc::new([]), HOUR).unwrap();
+            // It waits behind the slow one. Its end and the next graph reach the core manager together.
+            let dropped = engine.submit(gone, &wide, Arc::new([]), HOUR).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+            engine.remove_slice(gone).unwrap();
+            let after = engine.submit(slow, &wide, Arc::new([]), HOUR).unwrap();
+            let mut ended: Vec<_> = (0..3)
+                .map(|_| engine.wait(PATIENCE).unwrap())
+                .map(|finished| (finished.ticket, finished.result))
+                .collect();
+            ended.sort_unstable_by_key(|(ticket, _)| *ticket);
+            let done = |ticket| (ticket, Ok(Verdict::Done));
+            let late = (dropped, Ok(Verdict::Late));
+            assert_eq!(ended, [done(before), late, done(after)]);
+        }
     }
 }
 
@@ -195,8 +230,8 @@ fn slices_are_bounded_and_their_indices_used_again() {
 
 #[test]
 fn an_engine_ends_with_graphs_under_way() {
-    for manager in [ManagerPlace::OnPe, ManagerPlace::Own(None)] {
-        let mut engine = Engine::start(settings(2, manager)).unwrap();
+    for way in ways(2) {
+        let mut engine = Engine::start(way).unwrap();
         let slice = engine
             .add_slice("slow", SliceRank::default(), Arc::new(Slow))
             .unwrap();

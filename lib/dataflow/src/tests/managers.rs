@@ -165,6 +165,11 @@ fn a_table_that_is_full_refuses_and_recovers() {
     );
     let run = manager.next(0).unwrap();
     manager.done(run.pe, run.slot, run.unit, 1).unwrap();
+    // The slot is its graph's until the end of that has been told.
+    assert_eq!(
+        manager.admit(0, rank, plan.clone(), FOREVER, 1),
+        Err(Refusal::Full)
+    );
     assert_eq!(
         manager.outcome().map(|end| end.verdict),
         Some(Verdict::Done)

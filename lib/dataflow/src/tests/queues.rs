@@ -72,7 +72,7 @@ proptest! {
     #[test]
     fn a_message_survives_its_encoding(slot in 0_u16.., unit in 0_u32..) {
         for message in [
-            Message::Graph(slot),
+            Message::Graph(slot, unit),
             Message::Run(slot, unit),
             Message::Done(slot, unit),
             Message::Failed(slot, unit),

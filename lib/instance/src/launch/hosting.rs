@@ -65,7 +65,7 @@ impl Maker {
         record: &Record,
         io_doorbell: OwnedFd,
     ) -> anyhow::Result<(Instance, Hosting)> {
-        let program = self.programs.host_of(spec.tier)?;
+        let program = self.programs.host_of(spec)?;
         let flags = SocketFlags::CLOEXEC;
         let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .context("making the socket of a shell")?;

@@ -118,7 +118,7 @@ impl Maker {
                 PortApi::Dpdk => self.programs.on_dpdk(program, spec.access.is_some())?,
                 PortApi::Netmap => self.programs.on_netmap(program)?,
             },
-            _ => self.programs.host_of(spec.tier)?,
+            _ => self.programs.host_of(spec)?,
         };
         let (program, filter) = &*program;
         let (shell, control) = shell.unzip();

@@ -253,6 +253,16 @@ pub(super) const PROCESSES: &[Allowed] = table! {
     SYS_tkill => "as tgkill, in musl",
 };
 
+const SECCOMP_SET_MODE_FILTER: u64 = 1;
+
+/// For instances whose processes take calls away from themselves.
+pub(super) const COMPONENTS: &[Allowed] = table! {
+    SYS_seccomp if &[&[is(0, SECCOMP_SET_MODE_FILTER), is(1, 0)]] =>
+        "a further filter of the calling thread, which can only take away",
+    SYS_prctl if process_options! { libc::PR_SET_NO_NEW_PRIVS, } =>
+        "asked for before a further filter; the sandbox has set it, and nothing takes it back",
+};
+
 /// For statically linked programs.
 pub(super) const STRICT: &[Allowed] = table! {
     SYS_mmap if NOT_EXECUTABLE => "port memory and the heap",

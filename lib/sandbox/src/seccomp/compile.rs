@@ -6,8 +6,9 @@
 //! are always allowed: at least 0.7 ms of each instance's start. The tree takes 0.13 ms.
 
 use super::allowed::{
-    ALWAYS, CONNECTIONS, DPDK, EMULATOR, EMULATOR_WITH_KVM, HANDED_MAPS, LOADER, MESSAGE_SOCKETS,
-    OWN_NETWORK, PROCESSES, PROGRAMS, STRICT, THREADS_ONLY, TRANSLATOR, VIRTUAL_MACHINES,
+    ALWAYS, COMPONENTS, CONNECTIONS, DPDK, EMULATOR, EMULATOR_WITH_KVM, HANDED_MAPS, LOADER,
+    MESSAGE_SOCKETS, OWN_NETWORK, PROCESSES, PROGRAMS, STRICT, THREADS_ONLY, TRANSLATOR,
+    VIRTUAL_MACHINES,
 };
 use super::hostile::HOSTILE;
 use super::rule::{Allowed, Test, When};
@@ -94,6 +95,9 @@ pub(super) fn tables(policy: &Policy) -> Vec<&'static [Allowed]> {
     } else {
         THREADS_ONLY
     });
+    if policy.components {
+        tables.push(COMPONENTS);
+    }
     if policy.connections {
         tables.push(CONNECTIONS);
     }

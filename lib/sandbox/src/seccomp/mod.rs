@@ -39,6 +39,7 @@ pub struct Policy {
     profile: Profile,
     setsockopt_level: u32,
     processes: bool,
+    components: bool,
     message_sockets: bool,
     connections: bool,
     handed_maps: bool,
@@ -61,6 +62,7 @@ impl Policy {
             profile,
             setsockopt_level,
             processes: false,
+            components: false,
             message_sockets: false,
             connections: false,
             handed_maps: false,
@@ -78,6 +80,14 @@ impl Policy {
     pub fn with_processes(mut self) -> Self {
         self.processes = true;
         self
+    }
+
+    /// Also allows to fork, and each process to take calls away from itself that its program does not need: to have processes
+    /// that can do no harm to each other.
+    #[must_use]
+    pub fn with_components(mut self) -> Self {
+        self.components = true;
+        self.with_processes()
     }
 
     /// Also allows `sendmsg`, `sendmmsg` and `sendto` with an address. A filter cannot see the address in the

@@ -1,8 +1,8 @@
 //! The compiled filter against the tables: a small interpreter of classic BPF runs it as the kernel does.
 
 use super::allowed::{
-    ALWAYS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, OWN_NETWORK, PROCESSES, PROGRAMS, STRICT,
-    THREADS_ONLY,
+    ALWAYS, COMPONENTS, CONNECTIONS, LOADER, MESSAGE_SOCKETS, OWN_NETWORK, PROCESSES, PROGRAMS,
+    STRICT, THREADS_ONLY,
 };
 use super::compile::{is_fatal, tables};
 use super::hostile::HOSTILE;
@@ -105,6 +105,7 @@ fn every_entry_has_a_reason_and_appears_once() {
         LOADER,
         STRICT,
         PROCESSES,
+        COMPONENTS,
         THREADS_ONLY,
         CONNECTIONS,
         MESSAGE_SOCKETS,
@@ -128,6 +129,7 @@ fn the_filter_says_what_the_tables_say_for_every_number() {
         strict(),
         loader(),
         strict().with_processes(),
+        strict().with_components(),
         loader().with_processes().with_message_sockets(),
         strict().with_connections(),
         loader().with_handed_maps(),
@@ -557,6 +559,33 @@ fn threads_yes_processes_and_namespaces_no() {
         assert_eq!(clone(&strict_filter, thread | namespace as u64), EPERM);
         assert_eq!(clone(&forking, fork | namespace as u64), EPERM);
     }
+}
+
+// promise: 31.15
+#[test]
+fn components_may_take_calls_away_from_themselves_and_do_nothing_else_with_filters() {
+    let filter = strict().with_components().compile().unwrap();
+    let seccomp = |operation: u64, flags: u64| {
+        verdict(&filter, libc::SYS_seccomp, [operation, flags, 0, 0, 0, 0])
+    };
+    let set = u64::from(libc::SECCOMP_SET_MODE_FILTER);
+    assert_eq!(seccomp(set, 0), ALLOW);
+    // Of all threads, or with a descriptor that answers calls of others.
+    for flags in [
+        libc::SECCOMP_FILTER_FLAG_TSYNC,
+        libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+    ] {
+        assert_eq!(seccomp(set, flags), EPERM);
+    }
+    assert_eq!(seccomp(0, 0), EPERM);
+    let prctl = |option: i32| verdict(&filter, libc::SYS_prctl, [option as u64, 1, 0, 0, 0, 0]);
+    assert_eq!(prctl(libc::PR_SET_NO_NEW_PRIVS), ALLOW);
+    assert_eq!(prctl(libc::PR_SET_SECCOMP), EPERM);
+    let others = strict().with_processes().compile().unwrap();
+    assert_eq!(
+        verdict(&others, libc::SYS_seccomp, [set, 0, 0, 0, 0, 0]),
+        EPERM
+    );
 }
 
 // promise: 17.6

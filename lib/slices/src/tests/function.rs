@@ -354,6 +354,33 @@ fn a_change_keeps_what_stays_and_loses_nothing_of_it() {
     assert_eq!(bed.interval(40, &input), [root_of(&input, 1024)]);
 }
 
+// promise: 31.17
+#[test]
+fn results_are_the_same_if_pes_are_processes_and_a_new_slice_has_its_own() {
+    let slice = |id: u16| json!({ "graph": "hash-tree", "id": id, "parameters": hash_tree(8), "deadline": "10s" });
+    let config = |slices: Value| json!({ "pes": 2, "back_end": "processes", "slices": slices });
+    let input: Vec<u8> = (0..8 * 1024).map(|at| (at * 7) as u8).collect();
+    let mut bed = Bed::of(config(json!({ "a": slice(0) })));
+    // Over the interval at which the graph is composed anew.
+    for interval in 0..40 {
+        assert_eq!(bed.interval(interval, &input), [root_of(&input, 1024)]);
+    }
+    let both = config(json!({ "a": slice(0), "b": slice(1) }));
+    bed.nf.reconfigure(&both, &ports(2)).unwrap();
+    let (from, to) = addresses();
+    let sent = frames(1, 40, &input, &Frame::udp(from, to));
+    assert!(bed.send(0, &sent).is_empty());
+    assert_eq!(message(&bed.told()[0]).payload, root_of(&input, 1024));
+    bed.nf
+        .reconfigure(&config(json!({ "b": slice(0) })), &ports(2))
+        .unwrap();
+    assert_eq!(bed.interval(41, &input), [root_of(&input, 1024)]);
+    let told = bed.nf.command(Nanos(0), "slice", &["b".to_owned()]);
+    let told = told.unwrap();
+    assert_eq!(told["back_end"], "processes");
+    assert_eq!(told["done"], 1, "{told}");
+}
+
 #[test]
 fn counters_move_to_a_successor() {
     let mut bed = Bed::new("hash-tree", hash_tree(1));
@@ -430,6 +457,29 @@ fn a_bad_configuration_is_refused_at_its_key() {
             json!({ "manager": "core" }),
             "manager",
             "unknown variant `core`",
+        ),
+        (
+            json!({ "back_end": "forks", "slices": {} }),
+            "back_end",
+            "unknown variant `forks`",
+        ),
+        (
+            json!({ "back_end": "processes", "manager": "pe", "slices": { "a": { "graph": "spectrum" } } }),
+            "manager",
+            "write 'own'",
+        ),
+        (
+            json!({
+                "back_end": "processes",
+                "pes": 64,
+                "slices": {
+                    "a": { "graph": "spectrum" },
+                    "b": { "graph": "spectrum", "id": 1 },
+                    "c": { "graph": "spectrum", "id": 2, "pes": [0] },
+                },
+            }),
+            "back_end",
+            "are 129 processes",
         ),
         (
             json!({ "slices": { "a\"b": { "graph": "spectrum" } } }),
