@@ -239,14 +239,16 @@ impl Manager {
     /// Decides one unit for one PE. `None` until a completion, a graph, or the time at [`Self::wake_at`].
     #[inline]
     pub fn next(&mut self, now: u64) -> Option<Dispatch> {
-        if self.queue.is_empty() || self.waits_for_partition() {
+        // As soon as a unit was given, mostly none is ready.
+        let first = self.first_ready()?;
+        if self.waits_for_partition() {
             return None;
         }
         let mut refused = 0_u64;
         loop {
             let pe = self.first_free(refused, now)?;
             let start = self.pes[pe].free.max(now);
-            if let Some(at) = self.graph_for(pe, start) {
+            if let Some(at) = self.graph_for(first, pe, start) {
                 return self.dispatch(at, pe, now);
             }
             // PEs from 64 on are not tried again in this call.
@@ -257,20 +259,35 @@ impl Manager {
         }
     }
 
+    /// The place in the queue of the first graph that has a ready unit.
+    fn first_ready(&self) -> Option<usize> {
+        self.queue.iter().position(|&slot| {
+            let graph = self.graphs[usize::from(slot)].as_ref();
+            graph.is_some_and(|graph| graph.dropped.is_none() && !graph.ready.is_empty())
+        })
+    }
+
     /// The PE with room that is free first; the lowest among equals.
     fn first_free(&self, refused: u64, now: u64) -> Option<usize> {
         let ahead = self.settings.ahead;
-        let free = self.pes.iter().enumerate().filter(|(index, pe)| {
-            !pe.lost && pe.given.len() < ahead && (*index > 63 || refused & (1 << index) == 0)
-        });
-        let first = free.min_by_key(|(index, pe)| (pe.free.max(now), *index));
+        let mut first = None;
+        for (index, pe) in self.pes.iter().enumerate() {
+            let is_refused = index <= 63 && refused & (1 << index) != 0;
+            if pe.lost || is_refused || pe.given.len() >= ahead {
+                continue;
+            }
+            let free = pe.free.max(now);
+            if first.is_none_or(|(_, before)| free < before) {
+                first = Some((index, free));
+            }
+        }
         first.map(|(index, _)| index)
     }
 
-    /// The place in the queue of the first graph that has a ready unit which may start on the PE.
-    fn graph_for(&self, pe: usize, start: u64) -> Option<usize> {
-        self.queue.iter().position(|&slot| {
-            let Some(graph) = &self.graphs[usize::from(slot)] else {
+    /// The place in the queue, from `from` on, of the first graph that has a ready unit which may start on the PE.
+    fn graph_for(&self, from: usize, pe: usize, start: u64) -> Option<usize> {
+        (from..self.queue.len()).find(|&at| {
+            let Some(graph) = &self.graphs[usize::from(self.queue[at])] else {
                 return false;
             };
             let Some(unit) = graph.ready.first() else {

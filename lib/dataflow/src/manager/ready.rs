@@ -39,6 +39,10 @@ impl Ready {
         *last = unit;
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.filled == [0; BUCKETS / 64]
+    }
+
     /// The unit that has waited longest among those of the highest priority.
     pub fn first(&self) -> Option<u32> {
         let bucket = self.bucket()?;
