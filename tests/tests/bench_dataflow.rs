@@ -38,6 +38,7 @@ fn the_control_loop_and_tasks_are_measured() {
     let ids = [
         "dataflow.control.own_ns",
         "dataflow.control.on_pe_ns",
+        "dataflow.control.process_ns",
         "dataflow.control.own.p999_ns",
     ];
     assert!(
@@ -83,6 +84,7 @@ fn a_subframe_is_measured_beside_the_serial_program_and_rayon() {
         "dataflow.lte.bypass.1_ms",
         "dataflow.lte.bypass.2.single_ms",
         "dataflow.lte.bypass.2.p99_ms",
+        "dataflow.lte.bypass.1.process_ms",
         "dataflow.lte.turbo.serial_ms",
         "dataflow.lte.turbo.2.p99_ms",
     ];

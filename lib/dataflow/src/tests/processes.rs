@@ -80,7 +80,7 @@ fn beside(
     partition: Option<fn([SliceSet; 2]) -> Partition>,
     fault: Fault,
 ) -> Vec<Verdict> {
-    const INTERVALS: usize = 40;
+    const INTERVALS: usize = 20;
     let mut engine = Engine::start(way).unwrap();
     let rank = SliceRank::default();
     let bad = engine
@@ -165,8 +165,8 @@ fn a_process_that_ends_costs_its_slices_graph_and_no_other() {
 #[test]
 fn a_process_that_writes_nonsense_into_all_memory_that_it_has_disturbs_no_other_slice() {
     let way = Settings {
-        // What it writes over can make it wait for ever.
-        hang: Duration::from_millis(100),
+        // What it writes over can make it wait for ever. Beside other tests, a process may wait for a core for long.
+        hang: Duration::from_secs(3),
         ..processes(2)
     };
     let verdicts = beside(way, None, Fault::Scribble);
@@ -208,8 +208,8 @@ fn a_process_that_is_killed_between_two_intervals_costs_none() {
         assert_ne!(number, before);
         assert_eq!(engine.hung(), round);
         before = number;
-        // The core manager sleeps by then. If it did not, the graph would be lost with its process: this waits for long.
-        std::thread::sleep(Duration::from_millis(50));
+        // The core manager lets it sleep last of all.
+        await_state(number, 'S');
         kill(number);
     }
 }
@@ -218,8 +218,14 @@ fn a_process_that_is_killed_between_two_intervals_costs_none() {
 fn kill(number: u32) {
     let pid = rustix::process::Pid::from_raw(number as i32).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    let state = || std::fs::read_to_string(format!("/proc/{number}/stat"));
-    while !state().unwrap_or_default().contains(") Z ") {
+    await_state(number, 'Z');
+}
+
+/// Waits until a process is in this state (proc_pid_stat(5)).
+fn await_state(number: u32, state: char) {
+    let stat = || std::fs::read_to_string(format!("/proc/{number}/stat"));
+    let wanted = format!(") {state} ");
+    while !stat().unwrap_or_default().contains(&wanted) {
         std::thread::yield_now();
     }
 }

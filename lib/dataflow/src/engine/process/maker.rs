@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ use rustix::process::{Pid, getpid};
 use super::seat::Seat;
 use super::{Confine, Tenant, child};
 use crate::engine::clock::Clock;
+
+/// Held from when a region is shown until it is hidden again.
+static FORK: Mutex<()> = Mutex::new(());
 
 /// How often the birth of a process is looked for.
 const POLL: Duration = Duration::from_micros(100);
@@ -93,6 +96,8 @@ fn fork(request: &Request) -> Result<Pid, Errno> {
     let failed = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM);
     let region = &request.tenant.region;
     let parent = getpid();
+    // Another engine's process must not have the region, nor this one the other's.
+    let _one_at_a_time = FORK.lock().unwrap_or_else(PoisonError::into_inner);
     region.show(true).map_err(failed)?;
     // SAFETY: the new process has this thread alone. C libraries make their allocator usable in it. It takes no lock that a
     // thread may hold which it does not have: it prints nothing, and reads no environment. A kernel that takes one nevertheless
