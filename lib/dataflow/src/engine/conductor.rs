@@ -153,9 +153,11 @@ impl Conductor {
         let taken = match Message::decode(word) {
             Some(Message::Done(slot, unit)) => self.manager.done(pe, slot, unit, now),
             Some(Message::Failed(slot, unit)) => {
-                // Before the graph's end is told.
-                self.keep_failure(pe, slot.into());
-                self.manager.failed(pe, slot, unit, now)
+                let taken = self.manager.failed(pe, slot, unit, now);
+                if taken.is_ok() {
+                    self.keep_failure(pe, slot.into());
+                }
+                taken
             }
             _ => Err(crate::manager::Nonsense { pe }),
         };
@@ -175,15 +177,16 @@ impl Conductor {
 
     /// Keeps why a task failed in a process, which says so beside its report.
     fn keep_failure(&mut self, pe: usize, slot: usize) {
-        let job = self.jobs.get(slot).and_then(Option::as_ref);
-        let (Worker::Processes(seats), Some(job)) = (&mut self.workers[pe], job) else {
-            return;
-        };
-        // A process that lies may name another slice's graph.
-        if let Place::Apart(apart) = &job.place
-            && seats.running_slice() == Some(job.slice)
+        if let Worker::Processes(seats) = &mut self.workers[pe]
+            && let Some(job) = &self.jobs[slot]
+            && let Place::Apart(apart) = &job.place
         {
-            apart.fail(|| seats.told());
+            apart.fail(|| match seats.told() {
+                told if told.is_empty() => {
+                    format!("PE {pe}: a task failed; its process does not say why")
+                }
+                told => told,
+            });
         }
     }
 
@@ -288,20 +291,22 @@ impl Conductor {
 
     /// Gives a slice's process on a PE up, and has another made in its place.
     fn lose_process(&mut self, pe: usize, slice: SliceId, why: &str) {
-        self.shared.hung.fetch_add(1, Ordering::Relaxed);
-        for job in self.jobs.iter().flatten().filter(|job| job.slice == slice) {
-            if let Place::Apart(apart) = &job.place {
-                apart.fail(|| format!("PE {pe}: {why}"));
-            }
-        }
         let Worker::Processes(seats) = &mut self.workers[pe] else {
             return;
         };
+        self.shared.hung.fetch_add(1, Ordering::Relaxed);
         seats.lose(slice);
         if let Some(tenant) = &self.tenants[usize::from(slice)] {
             seats.prepare(tenant);
         }
-        self.manager.lose_slice(pe, slice, self.clock.now());
+        for slot in self.manager.lose_slice(pe, slice, self.clock.now()) {
+            // Their ends are told after this.
+            if let Some(job) = &self.jobs[usize::from(slot)]
+                && let Place::Apart(apart) = &job.place
+            {
+                apart.fail(|| format!("PE {pe}: {why}"));
+            }
+        }
     }
 
     /// Starts PEs in the place of those that are gone. If none is left, no graph can wait for one.
@@ -412,7 +417,7 @@ impl Conductor {
             if let Worker::Processes(seats) = worker
                 && seats.lose(slice)
             {
-                self.manager.lose_slice(pe, slice, self.now);
+                let _flushed_before = self.manager.lose_slice(pe, slice, self.now);
             }
         }
     }

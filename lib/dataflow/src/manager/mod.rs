@@ -470,17 +470,22 @@ impl Manager {
         if let Some(state) = self.pes.get_mut(pe) {
             state.lost = true;
         }
-        self.lose_units(pe, |_| true, now);
+        let _slots = self.lose_units(pe, |_| true, now);
     }
 
-    /// Gives a slice's units on a PE up, whose graphs are dropped. The PE goes on.
-    pub fn lose_slice(&mut self, pe: usize, slice: SliceId, now: u64) {
-        self.lose_units(pe, |given| given.slice == slice, now);
+    /// Gives a slice's units on a PE up, whose graphs are dropped. The PE goes on. Returns the slot of each unit's graph.
+    pub fn lose_slice(&mut self, pe: usize, slice: SliceId, now: u64) -> Vec<GraphSlot> {
+        self.lose_units(pe, |given| given.slice == slice, now)
     }
 
-    fn lose_units(&mut self, pe: usize, is_lost: impl Fn(&Given) -> bool, now: u64) {
+    fn lose_units(
+        &mut self,
+        pe: usize,
+        is_lost: impl Fn(&Given) -> bool,
+        now: u64,
+    ) -> Vec<GraphSlot> {
         let Some(state) = self.pes.get_mut(pe) else {
-            return;
+            return Vec::new();
         };
         if state.given.front().is_some_and(&is_lost) {
             state.since = now;
@@ -489,6 +494,7 @@ impl Manager {
         let (lost, kept): (VecDeque<_>, VecDeque<_>) = given.partition(is_lost);
         state.free = kept.iter().map(|it| it.cost).fold(now, u64::saturating_add);
         state.given = kept;
+        let slots = lost.iter().map(|given| given.slot).collect();
         for given in lost {
             if let Some(graph) = &mut self.graphs[usize::from(given.slot)] {
                 graph.outstanding -= 1;
@@ -496,6 +502,7 @@ impl Manager {
             self.drop_graph(given.slot, Verdict::Hung { unit: given.unit }, now);
         }
         self.switch_if_idle(now);
+        slots
     }
 
     /// A new PE is in the place of one that was given up.

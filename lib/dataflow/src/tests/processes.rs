@@ -115,8 +115,13 @@ fn beside(
                     .runs()
                     .all(|run| run.start + run.took <= finished.ended)
             );
-            // Whatever it says is printable.
+            // What was said of one graph is not said of another. Whatever a process says is printable.
             let why = finished.failure().unwrap_or_default();
+            assert_eq!(
+                verdict == Verdict::Done,
+                why.is_empty(),
+                "{verdict:?} {why}"
+            );
             assert!(!why.chars().any(char::is_control), "{why:?}");
             let is_told = why.contains("ended by signal") || why.contains("ended with status");
             assert!(
