@@ -241,6 +241,7 @@ impl Conductor {
             result: Ok(outcome.verdict),
             makespan: outcome.makespan,
             ended: self.now,
+            pes: self.settings.pes,
             job: Some(job),
         });
     }
@@ -388,6 +389,7 @@ impl Conductor {
                 result: Err(refusal),
                 makespan: 0,
                 ended: self.now,
+                pes: self.settings.pes,
                 job: None,
             }),
         }

@@ -203,6 +203,8 @@ pub struct Finished {
     pub makespan: u64,
     /// The end on the engine's clock, in nanoseconds.
     pub ended: u64,
+    /// Number of PEs.
+    pes: usize,
     job: Option<Arc<Job>>,
 }
 
@@ -217,13 +219,14 @@ impl Finished {
         self.job.as_ref()?.failure()
     }
 
-    /// The runs of all units that have run, as their PEs say: within the graph's time.
+    /// The runs of all units that have run, as their PEs say: on PEs that exist, and within the graph's time.
     pub fn runs(&self) -> impl Iterator<Item = UnitRun> {
         let begun = self.ended.saturating_sub(self.makespan);
         let runs = self.job.iter().flat_map(|job| job.runs());
         runs.map(move |run| {
             let start = run.start.clamp(begun, self.ended);
             UnitRun {
+                pe: run.pe.min(self.pes.saturating_sub(1)),
                 start,
                 took: run.took.min(self.ended - start),
                 ..run

@@ -113,7 +113,7 @@ fn beside(
             assert!(
                 finished
                     .runs()
-                    .all(|run| run.start + run.took <= finished.ended)
+                    .all(|run| run.pe < 2 && run.start + run.took <= finished.ended)
             );
             // What was said of one graph is not said of another. Whatever a process says is printable.
             let why = finished.failure().unwrap_or_default();
