@@ -51,7 +51,7 @@ impl Maker {
         let thread = thread.spawn(move || {
             for request in wanted {
                 let born = fork(&request);
-                // The one who made the request has not set it.
+                // Nobody else sets it.
                 let _first = request.birth.set(born);
             }
         })?;
@@ -107,7 +107,7 @@ fn fork(request: &Request) -> Result<Pid, Errno> {
         child::run(request, parent);
     }
     let errno = io::Error::last_os_error();
-    // An error leaves it to the next process too, of the same slice or another's: there must be none.
+    // Otherwise the next process would have the region too, and that may be another slice's.
     if region.show(false).is_err() {
         std::process::abort();
     }

@@ -59,7 +59,7 @@ impl Handle {
         let why = match waitpid(Some(pid), options) {
             Ok(None) => return None,
             Ok(Some((_, status))) => describe(status),
-            // Whoever this process is told to ignore the end of its children.
+            // This process was told to ignore the ends of its children.
             Err(_) => "its process has ended".to_owned(),
         };
         self.has_ended = true;
@@ -227,7 +227,7 @@ impl Seats {
         Some((slice, self.processes.get_mut(&slice)?))
     }
 
-    /// The next word that the process has sent that has units.
+    /// The next word of the process that has units.
     pub fn report(&mut self) -> Option<queue::Word> {
         self.running()?.1.remote.report()
     }
