@@ -8,14 +8,15 @@ use crate::mpsc::Mpsc;
 use crate::offload::OFFLOAD_BYTES;
 use crate::table::TableHead;
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering;
 
-/// A shared mapping of a BPF array, unmapped when dropped.
+/// A shared mapping of a BPF map, unmapped when dropped.
 #[derive(Debug)]
-struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -28,36 +29,37 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: BorrowedFd<'_>, len: usize, what: &'static str) -> Result<Self, AttachError> {
-        Self::with(fd, len, what, ProtFlags::READ | ProtFlags::WRITE)
+        Self::with(fd, (0, len), what, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    fn with(
+    /// Maps so many bytes from an offset on.
+    pub(crate) fn with(
         fd: BorrowedFd<'_>,
-        len: usize,
+        (offset, len): (usize, usize),
         what: &'static str,
         access: ProtFlags,
     ) -> Result<Self, AttachError> {
+        let failed = |errno: Errno| AttachError::Map {
+            what,
+            len,
+            source: errno.into(),
+        };
         // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-        let start =
-            unsafe { mmap(null_mut(), len, access, MapFlags::SHARED, fd, 0) }.map_err(|errno| {
-                AttachError::Map {
-                    what,
-                    len,
-                    source: errno.into(),
-                }
-            })?;
+        let start = unsafe { mmap(null_mut(), len, access, MapFlags::SHARED, fd, offset as u64) }
+            .map_err(failed)?;
         let start = NonNull::new(start.cast()).expect("mmap returns no null pointer on success");
         let mapping = Mapping { start, len };
         // A process that the owner forks has no port: it could write to its frames and queues.
         // SAFETY: the mapping is ours, and this changes what a fork copies, no byte.
-        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }.map_err(|errno| {
-            AttachError::Map {
-                what,
-                len,
-                source: errno.into(),
-            }
-        })?;
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }.map_err(failed)?;
         Ok(mapping)
+    }
+}
+
+impl Mapping {
+    /// The first byte.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
     }
 }
 
@@ -102,7 +104,7 @@ impl ReceiverWords {
     /// When the kernel refuses the mapping.
     pub fn map(fd: BorrowedFd<'_>) -> Result<Self, AttachError> {
         let words = core::mem::offset_of!(Ring, tx);
-        Mapping::with(fd, words, "ring's control words", ProtFlags::READ).map(ReceiverWords)
+        Mapping::with(fd, (0, words), "ring's control words", ProtFlags::READ).map(ReceiverWords)
     }
 
     /// How far the owner has released, as it says: any numbers.

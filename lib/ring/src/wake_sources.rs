@@ -1,11 +1,11 @@
 //! Descriptors that a sleeping receiver listens to: its pipe, the kernel's doorbell, and a descriptor of the caller.
 
 use crate::error::AttachError;
+use crate::memory::Mapping;
 use rustix::event::{Timespec, epoll};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::ProtFlags;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -168,57 +168,19 @@ pub(crate) const BY_EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll:
 #[derive(Debug)]
 pub(crate) struct KernelDoorbell {
     fd: OwnedFd,
-    consumer: NonNull<AtomicU64>,
-    producer: NonNull<AtomicU64>,
-    page: usize,
+    consumer: Mapping,
+    producer: Mapping,
 }
-
-// SAFETY: the two positions are atomics in a shared mapping that the doorbell owns.
-unsafe impl Send for KernelDoorbell {}
-// SAFETY: as above.
-unsafe impl Sync for KernelDoorbell {}
 
 impl KernelDoorbell {
     fn map(fd: OwnedFd) -> Result<Self, AttachError> {
         let page = rustix::param::page_size();
-        let map = |prot, offset: usize| {
-            // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
-            unsafe {
-                mmap(
-                    null_mut(),
-                    page,
-                    prot,
-                    MapFlags::SHARED,
-                    fd.as_fd(),
-                    offset as u64,
-                )
-            }
-            .map_err(|errno| AttachError::Map {
-                what: "kernel doorbell",
-                len: page,
-                source: errno.into(),
-            })
-            .map(|start| {
-                // SAFETY: the mapping is new, and this changes what a fork copies, no byte. An error leaves the positions to a
-                // process that this one forks, which it may.
-                let _copied = unsafe { madvise(start, page, Advice::LinuxDontFork) };
-                NonNull::new(start.cast::<AtomicU64>()).expect("mmap returns no null pointer")
-            })
-        };
-        let consumer = map(ProtFlags::READ | ProtFlags::WRITE, 0)?;
-        let producer = match map(ProtFlags::READ, page) {
-            Ok(producer) => producer,
-            Err(error) => {
-                // SAFETY: this function made the mapping just now, and no other code knows the mapping.
-                let _ = unsafe { munmap(consumer.as_ptr().cast(), page) };
-                return Err(error);
-            }
-        };
+        let map =
+            |access, offset| Mapping::with(fd.as_fd(), (offset, page), "kernel doorbell", access);
         Ok(KernelDoorbell {
+            consumer: map(ProtFlags::READ | ProtFlags::WRITE, 0)?,
+            producer: map(ProtFlags::READ, page)?,
             fd,
-            consumer,
-            producer,
-            page,
         })
     }
 
@@ -228,17 +190,11 @@ impl KernelDoorbell {
 
     /// Marks everything as read: a ring buffer with unread records stays readable.
     pub(crate) fn drain(&self) {
-        // SAFETY: both pointers are to mappings of at least a page that live as long as `self`.
-        let (consumer, producer) = unsafe { (self.consumer.as_ref(), self.producer.as_ref()) };
+        let position = |mapping: &Mapping| mapping.start().cast::<AtomicU64>();
+        let (consumer, producer) = (position(&self.consumer), position(&self.producer));
+        // SAFETY: a mapping of a page begins with a position, an atomic, and lives as long as `self`. That of the producer is
+        // only loaded from.
+        let (consumer, producer) = unsafe { (consumer.as_ref(), producer.as_ref()) };
         consumer.store(producer.load(Ordering::Acquire), Ordering::Release);
-    }
-}
-
-impl Drop for KernelDoorbell {
-    fn drop(&mut self) {
-        for start in [self.consumer, self.producer] {
-            // SAFETY: this structure made the mappings, and no reference to them is left.
-            let _ = unsafe { munmap(start.as_ptr().cast(), self.page) };
-        }
     }
 }
