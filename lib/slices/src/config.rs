@@ -32,7 +32,7 @@ pub enum Manager {
     Own,
 }
 
-/// What a PE is.
+/// PEs as threads or as processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BackEnd {

@@ -171,17 +171,10 @@ pub fn run(report: &mut Report) -> anyhow::Result<()> {
 
 fn call(uplink: &Uplink, arena: &Arena, task: TaskId, external: &[u8]) -> bool {
     let graph = uplink.graph();
-    let node = graph.task(task);
     let ran = arena.run(graph, task, |inputs, output| {
-        let call = Call {
-            task,
-            kind: node.kind,
-            argument: node.argument,
-            external,
-            inputs,
-            output,
-        };
-        uplink.run(call).is_ok()
+        uplink
+            .run(Call::of(graph, task, external, inputs, output))
+            .is_ok()
     });
     ran == Ok(true)
 }

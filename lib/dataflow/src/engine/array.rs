@@ -4,12 +4,27 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::process::region::Block;
 
 /// Alignment of lines: a cache line, and more than any vector needs.
 pub const ALIGNMENT: usize = 64;
+
+/// Words of a line.
+pub const WORDS_PER_LINE: usize = ALIGNMENT / size_of::<u64>();
+
+/// Stores words, as many as there is room for.
+pub fn store(places: &[AtomicU64], words: impl IntoIterator<Item = u64>) {
+    for (place, word) in places.iter().zip(words) {
+        place.store(word, Ordering::Relaxed);
+    }
+}
+
+/// Loads each word once.
+pub fn load(places: &[AtomicU64]) -> impl Iterator<Item = u64> {
+    places.iter().map(|place| place.load(Ordering::Relaxed))
+}
 
 /// A cache line of bytes, which only those may look into who know that nobody writes.
 #[repr(C, align(64))]

@@ -7,9 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
-use super::job::{Job, Place};
+use super::job::Job;
 use super::pe::{Idle, Table, pin};
-use super::process::{Maker, Making, Seats, Tenant};
+use super::process::{Maker, PeSettings, Seats, Tenant};
 use super::workers::{OtherThread, Worker, commands_for};
 use super::{BackEnd, Command, Finished, Settings, Shared};
 use crate::manager::{
@@ -83,15 +83,14 @@ impl Conductor {
         OtherThread::start(index, core, self.clock, ahead, table)
     }
 
-    fn seats(&self, pe: usize, maker: &Arc<Maker>) -> Seats {
-        Seats::new(Making {
-            maker: Arc::clone(maker),
-            pe,
-            core: self.settings.cores.get(pe).copied(),
+    fn seats(&self, index: usize, maker: &Arc<Maker>) -> Seats {
+        let pe = PeSettings {
+            index,
+            core: self.settings.cores.get(index).copied(),
             clock: self.clock,
-            room: commands_for(self.settings.ahead),
             confine: self.settings.confine,
-        })
+        };
+        Seats::new(Arc::clone(maker), pe, commands_for(self.settings.ahead))
     }
 
     /// Conducts until the engine says stop.
@@ -179,9 +178,8 @@ impl Conductor {
     fn keep_failure(&mut self, pe: usize, slot: usize) {
         if let Worker::Processes(seats) = &mut self.workers[pe]
             && let Some(job) = &self.jobs[slot]
-            && let Place::Apart(apart) = &job.place
         {
-            apart.fail(|| match seats.told() {
+            job.fail(match seats.told() {
                 told if told.is_empty() => {
                     format!("PE {pe}: a task failed; its process does not say why")
                 }
@@ -302,10 +300,8 @@ impl Conductor {
         }
         for slot in self.manager.lose_slice(pe, slice, self.clock.now()) {
             // Their ends are told after this.
-            if let Some(job) = &self.jobs[usize::from(slot)]
-                && let Place::Apart(apart) = &job.place
-            {
-                apart.fail(|| format!("PE {pe}: {why}"));
+            if let Some(job) = &self.jobs[usize::from(slot)] {
+                job.fail(format!("PE {pe}: {why}"));
             }
         }
     }

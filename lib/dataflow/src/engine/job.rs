@@ -1,7 +1,7 @@
 //! A graph of one interval, as the core manager and the slice see it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use super::arena::{Arena, Layout, TooLarge};
 use super::array::Array;
@@ -66,7 +66,7 @@ impl Shape {
             spare: Some(Arc::clone(&self.spare)),
             records: Array::own(gathered.units()),
             task_times: measures.then(|| Array::own(gathered.tasks().len())),
-            failure: Mutex::new(None),
+            failure: OnceLock::new(),
             external: External::Own(external),
             gathered,
             application,
@@ -124,9 +124,17 @@ impl Job {
     }
 
     pub(super) fn failure(&self) -> Option<String> {
-        match &self.place {
-            Place::Here(work) => work.failure(),
-            Place::Apart(apart) => apart.failure(),
+        let failure = match &self.place {
+            Place::Here(work) => &work.failure,
+            Place::Apart(apart) => &apart.failure,
+        };
+        failure.get().cloned()
+    }
+
+    /// Keeps why the graph failed in a process. The first reason stays.
+    pub(super) fn fail(&self, why: String) {
+        if let Place::Apart(apart) = &self.place {
+            let _first_stays = apart.failure.set(why);
         }
     }
 

@@ -52,7 +52,7 @@ pub enum ManagerPlace {
     Own(Option<usize>),
 }
 
-/// What a PE is.
+/// PEs as threads or as processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackEnd {
     /// A thread. Kernels of all slices run in one process.
@@ -70,9 +70,9 @@ pub struct Settings {
     pub pes: usize,
     /// Core of each PE; PEs without one are not bound.
     pub cores: Vec<usize>,
-    /// What a PE is.
+    /// PEs are threads or processes.
     pub back_end: BackEnd,
-    /// What each PE's process does before its first task: it takes away what kernels do not need.
+    /// Each PE's process calls this before its first task, to take away from itself what kernels do not need.
     pub confine: Option<Confine>,
     /// Where the core manager runs.
     pub manager: ManagerPlace,
@@ -259,7 +259,7 @@ struct Slice {
     name: String,
     rank: SliceRank,
     application: Arc<dyn Application>,
-    /// What its processes share, if PEs are processes.
+    /// The memory that its processes share, if PEs are processes.
     tenant: Option<Arc<Tenant>>,
     costs: CostBook,
     counts: Counts,

@@ -87,7 +87,7 @@ impl<M: Lines, S: Surroundings> Pe<M, S> {
 /// Graphs under way, by slot. The core manager writes a slot before it tells PEs of the graph.
 pub type Table = Box<[Mutex<Option<Arc<Work>>>]>;
 
-/// What a PE on a thread has.
+/// The surroundings of a PE on a thread.
 pub struct OnThread {
     pub table: Arc<Table>,
     pub is_awake: Arc<AtomicBool>,

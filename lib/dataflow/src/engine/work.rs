@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::arena::{Arena, Inputs};
 use super::array::{ALIGNMENT, Array, Bytes, Part, Shareable};
 use super::clock::Clock;
-use crate::graph::TaskId;
+use crate::graph::{Graph, TaskId};
 use crate::plan::Gathered;
 
 /// The kernels of a slice. A kernel reads nothing but its call: results are the same wherever and whenever it runs.
@@ -36,6 +36,27 @@ pub struct Call<'a> {
     pub inputs: Inputs<'a>,
     /// The task's output, aligned to 64 bytes.
     pub output: &'a mut [u8],
+}
+
+impl<'a> Call<'a> {
+    /// The call of a task of `graph`.
+    pub fn of(
+        graph: &Graph,
+        task: TaskId,
+        external: &'a [u8],
+        inputs: Inputs<'a>,
+        output: &'a mut [u8],
+    ) -> Self {
+        let node = graph.task(task);
+        Self {
+            task,
+            kind: node.kind,
+            argument: node.argument,
+            external,
+            inputs,
+            output,
+        }
+    }
 }
 
 /// Why a task failed.
@@ -86,7 +107,7 @@ pub type Spare = Arc<Mutex<Vec<Arena>>>;
 /// Spare arenas of a shape: one under way, one that is composed, one that is read.
 const SPARE_MAX: usize = 4;
 
-/// What PEs read and write of one interval.
+/// An interval, as PEs read and write it.
 pub struct Work {
     pub gathered: Arc<Gathered>,
     pub application: Arc<dyn Application>,
@@ -98,7 +119,8 @@ pub struct Work {
     pub records: Array<Record>,
     /// Duration of each task in nanoseconds, if they are measured.
     pub task_times: Option<Array<AtomicU32>>,
-    pub failure: Mutex<Option<String>>,
+    /// Why a task failed; the first reason stays.
+    pub failure: OnceLock<String>,
 }
 
 impl Work {
@@ -132,16 +154,8 @@ impl Work {
             return false;
         };
         let graph = self.gathered.tasks();
-        let node = graph.task(task);
         let ran = arena.run(graph, task, |inputs, output| {
-            let call = Call {
-                task,
-                kind: node.kind,
-                argument: node.argument,
-                external: self.external.bytes(),
-                inputs,
-                output,
-            };
+            let call = Call::of(graph, task, self.external.bytes(), inputs, output);
             // A kernel that panics leaves its output unwritten, and nobody reads it.
             let ran = catch_unwind(AssertUnwindSafe(|| self.application.run(call)));
             match ran {
@@ -155,15 +169,10 @@ impl Work {
 
     fn fail(&self, task: TaskId, why: &str) -> bool {
         let kind = self.gathered.tasks().task(task).kind;
-        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        failure.get_or_insert_with(|| format!("task {task} (kind {kind}): {why}"));
+        let _first_stays = self
+            .failure
+            .set(format!("task {task} (kind {kind}): {why}"));
         false
-    }
-
-    /// Why a task failed.
-    pub fn failure(&self) -> Option<String> {
-        let failure = self.failure.lock();
-        failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -90,7 +90,7 @@ impl OtherThread {
         })
     }
 
-    /// Tells the thread to end. It keeps its stack, and what it holds of its graph, until its kernel returns.
+    /// Tells the thread to end. The thread keeps its stack, and what it holds of its graph, until its kernel returns.
     pub fn let_go(mut self) -> JoinHandle<()> {
         self.remote.tell(Message::Stop);
         self.handle

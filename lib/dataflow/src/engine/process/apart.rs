@@ -4,18 +4,16 @@
 //! reads atomics, each once, and copies an output before anybody looks at it. What it reads may be nonsense, of this slice only.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use super::form;
-use super::places::{HEAD, Head, Places};
+use super::places::{Head, Parts, Places};
 use super::region::{Block, Region};
 use crate::engine::arena::{Layout, UNTOUCHED, WRITTEN};
-use crate::engine::array::{ALIGNMENT, Part};
+use crate::engine::array::{Part, WORDS_PER_LINE, load, store};
 use crate::engine::job::Shape;
 use crate::engine::work::Record;
 use crate::graph::TaskId;
-
-const WORDS_PER_LINE: usize = ALIGNMENT / size_of::<u64>();
 
 /// A graph in a region, for all intervals with its shape.
 #[derive(Clone)]
@@ -30,16 +28,12 @@ impl Form {
     pub fn write(region: &Arc<Region>, shape: &Shape) -> Option<Self> {
         let words = form::write(shape.plan.gathered());
         let block = region.take(words.len().div_ceil(WORDS_PER_LINE))?;
-        for (place, word) in Part::<AtomicU64>::of(&block, 0, words.len())?
-            .iter()
-            .zip(&words)
-        {
-            place.store(*word, Ordering::Relaxed);
-        }
+        let length = words.len();
+        store(&Part::<AtomicU64>::of(&block, 0, length)?, words);
         Some(Self {
             shape: shape.number,
             block,
-            words: words.len(),
+            words: length,
         })
     }
 }
@@ -48,11 +42,12 @@ impl Form {
 pub struct Apart {
     pub records: Part<Record>,
     pub task_times: Option<Part<AtomicU32>>,
+    /// Why the graph failed; the first reason stays.
+    pub failure: OnceLock<String>,
     layout: Arc<Layout>,
     states: Part<AtomicU8>,
     outputs: Part<AtomicU64>,
     copies: Box<[OnceLock<Box<[u64]>>]>,
-    failure: Mutex<Option<String>>,
     pub block: Arc<Block>,
     _form: Form,
 }
@@ -67,9 +62,9 @@ impl Apart {
         measures: bool,
     ) -> Option<Self> {
         let gathered = shape.plan.gathered();
-        let tasks = gathered.tasks().len();
         let places = Places::of(gathered, &shape.layout, input.len())?;
         let block = region.take(places.lines)?;
+        let parts = Parts::<AtomicU64>::of(&block, &places, gathered)?;
         let head = Head {
             form: form.block.first(),
             form_words: form.words,
@@ -77,46 +72,33 @@ impl Apart {
             input_bytes: input.len(),
             measures,
         };
-        for (place, word) in Part::<AtomicU64>::of(&block, 0, HEAD)?
-            .iter()
-            .zip(head.words())
-        {
-            place.store(word, Ordering::Relaxed);
-        }
-        write(
-            &Part::of(&block, places.input, input.len().div_ceil(8))?,
-            input,
-        );
-        let states: Part<AtomicU8> = Part::of(&block, places.states, tasks)?;
-        for state in states.iter() {
+        store(&parts.head, head.words());
+        store(&parts.input, words(input));
+        for state in parts.states.iter() {
             state.store(UNTOUCHED, Ordering::Relaxed);
         }
-        let records: Part<Record> = Part::of(&block, places.records, gathered.units())?;
-        for record in records.iter() {
+        for record in parts.records.iter() {
             record.took.store(0, Ordering::Relaxed);
         }
-        let task_times = measures.then(|| Part::<AtomicU32>::of(&block, places.times, tasks));
-        let task_times = match task_times {
-            Some(times) => Some(times?),
-            None => None,
-        };
+        let task_times = measures.then_some(parts.times);
         for time in task_times.iter().flat_map(|times| times.iter()) {
             time.store(0, Ordering::Relaxed);
         }
         Some(Self {
-            outputs: Part::of(
-                &block,
-                places.outputs,
-                shape.layout.total() * WORDS_PER_LINE,
-            )?,
-            copies: (0..tasks).map(|_| OnceLock::new()).collect(),
-            layout: Arc::clone(&shape.layout),
-            failure: Mutex::new(None),
-            _form: form.clone(),
-            states,
-            records,
+            records: parts.records,
             task_times,
+            failure: OnceLock::new(),
+            layout: Arc::clone(&shape.layout),
+            states: parts.states,
+            outputs: parts.outputs,
+            copies: gathered
+                .tasks()
+                .tasks()
+                .iter()
+                .map(|_| OnceLock::new())
+                .collect(),
             block,
+            _form: form.clone(),
         })
     }
 
@@ -131,34 +113,18 @@ impl Apart {
         let words = self
             .outputs
             .get(first..first + bytes.div_ceil(size_of::<u64>()))?;
-        let copy = self.copies.get(task as usize)?.get_or_init(|| {
-            let words = words.iter().map(|word| word.load(Ordering::Relaxed));
-            words.collect()
-        });
+        let copy = self
+            .copies
+            .get(task as usize)?
+            .get_or_init(|| load(words).collect());
         bytemuck::cast_slice(copy).get(..bytes)
-    }
-
-    /// Keeps why the graph failed, for the first time.
-    pub fn fail(&self, why: impl FnOnce() -> String) {
-        let failure = self.failure.lock();
-        failure
-            .unwrap_or_else(PoisonError::into_inner)
-            .get_or_insert_with(why);
-    }
-
-    /// Why the graph failed.
-    pub fn failure(&self) -> Option<String> {
-        let failure = self.failure.lock();
-        failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn write(places: &Part<AtomicU64>, bytes: &[u8]) {
+/// The bytes as words, the last one filled up with zeros.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
-    let words = words.iter().chain((!rest.is_empty()).then_some(&last));
-    for (place, word) in places.iter().zip(words) {
-        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
-    }
+    words.iter().copied().chain([last]).map(u64::from_ne_bytes)
 }

@@ -1,19 +1,19 @@
-//! What a PE's process does.
+//! The process of a PE: takes away from itself what it does not need, and runs units.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once, OnceLock};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::Tenant;
 use super::form;
 use super::maker::Request;
-use super::places::{HEAD, Head, Places};
+use super::places::{HEAD, Head, Parts, Places};
 use super::seat::{Seat, Word};
 use crate::engine::arena::{Arena, Layout};
-use crate::engine::array::{Array, Part};
+use crate::engine::array::{Array, Part, WORDS_PER_LINE, load};
 use crate::engine::pe::{Pe, Surroundings, pin};
 use crate::engine::work::{External, Work};
 use crate::message::GraphSlot;
@@ -66,20 +66,21 @@ fn settle(request: &Request, parent: Pid) -> Option<()> {
     }
     // SAFETY: nothing in this process uses any of these descriptors.
     unsafe { libc::syscall(libc::SYS_close_range, FIRST_CLOSED, u32::MAX, 0) };
-    let (pe, seat) = (request.pe, &request.seat);
-    let name = std::ffi::CString::new(format!("pe-{pe} {}", request.tenant.name));
+    let (pe, seat) = (&request.pe, &request.seat);
+    let name = format!("pe-{} {}", pe.index, request.tenant.name);
+    let name = std::ffi::CString::new(name);
     // The kernel keeps 15 bytes of it.
     let _unnamed = name.map(|name| rustix::thread::set_name(&name));
-    pin(request.core);
-    if let Some(confine) = request.confine {
+    pin(pe.core);
+    if let Some(confine) = pe.confine {
         confine().ok()?;
     }
     #[cfg(test)]
     everything::set(&request.tenant.region);
     let (commands, reports) = seat.pe()?;
     Pe {
-        index: pe,
-        clock: request.clock,
+        index: pe.index,
+        clock: pe.clock,
         commands,
         reports,
         surroundings: Surrounding {
@@ -107,10 +108,10 @@ impl Surrounding<'_> {
         if let Some((_, gathered, layout)) = known {
             return Some((Arc::clone(gathered), Arc::clone(layout)));
         }
-        let lines = (head.form_words * size_of::<u64>()).div_ceil(size_of::<crate::queue::Line>());
+        let lines = head.form_words.div_ceil(WORDS_PER_LINE);
         let block = self.tenant.region.at(head.form, lines)?;
-        let words = Part::<AtomicU64>::of(&block, 0, head.form_words)?;
-        let words: Vec<u64> = words.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        let words = Part::of(&block, 0, head.form_words)?;
+        let words: Vec<u64> = load(&words).collect();
         let gathered = Arc::new(form::read(&words)?);
         let layout = Arc::new(Layout::of(gathered.tasks()).ok()?);
         self.graphs.truncate(GRAPHS - 1);
@@ -131,35 +132,31 @@ impl Surroundings for Surrounding<'_> {
 
     fn work(&mut self, _slot: GraphSlot, line: u32) -> Option<Arc<Work>> {
         let region = &self.tenant.region;
-        let words = Part::<AtomicU64>::of(&region.at(line, 1)?, 0, HEAD)?;
-        let words = words.iter().map(|it| it.load(Ordering::Relaxed));
-        let head = Head::of(words.collect::<Vec<_>>().try_into().ok()?)?;
+        let words = Part::of(&region.at(line, 1)?, 0, HEAD)?;
+        let head = Head::of(load(&words).collect::<Vec<_>>().try_into().ok()?)?;
         let (gathered, layout) = self.graph(&head)?;
-        let tasks = gathered.tasks().len();
         let places = Places::of(&gathered, &layout, head.input_bytes)?;
         let block = self.tenant.region.at(line, places.lines)?;
-        let input = Part::of(&block, places.input, places.outputs - places.input)?;
-        let outputs = Part::of(&block, places.outputs, layout.total())?;
-        let states = Part::of(&block, places.states, tasks)?;
-        let times = Part::of(&block, places.times, tasks)?;
+        let parts = Parts::of(&block, &places, &gathered)?;
         Some(Arc::new(Work {
-            external: External::Shared(input, head.input_bytes),
+            external: External::Shared(parts.input, head.input_bytes),
             arena: Some(Arena::shared(
                 layout,
-                Array::Part(outputs),
-                Array::Part(states),
+                Array::Part(parts.outputs),
+                Array::Part(parts.states),
             )),
             spare: None,
-            records: Array::Part(Part::of(&block, places.records, gathered.units())?),
-            task_times: head.measures.then_some(Array::Part(times)),
-            failure: Mutex::new(None),
+            records: Array::Part(parts.records),
+            task_times: head.measures.then_some(Array::Part(parts.times)),
+            failure: OnceLock::new(),
             application: Arc::clone(&self.tenant.application),
             gathered,
         }))
     }
 
     fn failed(&self, work: &Work) {
-        self.seat.tell(&work.failure().unwrap_or_default());
+        self.seat
+            .tell(work.failure.get().map_or("", String::as_str));
     }
 }
 
@@ -173,7 +170,7 @@ pub mod everything {
 
     /// Keeps where it is.
     pub fn set(region: &Arc<Region>) {
-        let lines = super::super::REGION_BYTES / size_of::<crate::queue::Line>();
+        let lines = super::super::REGION_BYTES / crate::engine::array::ALIGNMENT;
         if let Some(block) = region.at(0, lines) {
             let _first = EVERYTHING.set(block);
         }

@@ -22,14 +22,20 @@ const POLL: Duration = Duration::from_micros(100);
 /// The number of a process, once it is there.
 pub type Birth = OnceLock<Result<Pid, Errno>>;
 
-/// A process to fork.
-pub struct Request {
-    pub pe: usize,
+/// A PE, as all its processes know it.
+#[derive(Clone, Copy)]
+pub struct PeSettings {
+    pub index: usize,
     pub core: Option<usize>,
     pub clock: Clock,
+    pub confine: Option<Confine>,
+}
+
+/// A process to fork.
+pub struct Request {
+    pub pe: PeSettings,
     pub tenant: Arc<Tenant>,
     pub seat: Seat,
-    pub confine: Option<Confine>,
     pub birth: Arc<Birth>,
 }
 

@@ -28,15 +28,15 @@ use region::Region;
 
 #[cfg(test)]
 pub use child::everything;
-pub use maker::Maker;
-pub use seats::{Making, Seats};
+pub use maker::{Maker, PeSettings};
+pub use seats::Seats;
 
 /// Most bytes that a slice's graphs under way take. What is not touched takes no memory.
 pub const REGION_BYTES: usize = 512 << 20;
 /// Forms of graphs that are kept in a region: the one in use, and the one before.
 const FORMS: usize = 2;
 
-/// What is done in each process before its first task, to take away what a PE does not need.
+/// Each process calls this before its first task, to take away from itself what a PE does not need.
 pub type Confine = fn() -> io::Result<()>;
 
 /// A slice whose kernels run in processes.

@@ -1,8 +1,12 @@
-//! Where the parts of an interval's block lie, in lines: the same for the core manager and for PEs.
+//! The parts of an interval's block: the same for the core manager and for PEs.
 
-use super::super::arena::Layout;
-use super::super::array::ALIGNMENT;
-use super::super::work::Record;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use super::region::Block;
+use crate::engine::arena::Layout;
+use crate::engine::array::{ALIGNMENT, Part, Shareable};
+use crate::engine::work::Record;
 use crate::plan::Gathered;
 
 /// Words of a block's head, which the manager writes for PEs.
@@ -47,11 +51,11 @@ impl Head {
 /// First lines of the parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Places {
-    pub input: usize,
-    pub outputs: usize,
-    pub states: usize,
-    pub records: usize,
-    pub times: usize,
+    input: usize,
+    outputs: usize,
+    states: usize,
+    records: usize,
+    times: usize,
     /// Lines of the whole block.
     pub lines: usize,
 }
@@ -80,6 +84,35 @@ impl Places {
             records,
             times,
             lines,
+        })
+    }
+}
+
+/// The parts. Input and outputs are bytes to PEs, and words to the core manager.
+pub struct Parts<T: Shareable> {
+    pub head: Part<AtomicU64>,
+    pub input: Part<T>,
+    pub outputs: Part<T>,
+    pub states: Part<AtomicU8>,
+    pub records: Part<Record>,
+    /// Nanoseconds of each task, if they are measured.
+    pub times: Part<AtomicU32>,
+}
+
+impl<T: Shareable> Parts<T> {
+    /// The parts of a block; `None` if the block ends before.
+    pub fn of(block: &Arc<Block>, places: &Places, gathered: &Gathered) -> Option<Self> {
+        let lines = |from: usize, to: usize| {
+            Part::of(block, from, (to - from) * ALIGNMENT / size_of::<T>())
+        };
+        let tasks = gathered.tasks().len();
+        Some(Self {
+            head: Part::of(block, 0, HEAD)?,
+            input: lines(places.input, places.outputs)?,
+            outputs: lines(places.outputs, places.states)?,
+            states: Part::of(block, places.states, tasks)?,
+            records: Part::of(block, places.records, gathered.units())?,
+            times: Part::of(block, places.times, tasks)?,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! What the core manager shares with one PE's process beside intervals: two queues, a word to sleep on, and why a task failed.
+//! The memory that the core manager shares with one PE's process beside intervals: two queues, a word to sleep on, and why a
+//! task failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use rustix::thread::futex;
 
 use super::region::{Block, Region};
-use crate::engine::array::Part;
+use crate::engine::array::{ALIGNMENT, Part};
 use crate::engine::remote::Sleeper;
 use crate::queue::{Consumer, Line, Producer, lines_for};
 
@@ -28,7 +29,7 @@ impl Seat {
     /// Takes a block for queues of so many messages; `None` if there is no room.
     pub fn take(region: &Arc<Region>, messages: usize) -> Option<Self> {
         let lines = lines_for(messages);
-        let all = 1 + 2 * lines + (1 + TEXT_MAX.div_ceil(size_of::<Line>()));
+        let all = 1 + 2 * lines + (1 + TEXT_MAX.div_ceil(ALIGNMENT));
         let block = region.take(all)?;
         let seat = Self { block, lines };
         // The memory may have been another's.

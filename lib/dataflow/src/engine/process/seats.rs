@@ -5,31 +5,18 @@ use std::sync::Arc;
 
 use rustix::process::{Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
+use super::Tenant;
 use super::apart::Apart;
-use super::maker::{Birth, Maker, Request};
+use super::maker::{Birth, Maker, PeSettings, Request};
 use super::region::Block;
 use super::seat::{Seat, Word};
-use super::{Confine, Tenant};
 use crate::engine::array::Part;
-use crate::engine::clock::Clock;
 use crate::engine::remote::Remote;
 use crate::manager::{Dispatch, SliceId};
 use crate::queue::{self, Line};
 
 /// Nanoseconds between two looks at whether a process is still there.
 const LOOK_EVERY: u64 = 20_000;
-
-/// What a PE's processes are made with.
-#[derive(Clone)]
-pub struct Making {
-    pub maker: Arc<Maker>,
-    pub pe: usize,
-    pub core: Option<usize>,
-    pub clock: Clock,
-    /// Messages that a process has at once.
-    pub room: usize,
-    pub confine: Option<Confine>,
-}
 
 /// A unit that no process has yet.
 struct Waiting {
@@ -88,7 +75,7 @@ struct Process {
     handle: Handle,
     remote: Remote<Part<Line>, Word>,
     seat: Seat,
-    /// The blocks of its units: no later interval gets one as long as the process may write to it.
+    /// The blocks of the units that it has: no later interval gets one as long as the process may write to it.
     blocks: VecDeque<Arc<Block>>,
 }
 
@@ -98,48 +85,40 @@ impl Process {
         self.remote.run(slot, unit, next.ticket, next.block.first());
         self.blocks.push_back(next.block);
     }
-}
 
-/// A process that was given up, and the memory that it may still write to.
-struct Dying {
-    handle: Handle,
-    is_killed: bool,
-    _seat: Seat,
-    _blocks: VecDeque<Arc<Block>>,
-}
-
-impl Dying {
-    /// Returns true once the process has ended. One that was not there yet is killed when it is.
+    /// Kills the process, and returns true once it has ended. One that was not there yet is killed when it is.
     fn is_gone(&mut self) -> bool {
-        if !self.is_killed && self.handle.birth.get().is_some() {
-            self.is_killed = true;
-            self.handle.kill();
-        }
-        self.handle.has_ended || self.handle.end(WaitOptions::NOHANG).is_some()
+        self.handle.kill();
+        let _why = self.handle.end(WaitOptions::NOHANG);
+        self.handle.has_ended
     }
 }
 
 /// A PE.
 pub struct Seats {
-    making: Making,
+    maker: Arc<Maker>,
+    pe: PeSettings,
+    /// Messages that a process has at once.
+    room: usize,
     processes: BTreeMap<SliceId, Process>,
     /// Units that wait until the process that runs has none left: one process of a PE runs at a time.
     waiting: VecDeque<Waiting>,
     /// The slice whose process has units, or has had them last.
     active: Option<SliceId>,
-    under_way: usize,
-    dying: Vec<Dying>,
+    /// Processes that were given up. They keep the memory that they may still write to.
+    dying: Vec<Process>,
     looked: u64,
 }
 
 impl Seats {
-    pub fn new(making: Making) -> Self {
+    pub fn new(maker: Arc<Maker>, pe: PeSettings, room: usize) -> Self {
         Self {
-            making,
+            maker,
+            pe,
+            room,
             processes: BTreeMap::new(),
             waiting: VecDeque::new(),
             active: None,
-            under_way: 0,
             dying: Vec::new(),
             looked: 0,
         }
@@ -158,17 +137,13 @@ impl Seats {
     }
 
     fn process(&self, tenant: &Arc<Tenant>) -> Option<Process> {
-        let making = &self.making;
-        let seat = Seat::take(&tenant.region, making.room)?;
+        let seat = Seat::take(&tenant.region, self.room)?;
         let (commands, reports) = seat.manager()?;
         let birth = Arc::<Birth>::default();
-        making.maker.fork(Request {
-            pe: making.pe,
-            core: making.core,
-            clock: making.clock,
+        self.maker.fork(Request {
+            pe: self.pe,
             tenant: Arc::clone(tenant),
             seat: seat.clone(),
-            confine: making.confine,
             birth: Arc::clone(&birth),
         });
         Some(Process {
@@ -207,7 +182,7 @@ impl Seats {
     fn advance(&mut self) {
         while let Some(next) = self.waiting.pop_front() {
             if self.active != Some(next.slice) {
-                if self.under_way > 0 {
+                if self.running().is_some() {
                     return self.waiting.push_front(next);
                 }
                 // It would wait awake, on the core of the next one.
@@ -217,14 +192,14 @@ impl Seats {
             // A slice that loses its process loses the units that wait for it.
             if let Some(process) = self.processes.get_mut(&next.slice) {
                 process.run(next);
-                self.under_way += 1;
             }
         }
     }
 
     fn running(&mut self) -> Option<(SliceId, &mut Process)> {
-        let slice = self.active.filter(|_| self.under_way > 0)?;
-        Some((slice, self.processes.get_mut(&slice)?))
+        let slice = self.active?;
+        let process = self.processes.get_mut(&slice)?;
+        (!process.blocks.is_empty()).then_some((slice, process))
     }
 
     /// The next word of the process that has units.
@@ -236,7 +211,6 @@ impl Seats {
     pub fn ended(&mut self) {
         if let Some((_, process)) = self.running() {
             process.blocks.pop_front();
-            self.under_way -= 1;
         }
         self.advance();
     }
@@ -267,21 +241,12 @@ impl Seats {
 
     /// Gives the process of a slice up, with all units that the slice has here. Returns false if there is none.
     pub fn lose(&mut self, slice: SliceId) -> bool {
-        let Some(process) = self.processes.remove(&slice) else {
+        let Some(mut process) = self.processes.remove(&slice) else {
             return false;
         };
         self.waiting.retain(|waiting| waiting.slice != slice);
-        if self.active == Some(slice) {
-            (self.active, self.under_way) = (None, 0);
-        }
-        let mut dying = Dying {
-            handle: process.handle,
-            is_killed: false,
-            _seat: process.seat,
-            _blocks: process.blocks,
-        };
-        if !dying.is_gone() {
-            self.dying.push(dying);
+        if !process.is_gone() {
+            self.dying.push(process);
         }
         self.advance();
         true
@@ -319,7 +284,7 @@ impl Seats {
             self.lose(slice);
         }
         for mut dying in self.dying.drain(..) {
-            self.making.maker.await_birth(&dying.handle.birth);
+            self.maker.await_birth(&dying.handle.birth);
             if !dying.is_gone() {
                 let _why = dying.handle.end(WaitOptions::empty());
             }
